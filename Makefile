@@ -56,7 +56,7 @@ test: $(READY) lint  ## check lint, types and import rules, and run the fast tes
 # started. The other slow tests start clusters of several nodes, kill processes or measure time.
 BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/tasks/compression \
   tests/test_fuzz.py tests/docs tests/test_wheel.py tests/test_additions.py \
-  tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_object_store.py
+  tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_shared_store.py
 
 test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 40 $(BESIDE)

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 # Folder of DVC's outputs, relative to the repository's root.
 DATA = "data"
+# All parameters with their values, of which a stage depends on some.
+PARAMS = f"{DATA}/params.json"
 
 
 @dataclass(frozen=True)
 class Stage:
     """DVC stage; its module and, if it has one, its block of params.yaml have the same name.
 
-    reads, writes: paths under data/. folders: other folders that it reads. params: keys of params.yaml that
-    it depends on. metrics: the outputs that `dvc metrics` shows. sweeps: its outputs contain rows by job and
-    persist between runs. always_runs: every `dvc repro` runs it.
+    reads, writes: paths under data/. folders: other folders that it reads. params: keys of params.yaml, or
+    their defaults, that it depends on. metrics: the outputs that `dvc metrics` shows. sweeps: its outputs
+    contain rows by job and persist between runs. always_runs: every `dvc repro` runs it.
     """
 
     name: str
@@ -56,8 +58,8 @@ _RESULTS = (
 STAGES: tuple[Stage, ...] = (
     Stage(
         "external_inputs",
-        "names and checksums of the external data files, and of families that installed packages add",
-        writes=(_out("external_inputs.json"), _out("plugins.json")),
+        "all parameters; names and checksums of the external data files, and of families that installed packages add",
+        writes=(PARAMS, _out("external_inputs.json"), _out("plugins.json")),
         always_runs=True,
     ),
     Stage(

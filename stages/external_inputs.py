@@ -1,6 +1,6 @@
-"""Stage external_inputs: names and checksums of external data files and of installed families.
+"""Stage external_inputs: every parameter with its value, and checksums of external data files and installed families.
 
-With them, DVC notices changes outside the repository.
+With them, DVC notices changes outside the repository, and keys that params.yaml leaves out have their defaults.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tsfmscope.stages import DATA
+from tsfmscope.stages import DATA, PARAMS
 from tsfmscope.stages.config import DATA_VARIABLE
-from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
 from tsfmscope.store.files import fingerprint, write_text
 from tsfmscope.tasks.models.plugins import codes
 
@@ -21,8 +21,10 @@ READ = ("folder", "text", "images")
 
 
 def main(params: Params) -> None:
-    """Write data/external_inputs.json and data/plugins.json.
+    """Write data/params.json, data/external_inputs.json and data/plugins.json.
 
+    data/params.json contains all parameters, with the defaults of those that params.yaml leaves out: DVC has no
+    defaults, and would refuse a file without a key that a stage depends on.
     data/external_inputs.json contains the files that data sets name and that exist, with their fingerprints.
     data/plugins.json contains the families that installed packages add, with the identification of their
     code. Raises ParamsError if the data root is not a folder.
@@ -30,6 +32,12 @@ def main(params: Params) -> None:
     root = params.data_root
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
+    values = params.model_dump(mode="json", exclude={"resources"})
+    # The other stages derive these models from the studies.
+    values["models"] = {
+        name: model for name, model in values["models"].items() if not model["ref"].startswith(COMPRESSED)
+    }
+    write_text(Path(PARAMS), json.dumps(values, indent=2) + "\n")
     names = sorted(
         {
             dataset.file

@@ -44,13 +44,13 @@ def main(params: Params) -> None:
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
             answers: dict[str, Any] = {
-                name: _answer(connection, query.fill(study=params.report.study))
+                name: _answer(connection, query.fill(study=params.report_study))
                 for name, query in load_queries("page").items()
             }
             tables = ReportTables(
-                params.report.study, params.profile, **answers, studies=tuple(_answer_studies(connection, params))
+                params.report_study, params.profile, **answers, studies=tuple(_answer_studies(connection, params))
             )
-            metrics = _answer_metrics(connection, params.report.study)
+            metrics = _answer_metrics(connection, params.report_study)
             plots = _answer_dvc_plots(connection, params)
     pngs = write_figures(tables)
     write_text(PAGE, render(tables, pngs, read_lock(LOCK)))
@@ -79,7 +79,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer
 def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
     """Yield every study: the study of the main figures first, the others in the order of params.yaml."""
     queries = load_queries("study")
-    for name in sorted(params.studies, key=lambda name: name != params.report.study):
+    for name in sorted(params.studies, key=lambda name: name != params.report_study):
         study = params.studies[name]
         plot = load_plot(study.plot)
         yield StudyTables(
@@ -115,8 +115,8 @@ def _answer_dvc_plots(connection: duckdb.DuckDBPyConnection, params: Params) -> 
     study.
     """
     drawing = [name for name, study in params.studies.items() if study.plot == "dimension"]
-    studies = {"effective_dimension": [*drawing, params.report.study][0]}
+    studies = {"effective_dimension": [*drawing, params.report_study][0]}
     return {
-        name: connection.sql(query.fill(study=studies.get(name, params.report.study)).sql).df()
+        name: connection.sql(query.fill(study=studies.get(name, params.report_study)).sql).df()
         for name, query in load_queries("dvc_plots").items()
     }

@@ -1,6 +1,6 @@
 """Stage theory: the theorems of Yu et al. 2026 at random instances, and the experiments of its Appendix J.
 
-The stage needs no model and no data.
+The stage needs no model and no data. Without the block `theory` in params.yaml, it has no job.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def main(params: Params) -> None:
 def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per experiment and seed, and one per statement and batch of random instances."""
     block = params.theory
+    if block is None:
+        return
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
     for experiment, entries in (options | {"repeated": {}, "rates": {}}).items():
         for number in range(block.seeds):

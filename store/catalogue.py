@@ -21,9 +21,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.csv
 
-from tsfmscope.store import files, generated_checks, sample
+from tsfmscope.store import checksums, files, generated_checks, sample
 from tsfmscope.store.errors import CheckFailed, StoreError
-from tsfmscope.store.manifests import File
 from tsfmscope.store.schema import TABLES, arrow_schema
 from tsfmscope.store.tables import answers, results
 from tsfmscope.store.tables.columns import Table
@@ -56,7 +55,7 @@ SHOWN = 5
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
-def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable | None = None, seed: int = 0) -> None:
+def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable | None = None, seed: int = 0) -> None:
     """Write the catalogue.
 
     sources: table name -> its Parquet files, from any number of outs; a table without files is empty. The
@@ -92,7 +91,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
 
 
 def _write(
-    path: Path, sources: Mapping[str, Sequence[File]], sql: Traversable, checks: Iterable[tuple[str, str]], seed: int
+    path: Path, sources: Mapping[str, Sequence[Path]], sql: Traversable, checks: Iterable[tuple[str, str]], seed: int
 ) -> None:
     """Fill a new database with tables and views, and run the checks."""
     with duckdb.connect() as connection:
@@ -111,17 +110,17 @@ def _write(
         connection.execute("detach results")
 
 
-def _verify(sources: Mapping[str, Sequence[File]]) -> None:
+def _verify(sources: Mapping[str, Sequence[Path]]) -> None:
     """Compare the checksum of every file of rows, which DuckDB does not do.
 
     This reads each file completely.
     """
     rows = [file for table, paths in sources.items() if table != "embeddings" for file in paths]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(files.verify, rows))
+        list(pool.map(checksums.verify, rows))
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[File]], seed: int) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[Path]], seed: int) -> None:
     """Create and fill every table of the catalogue; tables that are joined with `study_jobs` come last."""
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
@@ -170,7 +169,7 @@ def describe_rows(table: Table) -> str:
     return f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[File]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
     """Insert all rows of the files.
 
     In a table with a study column, insert one row per study that requested it.
@@ -180,10 +179,10 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence
     query = f"select * from {rows}"
     if table.by_study:
         query = f"""
-            select study_jobs.study, found.*
-            from {rows} as found
+            select study_jobs.study, job_rows.*
+            from {rows} as job_rows
             inner join study_jobs
-                on study_jobs.job_key = found.job_key and study_jobs.stage = '{table.stages[0]}'
+                on study_jobs.job_key = job_rows.job_key and study_jobs.stage = '{table.stages[0]}'
         """
     columns = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
     order = ", ".join(name for name in ORDER if name in columns)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from tsfmscope.store.errors import DamagedFile
-from tsfmscope.store.manifests import File
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -38,17 +37,12 @@ def reserve(writer: pq.ParquetWriter) -> None:
     writer.add_key_value_metadata({KEY: BLANK.decode()})
 
 
-def seal(content: bytearray | mmap.mmap) -> None:
-    """Replace the placeholder of `reserve` by the checksum of the whole file."""
-    offset = content.rfind(BEFORE) + len(BEFORE)
-    assert bytes(content[offset : offset + WIDTH]) == BLANK
-    content[offset : offset + WIDTH] = _digest(content, offset).encode()
-
-
-def seal_file(path: Path) -> None:
-    """Write the checksum into a file in place; no other process may read the file yet."""
+def seal(path: Path) -> None:
+    """Replace the placeholder of `reserve` by the checksum of the file; no other process may read it yet."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        seal(content)
+        offset = content.rfind(BEFORE) + len(BEFORE)
+        assert content[offset : offset + WIDTH] == BLANK
+        content[offset : offset + WIDTH] = _digest(content, offset).encode()
 
 
 def verify(path: Path) -> None:
@@ -68,7 +62,7 @@ def verify(path: Path) -> None:
     _verified.add(known)
 
 
-def verify_content(content: bytes | mmap.mmap, name: File) -> None:
+def verify_content(content: bytes | mmap.mmap, name: Path) -> None:
     """Raise DamagedFile unless the bytes of a file of rows are as they were written."""
     offset = content.rfind(BEFORE) + len(BEFORE)
     if offset < len(BEFORE):
@@ -78,8 +72,8 @@ def verify_content(content: bytes | mmap.mmap, name: File) -> None:
         raise damaged(name, f"BLAKE3 {actual}", f"BLAKE3 {expected.decode(errors='replace')}")
 
 
-def _digest(content: bytes | bytearray | mmap.mmap, offset: int) -> str:
-    """Return the BLAKE3 (hex) of a file whose checksum at offset `place` is replaced by zeros."""
+def _digest(content: bytes | mmap.mmap, offset: int) -> str:
+    """Return the BLAKE3 (hex) of a file whose checksum at `offset` is replaced by zeros."""
     with memoryview(content) as view:
         digest = blake3(view[:offset])
         digest.update(BLANK)
@@ -87,7 +81,7 @@ def _digest(content: bytes | bytearray | mmap.mmap, offset: int) -> str:
     return str(digest.hexdigest())
 
 
-def damaged(name: File, actual: str, expected: str = "a file of rows with its checksum") -> DamagedFile:
+def damaged(name: Path, actual: str, expected: str = "a file of rows with its checksum") -> DamagedFile:
     """Return the exception that names a damaged file of an out and explains how to restore it."""
     return DamagedFile(
         f"{name}: damaged: expected {expected}, found {actual}; delete this file, then `dvc repro` writes it again"

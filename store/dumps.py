@@ -6,7 +6,7 @@ Workers write each once, with one row group or record batch per table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 
 from tsfmscope.store import files
 from tsfmscope.store.direct import DirectFile
-from tsfmscope.store.manifests import File, locate
-from tsfmscope.store.objects import Remote
-from tsfmscope.store.uploads import Upload
+from tsfmscope.store.manifests import locate
 
 # (stack, layer, normed): identifies a record batch of an embedding dump.
 LayerKey = tuple[str, int, bool]
@@ -75,23 +73,17 @@ def dump_path(spec: Mapping[str, Any]) -> str:
     return f"dumps/{name}.{suffix}"
 
 
-def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Stream tables of one schema to a temporary file that then replaces any file at `path`.
 
     Each table is one row group or record batch. A path that ends in .arrow is an Arrow file without
-    compression, which readers map into memory; other paths are Parquet files. An object of an object store is
-    uploaded in parts while it is written.
+    compression, which readers map into memory; other paths are Parquet files.
 
-    Returns a dictionary with path (relative to `out`), rows, bytes and fingerprint (BLAKE3, hex). A local
-    file is not yet forced to the disk: the caller that stores this dictionary syncs the file first, several
+    Returns a dictionary with path (relative to `out`), rows, bytes and fingerprint (BLAKE3, hex). The file is
+    not yet forced to the disk: the caller that stores this dictionary syncs the file first, several
     files at once (`StageStore.append`). Raises ValueError if there are no tables.
     """
-    target = (out if isinstance(out, Remote) else Path(out)) / path
-    if isinstance(target, Remote):
-        with Upload(target) as upload:
-            rows = _write(upload, path, tables)
-        upload.sign()
-        return {"path": path, "rows": rows, "bytes": upload.size, "fingerprint": upload.fingerprint}
+    target = Path(out) / path
     with files.atomic(target, durable=False) as temporary:
         if target.suffix == ".arrow":
             with DirectFile(temporary) as file:
@@ -128,7 +120,7 @@ def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
     return rows
 
 
-def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Call `write_dump` with the path that `dump_path` derives from the job's spec."""
     return write_dump(out, dump_path(job.spec), tables)
 
@@ -136,24 +128,19 @@ def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 def read_table(root: Path, job: JobLike) -> pa.Table:
     """Read the one dump among the job's inputs, with its schema metadata.
 
-    A local Arrow file is memory-mapped.
+    An Arrow file is memory-mapped.
     """
     path = _input(root, job, ".parquet", ".arrow")
     if path.suffix == ".arrow":
         return _reader(path).read_all()
-    with pq.ParquetFile(_opened(path), page_checksum_verification=True) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         return file.read(use_threads=False)
 
 
 def dump_metadata(path: Path) -> dict[bytes, bytes]:
     """Return the metadata of a dump's schema."""
-    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(_opened(locate(path)))
+    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(locate(path))
     return dict(schema.metadata or {})
-
-
-def _opened(file: File) -> Path | pa.NativeFile:
-    """Return the source from which Arrow reads a dump part by part: a path or an open object."""
-    return file if isinstance(file, Path) else file.open()
 
 
 def read_states(root: Path, job: JobLike) -> States:
@@ -164,13 +151,13 @@ def read_states(root: Path, job: JobLike) -> States:
     return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
-def layer_states(path: File, stack: str, layer: int, normed: bool) -> States:
+def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
     """Read the tokens of one layer of an embedding dump.
 
     Raises ValueError, with the layers that the dump contains, if it lacks this one.
 
-    States of float32 are a read-only memory map of a local file; of an object, only this batch is fetched.
-    Nothing is verified here. The caller must compare the file's fingerprint, as a sweep does before each job.
+    States of float32 are a read-only memory map of the file. Nothing is verified here: the caller
+    must compare the file's fingerprint, as a sweep does before each job.
     """
     return batch_states(layer_batch(path, (stack, layer, normed)))
 
@@ -190,7 +177,7 @@ def batch_states(batch: pa.RecordBatch) -> States:
     }
 
 
-def layer_batch(path: File, layer: LayerKey) -> pa.RecordBatch:
+def layer_batch(path: Path, layer: LayerKey) -> pa.RecordBatch:
     """Return the record batch of one layer of an embedding dump.
 
     Raises ValueError, with the layers that the dump contains, if there is no such batch.
@@ -201,41 +188,28 @@ def layer_batch(path: File, layer: LayerKey) -> pa.RecordBatch:
     return _reader(path).get_batch(list(rows).index(layer))
 
 
-def layer_rows(path: File) -> dict[LayerKey, int]:
+def layer_rows(path: Path) -> dict[LayerKey, int]:
     """Return the rows per record batch of an embedding dump, by (stack, layer, normed), in file order.
 
-    No state is read: a local file is memory-mapped, and of an object only these three columns are fetched.
+    The file is memory-mapped, so no state is read.
     """
-    names = ("stack", "layer", "normed")
-    reader = _reader(path, names)
+    reader = _reader(path)
     rows = {}
     for n in range(reader.num_record_batches):
         batch = reader.get_batch(n)
-        stack, layer, normed = (batch[name][0].as_py() for name in names)
+        stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
         rows[stack, layer, normed] = len(batch)
     return rows
 
 
-def layers(path: File) -> list[LayerKey]:
+def layers(path: Path) -> list[LayerKey]:
     """Return (stack, layer, normed) of each record batch of an embedding dump, in file order."""
     return list(layer_rows(path))
 
 
-def _reader(path: File, columns: Sequence[str] | None = None) -> pa.ipc.RecordBatchFileReader:
-    """Return a reader of an Arrow file, which lies locally or in the store that a manifest names.
-
-    columns: names of the only columns that are fetched of an object; None fetches all. A local file is
-    memory-mapped.
-    """
-    file = locate(path) if isinstance(path, Path) else path
-    if isinstance(file, Path):
-        return pa.ipc.open_file(pa.memory_map(str(file)))
-    source = file.open()
-    reader = pa.ipc.open_file(source)
-    if columns is None:
-        return reader
-    indices = [reader.schema.get_field_index(name) for name in columns]
-    return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=indices))
+def _reader(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Return a reader of a memory-mapped Arrow file, which may be in the folder that a manifest names."""
+    return pa.ipc.open_file(pa.memory_map(str(locate(path))))
 
 
 def last_layers(layers_of_dump: Iterable[LayerKey]) -> set[LayerKey]:
@@ -246,7 +220,7 @@ def last_layers(layers_of_dump: Iterable[LayerKey]) -> set[LayerKey]:
     return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(layers_of_dump)}.values())
 
 
-def _input(root: Path, job: JobLike, *suffixes: str) -> File:
+def _input(root: Path, job: JobLike, *suffixes: str) -> Path:
     """Return the job's only input file with one of these suffixes. ValueError if there is not exactly one."""
     names = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
     if len(names) != 1:

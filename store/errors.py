@@ -3,7 +3,7 @@
 StoreError
 ├── StaleInput      an input of a job has changed since the job was planned
 ├── StoreBusy       another driver holds the store, or has taken it over
-├── LocationError      the bucket or folder of a store cannot be used
+├── LocationError   the folder of a store cannot be used
 ├── StoreFull       the disk of a store is full or not writable
 ├── DamagedFile     a file is not as it was written: its checksum differs
 ├── DamagedPart     a part could not be read at the end of a run and was moved out of the store
@@ -38,7 +38,7 @@ class StoreFull(StoreError, OSError):
 
 
 class LocationError(StoreError):
-    """The location of a store cannot be used: no bucket, no credentials, no response, or unexpected rows."""
+    """The folder of a store cannot be used: it lacks the expected rows, or another one has them."""
 
 
 class DamagedFile(StoreError):

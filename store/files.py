@@ -17,8 +17,7 @@ from blake3 import blake3
 
 from tsfmscope.store import checksums
 from tsfmscope.store.errors import StaleInput, StoreFull
-from tsfmscope.store.manifests import File, locate
-from tsfmscope.store.objects import Remote
+from tsfmscope.store.manifests import locate
 from tsfmscope.store.schema import to_arrow
 
 # Prefix of files that are being written; readers ignore them.
@@ -149,60 +148,26 @@ def _floats(name: str, kind: pa.DataType) -> list[str]:
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a table atomically in row groups of ROWS_PER_GROUP, with the checksum of the file."""
     with atomic(path) as temporary:
-        _write_rows(temporary, table)
-        checksums.seal_file(temporary)
+        plain = table.replace_schema_metadata(None).combine_chunks()
+        with parquet_writer(temporary, plain.schema) as writer:
+            writer.write_table(plain, row_group_size=ROWS_PER_GROUP)
+            checksums.reserve(writer)
+        checksums.seal(temporary)
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """Return the bytes of the file that `write_parquet` would write."""
-    sink = pa.BufferOutputStream()
-    _write_rows(sink, table)
-    content = bytearray(sink.getvalue())
-    checksums.seal(content)
-    return bytes(content)
-
-
-def _write_rows(sink: Any, table: pa.Table) -> None:
-    table = table.replace_schema_metadata(None).combine_chunks()
-    with parquet_writer(sink, table.schema) as writer:
-        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
-        checksums.reserve(writer)
-
-
-def read_parquet(file: File, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
+def read_parquet(file: Path, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
     """Read one file of rows.
 
     Folder names are not read as partition columns. Raises DamagedFile if the checksum differs.
     """
-    return pq.read_table(_verified(file), columns=columns, filters=filters, partitioning=None).replace_schema_metadata(
-        None
-    )
+    checksums.verify(file)
+    return pq.read_table(file, columns=columns, filters=filters, partitioning=None).replace_schema_metadata(None)
 
 
-def metadata(file: File) -> pq.FileMetaData:
+def metadata(file: Path) -> pq.FileMetaData:
     """Return the footer of a Parquet file of rows. DamagedFile if the file's checksum differs."""
-    return pq.read_metadata(_verified(file))
-
-
-def verify(file: File) -> None:
-    """Raise DamagedFile unless every byte of a file of rows is as it was written.
-
-    An object is fetched completely.
-    """
-    _verified(file)
-
-
-def _verified(file: File) -> Path | pa.BufferReader:
-    """Verify a file's checksum and return the source from which Arrow reads it.
-
-    An object is fetched completely, so that a network error is not mistaken for damage.
-    """
-    if isinstance(file, Path):
-        checksums.verify(file)
-        return file
-    content = file.read()[0]
-    checksums.verify_content(content, file)
-    return pa.BufferReader(content)
+    checksums.verify(file)
+    return pq.read_metadata(file)
 
 
 def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -213,15 +178,13 @@ def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None
     write_parquet(path, to_arrow(name, rows))
 
 
-def fingerprint(path: File) -> str:
+def fingerprint(path: Path) -> str:
     """Return the BLAKE3 (hex) of a file or folder; it is four times as fast as SHA-256.
 
     The BLAKE3 of a folder is that of the sorted lines "relative-path BLAKE3" of its files, without temporary
-    files. A path that does not exist is looked up in the store that a manifest above it names.
+    files. A path that does not exist is looked up in the shared folder that a manifest above it names.
     FileNotFoundError if there is nothing.
     """
-    if isinstance(path, Remote):
-        return path.fingerprint()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(TEMPORARY))
         lines = sorted(f"{p.relative_to(path).as_posix()} {fingerprint(p)}\n" for p in files)

@@ -1,13 +1,8 @@
-"""Lease that gives one driver a store that several machines can reach, by conditional writes and a heartbeat.
+"""Lease that gives one driver a folder that several machines can reach, by conditional writes and a heartbeat.
 
-Each acquisition raises the epoch. The age of a lease is measured by the store's own clock, so the clocks of
-the drivers do not matter. Another driver may take over a store if its driver stalled for longer than its
-lease.
-
-The lease selects the active driver. In an object store, epochs also prevent duplicate rows: what a stalled
-driver still writes belongs to an older epoch and is ignored (`store/object_store.py`). Files in a shared
-folder have no epoch. There, a stalled driver checks its lease before it writes, but a write that has begun is
-not stopped.
+The age of a lease is measured by the file server's clock, so the clocks of the drivers do not matter. Another
+driver may take over a folder if its driver stalled for longer than its lease. A stalled driver checks its
+lease before it writes, but a write that has begun is not stopped.
 """
 
 from __future__ import annotations
@@ -24,29 +19,27 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.store.errors import LocationError, StoreBusy, StoreError
-from tsfmscope.store.objects import Remote
 from tsfmscope.store.shared_file import SharedFile
 
 logger = logging.getLogger(__name__)
-# Another driver may take over the store after this time without a heartbeat.
+# Another driver may take over the folder after this time without a heartbeat.
 SECONDS = 60.0
 # Heartbeats per duration of a lease.
 BEATS = 4
 
 
 class Lease:
-    """Lease of one stage's store; held from `acquire` to `release`, or until it expires.
+    """Lease of one stage's folder; held from `acquire` to `release`, or until it expires.
 
     seconds: time without a heartbeat after which the lease expires.
     """
 
-    def __init__(self, store: Remote | Path, stage: str, *, seconds: float = SECONDS) -> None:
-        self.store, self.stage, self.seconds = store, stage, seconds
-        self.at = store / "lease.json" if isinstance(store, Remote) else SharedFile(store / ".status" / "lease.json")
-        self.epoch = 0
+    def __init__(self, folder: Path, stage: str, *, seconds: float = SECONDS) -> None:
+        self.folder, self.stage, self.seconds = folder, stage, seconds
+        self.file = SharedFile(folder / ".status" / "lease.json")
         self.token = secrets.token_hex(8)
         self._holder = {**machine(), "pid": os.getpid(), "token": self.token}
-        self._etag: str | None = None
+        self._digest: str | None = None
         self._beats = 0
         # Start of the last heartbeat that succeeded, in seconds of `_clock`.
         self._renewed = 0.0
@@ -56,34 +49,30 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lease, or raise StoreBusy with its holder.
-
-        Raises LocationError if the store ignores conditions (If-Match).
-        """
-        current, etag = self._read_lease()
+        """Take the lease, or raise StoreBusy with its holder."""
+        current, digest = self._read_lease()
         if current and not current.get("released") and (left := self._seconds_left(current)) > 0:
             holder = f"pid {current.get('pid')} on {current.get('host')} since {current.get('since')}"
             raise StoreBusy(
-                f"{self.stage}: another driver holds the store {self.store}: {holder}; wait for it, or end it "
+                f"{self.stage}: another driver holds the store {self.folder}: {holder}; wait for it, or end it "
                 f"(its lease runs out in {left:.0f} s if it is dead)"
             )
-        self.epoch = int(current.get("epoch", 0)) + 1
         self._holder["since"] = datetime.now(UTC).isoformat("T", "seconds")
         self._renewed = _clock()
-        self._etag = self.at.put_if_match(self._body(), etag)
-        if self._etag is None:
-            raise StoreBusy(f"{self.stage}: another driver took the store {self.store} at this moment; try again later")
-        if self.at.put_if_match(b"{}", '"0"') is not None:
-            raise LocationError(f"{self.store}: this store ignores If-Match, so that two drivers could write at once")
+        self._digest = self.file.write_if_unchanged(self._body(), digest)
+        if self._digest is None:
+            raise StoreBusy(
+                f"{self.stage}: another driver took the store {self.folder} at this moment; try again later"
+            )
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name=f"lease of {self.stage}", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise StoreBusy if another driver has taken the store over.
+        """Raise StoreBusy if another driver has taken the folder over.
 
-        If the last heartbeat is older than the lease, a new one is sent first; LocationError or OSError if the
-        store does not respond.
+        If the last heartbeat is older than the lease, a new one is written first; LocationError or OSError if
+        that fails.
         """
         if self._thread and not self._lost and _clock() - self._renewed > self.seconds:
             self._renew()
@@ -91,7 +80,7 @@ class Lease:
             raise StoreBusy(self._lost)
 
     def release(self) -> None:
-        """Release the lease. The lease's object stays, because the epoch must not start again at 1."""
+        """Release the lease; its file stays."""
         if self._thread is None:
             return
         self._stop.set()
@@ -106,35 +95,35 @@ class Lease:
 
     def _read_lease(self) -> tuple[dict[str, Any], str | None]:
         try:
-            body, etag = self.at.read()
+            body, digest = self.file.read()
         except FileNotFoundError:
             return {}, None
         try:
             facts = json.loads(body)
         except ValueError:
             facts = {}
-        return (facts if isinstance(facts, dict) else {}), etag
+        return (facts if isinstance(facts, dict) else {}), digest
 
     def _seconds_left(self, lease: dict[str, Any]) -> float:
-        """Return the seconds until a lease expires, by the store's clock.
+        """Return the seconds until a lease expires, by the file server's clock.
 
         The result is 0 if the lease's process is known to be dead.
         """
         here = machine()
         if here["boot"] and {name: lease.get(name) for name in here} == here and not _alive(int(lease["pid"])):
             return 0.0
-        age = self.at.now() - self.at.head().modified
+        age = self.file.now() - self.file.modified()
         return float(lease.get("seconds", self.seconds)) - age
 
     def _body(self, *, released: bool = False) -> bytes:
         self._beats += 1
-        facts = {"epoch": self.epoch, "seconds": self.seconds, "beat": self._beats, "released": released}
+        facts = {"seconds": self.seconds, "beat": self._beats, "released": released}
         return json.dumps(self._holder | facts, sort_keys=True).encode()
 
     def _beat(self) -> None:
         """Renew the lease until it is released or lost.
 
-        An error of the store is logged, and the next beat retries.
+        An error is logged, and the next heartbeat is tried as usual.
         """
         while not self._lost and not self._stop.wait(self.seconds / BEATS):
             try:
@@ -145,25 +134,25 @@ class Lease:
     def _renew(self, *, released: bool = False) -> None:
         """Write one heartbeat.
 
-        If the store has another heartbeat than the last known one, it is either this driver's own, whose
-        response was lost, or another driver's. In the first case, write again; in the second, set `_lost`.
-        Raises LocationError if the second attempt fails too.
+        If the file has another content than this driver last wrote, it is either this driver's own, from a
+        write that raised an error, or another driver's. In the first case, write again; in the second, set
+        `_lost`. Raises LocationError if the second attempt fails too.
         """
         with self._renewing:
             began = _clock()
-            etag = self.at.put_if_match(self._body(released=released), self._etag)
-            if etag is None:
+            digest = self.file.write_if_unchanged(self._body(released=released), self._digest)
+            if digest is None:
                 current, now = self._read_lease()
                 if current.get("token") != self.token:
                     self._lost = (
-                        f"{self.stage}: another driver has taken over {self.store}, because this one sent no heartbeat"
+                        f"{self.stage}: another driver has taken over {self.folder}, because this one sent no heartbeat"
                     )
                     logger.error(self._lost)
                     return
-                etag = self.at.put_if_match(self._body(released=released), now)
-                if etag is None:
-                    raise LocationError(f"{self.at}: could not be written, although this driver has the lease")
-            self._etag, self._renewed = etag, began
+                digest = self.file.write_if_unchanged(self._body(released=released), now)
+                if digest is None:
+                    raise LocationError(f"{self.file}: could not be written, although this driver has the lease")
+            self._digest, self._renewed = digest, began
 
 
 def _clock() -> float:

@@ -1,11 +1,11 @@
-"""Manifests of outs whose rows and dumps are stored elsewhere; DVC versions them, and readers follow them.
+"""Manifests of outs whose rows and dumps are in a shared folder; DVC versions them, and readers follow them.
 
-{"store": URI, "keys": {count, blake3}, "tables": {TABLE: [{bytes, rows, fingerprint}]}, "blake3": HEX}
+{"store": FOLDER, "keys": {count, blake3}, "tables": {TABLE: [{bytes, rows, fingerprint}]}, "blake3": HEX}
 
 The entry `blake3` is the BLAKE3 of all other entries.
 
 Dumps are rows of the table `dumps`, with their checksums. The manifest lists the contents without file names,
-so that the same content gives the same manifest, whatever the history of the store.
+so that the same content gives the same manifest, whatever the history of the folder.
 """
 
 from __future__ import annotations
@@ -13,27 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 from blake3 import blake3
 
 from tsfmscope.store.errors import DamagedFile
-from tsfmscope.store.objects import SCHEME, Remote
 
-File: TypeAlias = Path | Remote
 NAME = "manifest.json"
-# Scheme of a folder that all nodes mount.
-FOLDER = "file:///"
-
-
-def address(uri: str) -> File:
-    """Parse s3://BUCKET/PREFIX or file:///FOLDER. ValueError for any other URI."""
-    if uri.startswith(SCHEME):
-        return Remote.parse(uri)
-    if uri.startswith(FOLDER) and len(uri) > len(FOLDER):
-        return Path(unquote(urlsplit(uri).path))
-    raise ValueError(f"store {uri!r}: expected s3://BUCKET/PREFIX or file:///FOLDER")
 
 
 def text_of(facts: Mapping[str, Any]) -> str:
@@ -71,16 +57,15 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return str(blake3(json.dumps(facts, sort_keys=True).encode()).hexdigest())
 
 
-def locate(path: Path) -> File:
+def locate(path: Path) -> Path:
     """Return where a file of an out lies.
 
-    That is the path itself if it exists, else its counterpart in the store that the out's manifest names. If
+    That is the path itself if it exists, else its counterpart in the folder that the out's manifest names. If
     no folder above the path has a manifest, return the path unchanged.
     """
     if path.exists():
         return path
     for folder in path.parents:
         if manifest := read(folder):
-            at = address(manifest["store"])
-            return at / path.relative_to(folder).as_posix()
+            return Path(manifest["store"]) / path.relative_to(folder)
     return path

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from tsfmscope.store import dumps
-from tsfmscope.store.manifests import File
 from tsfmscope.store.schema import arrow_schema
 
 TOKENS_PER_MODEL = 1_000
@@ -17,22 +17,22 @@ TOKENS_PER_MODEL = 1_000
 GROUPS_PER_MODEL = 64
 
 
-def embeddings(files: Sequence[File], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
+def embeddings(files: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
     """Sample rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
 
     tokens: number of tokens per model. They come in equal shares from the last states of the model's dumps,
     from at most GROUPS_PER_MODEL record batches; if these have fewer tokens, all of them are taken.
     """
-    models: dict[str, list[File]] = defaultdict(list)
+    models: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(files, key=str):
         models[path.parts[-3]].append(path)
     tables = [_of_model(paths, seed, tokens) for _, paths in sorted(models.items())]
     return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
 
 
-def _of_model(paths: list[File], seed: int, tokens: int) -> pa.Table:
+def _of_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
     generator = np.random.default_rng(seed)
-    groups: list[tuple[File, dumps.LayerKey, int]] = []
+    groups: list[tuple[Path, dumps.LayerKey, int]] = []
     for path in paths:
         layers = dumps.layer_rows(path)
         last = dumps.last_layers(layers)
@@ -61,7 +61,7 @@ def _shares(rows: list[int], tokens: int) -> list[int]:
     return shares
 
 
-def _conform(rows: pa.RecordBatch, path: File) -> pa.Table:
+def _conform(rows: pa.RecordBatch, path: Path) -> pa.Table:
     names = {"model": path.parts[-3], "dataset": path.parts[-2], "condition": path.stem}
     schema = arrow_schema("embeddings_sample")
     columns = [

@@ -1,4 +1,4 @@
-"""Conditional writes of a small file in a shared folder, like a conditional PUT in an object store.
+"""Conditional writes of a small file in a shared folder.
 
 They rely on creating a file exclusively, which is atomic on all shared file systems. flock is not used,
 because it holds between machines on NFS 4 but not on every shared file system.
@@ -14,7 +14,6 @@ from pathlib import Path
 from blake3 import blake3
 
 from tsfmscope.store import files
-from tsfmscope.store.objects import ObjectEntry
 
 # Seconds. A claim is held only during a write, so an older claim belongs to a writer that died.
 CLAIM_SECONDS = 30.0
@@ -23,7 +22,7 @@ PATIENCE = 5.0
 
 
 class SharedFile:
-    """File with the methods of `objects.Remote` that a lease needs."""
+    """Small file that several machines write, each only if the content is still what it read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,14 +32,13 @@ class SharedFile:
         return str(self.path)
 
     def read(self) -> tuple[bytes, str]:
-        """Return all bytes and their BLAKE3 (hex), which serves as ETag."""
+        """Return all bytes and their BLAKE3 (hex)."""
         body = self.path.read_bytes()
         return body, blake3(body).hexdigest()
 
-    def head(self) -> ObjectEntry:
-        """Return path, size, ETag, and the time of the last write by the file server's clock."""
-        stat = self.path.stat()
-        return ObjectEntry(str(self.path), stat.st_size, self.read()[1], stat.st_mtime)
+    def modified(self) -> float:
+        """Return the time of the last write in seconds since the epoch, by the file server's clock."""
+        return self.path.stat().st_mtime
 
     def now(self) -> float:
         """Return the seconds since the epoch by the file server's clock."""
@@ -51,17 +49,17 @@ class SharedFile:
         finally:
             probe.unlink(missing_ok=True)
 
-    def put_if_match(self, body: bytes, etag: str | None) -> str | None:
-        """Write the file only if its ETag is still `etag` (None: only if there is no file).
+    def write_if_unchanged(self, body: bytes, digest: str | None) -> str | None:
+        """Write the file only if its BLAKE3 is still `digest` (None: only if there is no file).
 
-        Return the new ETag. Return None if the content differs or another writer's claim did not end in time.
+        Return the new BLAKE3. Return None if the content differs or another writer's claim did not end in time.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._claimed():
             return None
         try:
             current = self.read()[1] if self.path.exists() else None
-            if current != etag:
+            if current != digest:
                 return None
             with files.atomic(self.path) as temporary:
                 temporary.write_bytes(body)

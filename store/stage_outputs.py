@@ -1,8 +1,8 @@
-"""Manifests of outs whose rows and dumps are stored elsewhere: writing them, and reading through them."""
+"""Manifests of outs whose rows and dumps are in a shared folder: writing them, and reading through them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,75 +11,71 @@ import pyarrow as pa
 from blake3 import blake3
 
 from tsfmscope.store import checksums, files, manifests
-from tsfmscope.store.backend import StorageBackend
 from tsfmscope.store.errors import LocationError
 from tsfmscope.store.job_rows import summarize_error
 from tsfmscope.store.key_set import KeySet
-from tsfmscope.store.manifests import File
-from tsfmscope.store.object_store import manifest
-from tsfmscope.store.objects import Remote
 from tsfmscope.store.schema import arrow_schema
+from tsfmscope.store.table_folder import parquet_files
 from tsfmscope.store.table_parts import conform
 
-# Dumps read in parallel; botocore keeps ten connections.
+# Dumps read in parallel.
 READS = 8
-# Folder next to the outs with files of rows from object stores, named by BLAKE3; it may be deleted
-# at any time.
-CACHE = ".rows"
 
 
-def check_location(out: Path, uri: str | None, tables: Collection[str]) -> None:
-    """Raise LocationError if an earlier run stored the rows of this out at another location than `uri`.
+def check_location(out: Path, folder: Path | None, tables: Collection[str]) -> None:
+    """Raise LocationError if an earlier run stored the rows of this out elsewhere than in `folder`.
 
-    uri: None means the out itself. tables: names of the tables of the out.
+    folder: None means the out itself. tables: names of the tables of the out.
     """
     manifest = manifests.read(out)
-    if manifest and manifest["store"] != uri:
+    if manifest and manifest["store"] != (folder and str(folder)):
         raise LocationError(
             f"{out / manifests.NAME}: the rows of {out.name} are at {manifest['store']}, but resources.store requests "
-            f"{uri or out}; correct resources.store, or delete the manifest to compute all rows again"
+            f"{folder or out}; correct resources.store, or delete the manifest: rows that were moved there are found, "
+            "others are computed again"
         )
     own = [name for name in tables if (out / name).is_dir()]
-    if uri and own:
+    if folder and own:
         raise LocationError(
-            f"{out}: contains rows of {own}, but resources.store requests {uri}; remove resources.store, or delete the "
-            "folder to compute all rows again"
+            f"{out}: contains rows of {own}, but resources.store requests {folder}; remove resources.store, move "
+            f"{out} there, or delete it to compute all rows again"
         )
 
 
-def publish(out: Path, backend: StorageBackend, tables: Collection[str], keys: KeySet | None = None) -> None:
-    """Write the manifest of the tables that a finished stage has stored.
+def publish(out: Path, folder: Path, tables: Collection[str], keys: KeySet | None = None) -> None:
+    """Write the manifest of the tables that a finished stage has stored in a folder.
 
-    keys: keys of all jobs with rows. If None, `out` is the companion folder with the wall-clock times.
+    keys: keys of all jobs with rows; None for wall-clock times. Raises DamagedFile if a file of rows is not as
+    it was written.
     """
-    facts: dict[str, Any] = {"store": backend.uri, "tables": {}}
+    facts: dict[str, Any] = {"store": str(folder), "tables": {}}
     for name in sorted(tables):
-        entries = backend.entries(name, companion=keys is None)
-        facts["tables"][name] = [{"bytes": e.bytes, "fingerprint": e.fingerprint, "rows": e.rows} for e in entries]
+        facts["tables"][name] = [_describe(path) for path in parquet_files(folder / name)]
     if keys is not None:
         facts["keys"] = {"count": len(keys), "blake3": blake3(keys.sorted.tobytes()).hexdigest()}
     files.write_text(out / manifests.NAME, manifests.text_of(facts))
 
 
-def table_files(out: Path, name: str) -> list[Path]:
-    """Return the paths of a table's Parquet files, in the out or from the store that its manifest names.
+def _describe(path: Path) -> dict[str, Any]:
+    rows = files.metadata(path).num_rows
+    return {"bytes": path.stat().st_size, "fingerprint": files.fingerprint(path), "rows": rows}
 
-    Files of an object store are fetched once into a local cache. Files of a store are compared with the
-    fingerprints in the manifest; LocationError if the store no longer contains them.
+
+def table_files(out: Path, name: str) -> list[Path]:
+    """Return the paths of a table's Parquet files, in the out or in the folder that its manifest names.
+
+    Files in such a folder are compared with the fingerprints in the manifest; LocationError if they differ.
     """
     manifest = manifests.read(out)
     if manifest is None:
-        return sorted((out / name).glob("[!.]*.parquet"))
-    entries = manifest["tables"].get(name, [])
-    at = manifests.address(manifest["store"])
-    if isinstance(at, Path):
-        at = at if (at / name).is_dir() else _companion(at)
-        paths = [at / name / f"{n:05d}.parquet" for n in range(len(entries))]
-    else:
-        paths = _fetched(out.parent / CACHE, at, name, entries)
-    for path, entry in zip(paths, entries, strict=True):
-        if not path.is_file() or files.fingerprint(path) != entry["fingerprint"]:
-            raise LocationError(_changed(out, manifest["store"], name))
+        return parquet_files(out / name)
+    expected = [entry["fingerprint"] for entry in manifest["tables"].get(name, [])]
+    paths = [Path(manifest["store"], name, f"{n:05d}.parquet") for n in range(len(expected))]
+    if any(not path.is_file() for path in paths) or [*map(files.fingerprint, paths)] != expected:
+        raise LocationError(
+            f"{out / manifests.NAME}: {manifest['store']} no longer contains the rows of {name} that it names; "
+            f"check out the manifest of its last run, or run the stage {out.name} again"
+        )
     return paths
 
 
@@ -122,7 +118,7 @@ def read_dumps(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def dump_files(out: Path, suffix: str) -> list[File]:
+def dump_files(out: Path, suffix: str) -> list[Path]:
     """Return the dump files of a stage's out with this suffix, sorted by path.
 
     Raises DamagedFile as `read_dumps` does.
@@ -131,39 +127,10 @@ def dump_files(out: Path, suffix: str) -> list[File]:
     return [manifests.locate(out / path) for path in paths if path.endswith(suffix)]
 
 
-def _check_dump(file: File, expected: str) -> None:
+def _check_dump(file: Path, expected: str) -> None:
     try:
         actual = f"BLAKE3 {files.fingerprint(file)}"
     except FileNotFoundError:
         actual = "no such file"
     if actual != f"BLAKE3 {expected}":
         raise checksums.damaged(file, actual, f"BLAKE3 {expected}")
-
-
-def _fetched(cache: Path, at: Remote, name: str, entries: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Return paths in the cache for a table's files, after fetching those that are absent or damaged.
-
-    A file that the store no longer contains is not fetched.
-    """
-    paths = [cache / f"{entry['fingerprint']}.parquet" for entry in entries]
-    is_cached = {path: path.is_file() and files.fingerprint(path) == path.stem for path in paths}
-    if all(is_cached.values()):
-        return paths
-    stored = {fingerprint: file for file, _, _, fingerprint in manifest(at)[0]["tables"].get(name, ())}
-    for path, entry in zip(paths, entries, strict=True):
-        if not is_cached[path] and entry["fingerprint"] in stored:
-            with files.atomic(path, durable=False) as temporary:
-                temporary.write_bytes((at / "rows" / name / stored[entry["fingerprint"]]).read()[0])
-    return paths
-
-
-def _changed(out: Path, uri: str, name: str) -> str:
-    return (
-        f"{out / manifests.NAME}: {uri} no longer contains the rows of {name} that it names; "
-        f"check out the manifest of its last run, or run the stage {out.name} again"
-    )
-
-
-def _companion(at: Path) -> Path:
-    """Return the folder of the wall-clock times of a stage whose rows are in a shared folder."""
-    return at.parent / "timings" / at.name

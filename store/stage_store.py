@@ -7,8 +7,8 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 <root>/failures, <root>/study_jobs tables of the same form
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
 
-If a `backend` is given, all of this is stored there, and root and companion each contain a manifest of it
-(`tsfmscope.store.manifests`).
+If other `folders` are given, such as shared ones, all of this is stored there, and root and companion each
+contain a manifest of it (`tsfmscope.store.manifests`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tsfmscope.store import dumps, files, job_rows, stage_outputs
-from tsfmscope.store.backend import FileSystemBackend, StorageBackend
 from tsfmscope.store.errors import DamagedPart
 from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.schema import arrow_schema, table, to_arrow
+from tsfmscope.store.stage_folders import StageFolders
 from tsfmscope.store.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
-# Dumps verified in parallel; botocore keeps ten connections.
+# Dumps verified in parallel.
 CHECKS = 8
 Record = Mapping[str, Any]
 
@@ -47,8 +47,8 @@ class StageStore:
     """Output store of one stage, held by one driver: `with StageStore(...) as store`.
 
     root: the DVC out. tables: names of its tables with a job_key. companion: folder of timings and runs.
-    status: folder of locks and damaged files, by default `.status` next to the root. backend: storage of rows
-    and dumps if it is not the root.
+    status: folder of locks and damaged files, by default `.status` next to the root. folders: where rows,
+    dumps and wall-clock times are stored instead of root and companion.
 
     Raises ValueError if `tables` is empty or contains a table without job_key. Entering raises StoreBusy if
     another driver holds the stage.
@@ -62,7 +62,7 @@ class StageStore:
         companion: Path,
         stage: str,
         status: Path | None = None,
-        backend: StorageBackend | None = None,
+        folders: StageFolders | None = None,
     ) -> None:
         if not tables or any(not table(name).keyed for name in tables):
             raise ValueError(
@@ -71,12 +71,13 @@ class StageStore:
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
         self._lock = Lock(self.status / f"{stage}.lock")
-        self._backend = backend or FileSystemBackend(self.root, self.companion, self._lock)
-        self.tables = {name: TableParts(self._backend.folder(name), arrow_schema(name)) for name in tables}
-        self.failures = TableParts(self._backend.folder("failures"), arrow_schema("failures"), key="key", latest=True)
-        timings, runs = (self._backend.folder(name, companion=True) for name in ("timings", "runs"))
+        self._is_elsewhere = folders is not None
+        self._folders = folders or StageFolders(self.root, self.companion, self._lock)
+        self.tables = {name: TableParts(self._folders.root / name, arrow_schema(name)) for name in tables}
+        failures, timings = self._folders.root / "failures", self._folders.companion / "timings"
+        self.failures = TableParts(failures, arrow_schema("failures"), key="key", latest=True)
         self.timings = TableParts(timings, arrow_schema("timings"), key="key", latest=True)
-        self.runs = TableParts(runs, arrow_schema("runs"), key="stage")
+        self.runs = TableParts(self._folders.companion / "runs", arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
         self._stored, self._permanent = KeySet(), KeySet()
         # Job key -> path, bytes and fingerprint of its dump.
@@ -89,14 +90,14 @@ class StageStore:
         self._finished = False
 
     def __enter__(self) -> Self:
-        stage_outputs.check_location(self.root, self._backend.uri, self.tables)
+        stage_outputs.check_location(self.root, self._folders.root if self._is_elsewhere else None, self.tables)
         with ExitStack() as resources:
             # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
-            if self._backend.uri:
+            if self._is_elsewhere:
                 self._lock.acquire()
                 resources.callback(self._lock.release)
-            self._backend.acquire()
-            resources.callback(self._backend.release)
+            self._folders.acquire()
+            resources.callback(self._folders.release)
             self._open()
             self._held = resources.pop_all()
         return self
@@ -130,7 +131,7 @@ class StageStore:
         table). Records whose keys have stored rows are ignored. Rows that do not fit the schema are stored as
         a failure of their job. Raises ValueError if a record has both rows and an error, or neither.
         """
-        self._backend.check()
+        self._folders.check()
         unique = {record["key"]: record for record in records}
         is_stored = self._stored.holds(list(unique))
         fresh = [record for record, has in zip(unique.values(), is_stored, strict=True) if not has]
@@ -163,7 +164,7 @@ class StageStore:
     @property
     def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
         """Function `dumps.write_job_dump` for this out; picklable."""
-        return partial(dumps.write_job_dump, self._backend.dumps)
+        return partial(dumps.write_job_dump, self._folders.root)
 
     # -- rows from other sources --------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -183,7 +184,7 @@ class StageStore:
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace all rows of a table that belongs to no job (such as skipped); rows keep the given order."""
-        TableParts(self._backend.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
+        TableParts(self._folders.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
         self._other_tables.add(name)
         if self._finished:
             self._publish()
@@ -203,7 +204,7 @@ class StageStore:
         Returns the numbers of jobs: jobs, done, failed, reused. Raises DamagedPart if a stored part cannot be
         read; the next run repeats its jobs.
         """
-        self._backend.check()
+        self._folders.check()
         keys = KeySet(current)
         del current
         # Freed here and read again below, to have fewer copies of a million keys in memory.
@@ -233,7 +234,7 @@ class StageStore:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Recover from a killed run, then read which jobs are stored."""
-        self._backend.open()
+        self._folders.open()
         for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
             parts.recover(self._damaged)
         self._read_keys()
@@ -248,11 +249,10 @@ class StageStore:
 
     def _publish(self) -> None:
         """If rows are stored elsewhere, write the manifests that DVC versions and later stages follow."""
-        if self._backend.uri:
-            stage_outputs.publish(
-                self.root, self._backend, (*self.tables, "failures", *self._other_tables), self._stored
-            )
-            stage_outputs.publish(self.companion, self._backend, ("timings", "runs"))
+        if self._is_elsewhere:
+            names = (*self.tables, "failures", *self._other_tables)
+            stage_outputs.publish(self.root, self._folders.root, names, self._stored)
+            stage_outputs.publish(self.companion, self._folders.companion, ("timings", "runs"))
 
     def _keys_of_tables(self) -> KeySet:
         keys = [parts.keys() for parts in self.tables.values()]
@@ -260,7 +260,7 @@ class StageStore:
 
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
-            self._backend.sync(rows["path"].to_pylist())
+            self._folders.sync(rows["path"].to_pylist())
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored.add(keys)
@@ -283,8 +283,7 @@ class StageStore:
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Delete the rows of dumps that are gone or damaged, so that their jobs run again."""
         with_dump = [key for key in keys if key in self._dumps]
-        # In parallel, because each dump is read completely or requires requests to the object
-        # store.
+        # In parallel, because each dump is read completely.
         with ThreadPoolExecutor(CHECKS) as pool:
             faulty = list(pool.map(lambda key: self._is_faulty(*self._dumps[key]), with_dump))
         if bad := [key for key, is_faulty in zip(with_dump, faulty, strict=True) if is_faulty]:
@@ -294,7 +293,7 @@ class StageStore:
                 del self._dumps[key]
 
     def _is_faulty(self, path: str, size: int, fingerprint: str) -> bool:
-        fault, file = self._backend.fault(path, size, fingerprint), self._backend.dumps / path
+        fault, file = self._folders.fault(path, size, fingerprint), self._folders.root / path
         if fault == "gone":
             logger.warning("dump %s is gone; its job runs again", file)
         elif fault:
@@ -312,11 +311,11 @@ class StageStore:
 
     def _prune_dumps(self) -> None:
         """Delete dump files that no row names."""
-        self._backend.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
+        self._folders.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
         self._other_tables.add("study_jobs")
-        TableParts(self._backend.folder("study_jobs"), arrow_schema("study_jobs")).replace(
+        TableParts(self._folders.root / "study_jobs", arrow_schema("study_jobs")).replace(
             job_rows.study_tables(self.stage, studies)
         )
 

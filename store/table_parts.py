@@ -9,6 +9,7 @@ import errno
 import itertools
 import logging
 import math
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,11 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tsfmscope.store import files
-from tsfmscope.store.backend import TableFiles
 from tsfmscope.store.errors import DamagedFile, StoreFull
 from tsfmscope.store.key_set import WIDTH, KeySet, as_bytes, ascending, unique
-from tsfmscope.store.local import LocalFolder
-from tsfmscope.store.manifests import File
+from tsfmscope.store.table_folder import TableFolder
 
 logger = logging.getLogger(__name__)
 # Approximate number of rows of a compacted file.
@@ -37,26 +36,19 @@ SMALL = 2**20
 class TableParts:
     """Files of one table.
 
-    folder: storage of the files; a path is converted to a `LocalFolder`. key: column that contains the key of
-    the row's job. latest: whether `compact` keeps only the last appended row of each key.
+    key: column that contains the key of the row's job. latest: whether `compact` keeps only the last appended
+    row of each key.
     """
 
-    def __init__(
-        self, folder: Path | TableFiles, schema: pa.Schema, *, key: str = "job_key", latest: bool = False
-    ) -> None:
-        self._storage = folder if isinstance(folder, TableFiles) else LocalFolder(folder)
+    def __init__(self, folder: Path, schema: pa.Schema, *, key: str = "job_key", latest: bool = False) -> None:
+        self.folder = folder
+        self._storage = TableFolder(folder)
         self.schema = schema
         self.key = key
         self.latest = latest
         self._merges = True
 
-    @property
-    def folder(self) -> Path:
-        """Path of the folder, for a table in a local folder."""
-        assert isinstance(self._storage, LocalFolder)
-        return self._storage.path
-
-    def files(self) -> list[File]:
+    def files(self) -> list[Path]:
         """Return the compacted files, then the parts in the order in which they were written."""
         return self._storage.files()
 
@@ -80,7 +72,7 @@ class TableParts:
         """
         if not self._merges:
             return
-        small = [file for file, _ in itertools.takewhile(lambda part: part[1] < SMALL, self._storage.newest())][::-1]
+        small = [*itertools.takewhile(lambda part: part.stat().st_size < SMALL, self._storage.newest())][::-1]
         if len(small) <= MANY:
             return
         try:
@@ -96,20 +88,17 @@ class TableParts:
 
     def keys(self) -> np.ndarray:
         """Return the key of every row, dtype S64, file after file."""
-        counts = [footer.num_rows for footer in self._storage.map_files(files.metadata)]
-        starts = dict(zip(self.files(), np.cumsum([0, *counts]).tolist(), strict=False))
-        all_keys = np.empty(sum(counts), f"S{WIDTH}")
-
-        def fill(file: File) -> None:
+        all_keys = np.empty(sum(files.metadata(file).num_rows for file in self.files()), f"S{WIDTH}")
+        start = 0
+        for file in self.files():
             keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
-            all_keys[starts[file] : starts[file] + len(keys)] = keys
-
-        self._storage.map_files(fill)
+            all_keys[start : start + len(keys)] = keys
+            start += len(keys)
         return all_keys
 
     def read(self) -> pa.Table:
         """Read all rows; only for tables that fit in memory."""
-        tables = self._storage.map_files(lambda file: conform(files.read_parquet(file), self.schema))
+        tables = [conform(files.read_parquet(file), self.schema) for file in self.files()]
         return pa.concat_tables(tables or [self.schema.empty_table()])
 
     def drop(self, keys: Iterable[str]) -> None:
@@ -154,13 +143,13 @@ class TableParts:
 
     def _leave(self, error: Exception) -> None:
         self._merges = False
-        logger.warning("parts of %s are not merged: %s", self._storage.name, error)
+        logger.warning("parts of %s are not merged: %s", self.folder.name, error)
 
     def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
         """Return whether the files are what `replace` would write: its names, sorted rows, current schema."""
         if not self._storage.is_compacted(max(len(runs), 1)):
             return False
-        footers = self._storage.map_files(files.metadata)
+        footers = [files.metadata(file) for file in self.files()]
         if [footer.num_rows for footer in footers] != ([n for _, _, n in runs] or [0]):
             return False
         return ascending(keys) is keys and all(
@@ -169,7 +158,7 @@ class TableParts:
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: KeySet) -> Iterator[pa.Table]:
         """Yield the rows of each file to write, reading for as many files at once as BYTES_AT_ONCE allows."""
-        passes = math.ceil(sum(self._storage.map_files(_size)) / BYTES_AT_ONCE)
+        passes = math.ceil(sum(map(_size, self.files())) / BYTES_AT_ONCE)
         for some in np.array_split(np.arange(len(runs)), min(max(passes, 1), len(runs) or 1)):
             yield from self._cut([runs[n] for n in some], keep)
             pa.default_memory_pool().release_unused()
@@ -184,11 +173,11 @@ class TableParts:
         low, high = runs[0][0].decode(), runs[-1][1].decode()
         inside = (pc.field(self.key) >= low) & (pc.field(self.key) <= high)
 
-        def read(file: File) -> pa.Table:
+        def read(file: Path) -> pa.Table:
             table = conform(files.read_parquet(file, filters=inside), self.schema)
             return table.filter(pa.array(keep.holds(table[self.key])))
 
-        table = pa.concat_tables(self._storage.map_files(read))
+        table = pa.concat_tables(map(read, self.files()))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
         if self.latest:
@@ -199,21 +188,20 @@ class TableParts:
 
     def _quarantine(self, damaged: Path) -> list[Path]:
         """Move damaged files out of the store for inspection; their jobs are missing from then on."""
-        faults = self._storage.map_files(self._fault)
         moved = []
-        for file, fault in zip(self.files(), faults, strict=True):
-            if not fault:
+        for file in self.files():
+            if not (fault := self._fault(file)):
                 continue
             damaged.mkdir(parents=True, exist_ok=True)
-            target, n = damaged / f"{self._storage.name}-{file.stem}.damaged", 1
+            target, n = damaged / f"{self.folder.name}-{file.stem}.damaged", 1
             while target.exists():
-                target, n = damaged / f"{self._storage.name}-{file.stem}-{n}.damaged", n + 1
-            self._storage.quarantine(file, target)
+                target, n = damaged / f"{self.folder.name}-{file.stem}-{n}.damaged", n + 1
+            shutil.move(file, target)
             logger.warning("%s %s; quarantined as %s, its jobs run again", file, fault, target)
             moved.append(target)
         return moved
 
-    def _fault(self, file: File) -> str:
+    def _fault(self, file: Path) -> str:
         """Return the fault of a file, damage or missing required columns, or an empty text."""
         try:
             names = set(files.metadata(file).schema.to_arrow_schema().names)
@@ -251,7 +239,7 @@ def _runs(keys: np.ndarray) -> Iterator[tuple[bytes, bytes, int]]:
         start = stop
 
 
-def _size(file: File) -> int:
+def _size(file: Path) -> int:
     """Return the size of a file's columns in bytes before compression."""
     metadata = files.metadata(file)
     return sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))

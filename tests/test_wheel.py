@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -73,6 +74,26 @@ def test_the_sdist_is_the_checkout(built: tuple[Path, Path]) -> None:
     assert names - {"PKG-INFO"} == tracked()
 
 
+def check_core(program: Path, here: Path) -> None:
+    """What needs no extra runs; what needs one is a line that names it."""
+    checks = {check["name"]: check for check in json.loads(call(program, "doctor", "--json", at=here))}
+    assert "missing" not in {check["state"] for check in checks.values()}
+    assert {checks[name]["state"] for name in ("extra pipeline", "extra report", "ray", "dvc")} == {"note"}
+    assert checks["extra pipeline"]["fix"] == "pip install 'tsfmscope[pipeline]'"
+    for command in (
+        ("inspect", "chronos-bolt-nano", "nile"),
+        ("embed", "patchtst-nano", "nile"),
+        ("recommend", "nile", "--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "32,64"),
+        ("compress", "chronos-bolt-nano", "core", "--to", "0.5", "--data", "nile", "--context", "64"),
+        ("export", "core", "core-dense", "--dense"),
+    ):
+        call(program, *command, at=here)
+    for name in ("core", "core-dense"):
+        shutil.rmtree(here / name)
+    without_report = call(program, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here, code=1)
+    assert "pip install 'tsfmscope[report]'" in without_report
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
@@ -84,9 +105,11 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     tool = (uv.find_uv_bin(), "--quiet", "--no-config")  # without the checkout's overrides, as pip is without
     call(*tool, "venv", "--python", sys.executable, tmp_path / "venv", at=here)
     install = (*tool, "pip", "install", "--python", python, "--constraint", ROOT / "constraints.txt")
-    call(*install, f"{built[1]}[moirai,s3,environments]", at=here)
+    call(*install, built[1], at=here)
     program = python.with_name("tsfmscope")
     assert call(program, "--version", at=here) == f"tsfmscope {VERSION}\n"
+    check_core(program, here)
+    call(*install, f"{built[1]}[pipeline,baselines,report,moirai,environments]", at=here)
     assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 

@@ -17,8 +17,8 @@ LEAD = """# Every key of params.yaml
 Made from the blocks that parse it, `stages/config`. An unknown key, a value of a wrong type, or an unknown
 name gives one line that states the fix. `tsfmscope plan` prints it before any work is done.
 
-A key with a default may be left out, unless dvc.yaml lists it: {dvc_keys}. Each of these must be in the file;
-`NAME: {{}}` gives every key of a block its default. `plan` lists the missing ones with the text to write.
+A key or a block with a default may be left out. A file needs `models` and `studies`, and, unless only weights are
+measured, `datasets` and `conditions`. `data/params.json` has the values of all keys after a run.
 """
 VALUE = re.compile(r'^    "([\w-]+)",(?:  # (.*))?$', re.MULTILINE)
 HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
@@ -27,12 +27,10 @@ CHOICES = "## {title}\n\n| value | meaning |\n| --- | --- |\n{rows}\n"
 
 def page() -> str:
     """Return the page: the whole file first, then one section per block, in order of first use."""
-    from tsfmscope.stages import STAGES
     from tsfmscope.stages.config import study
     from tsfmscope.stages.config.params import Params
     from tsfmscope.tasks.report.plots import describe_plot, plot_names
 
-    dvc_keys = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
     sections = list(_sections(Params, "All blocks", set()))
     block = inspect.getsource(study).partition("Measure = Literal[")[2].partition("\n]")[0]
     choices = {
@@ -42,7 +40,7 @@ def page() -> str:
     for title, values in choices.items():
         rows = "\n".join(f"| `{value}` | {meaning or ''} |" for value, meaning in values)
         sections.append(CHOICES.format(title=title, rows=rows))
-    return "\n".join([LEAD.format(dvc_keys=", ".join(dvc_keys)), *sections])
+    return "\n".join([LEAD, *sections])
 
 
 def _sections(block: type[BaseModel], title: str, written_blocks: set[type]) -> Iterator[str]:

@@ -6,23 +6,28 @@ The checks change nothing.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tsfmscope.stages.cli.options import RESULTS
-from tsfmscope.stages.config import DATA_VARIABLE, dvc_keys
+from tsfmscope.stages.config import DATA_VARIABLE
 from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
 from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.extras import EXTRAS, install_command
 from tsfmscope.tasks.models import registry
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 # GB of memory and of disk: measured need of the default run, with a margin.
 LEAST_GB = 4.0
@@ -57,31 +62,48 @@ def checks() -> Iterator[Check]:
 
 
 def check_packages() -> Iterator[Check]:
-    """Yield one check per requirement that is not met, or a single check if all are met."""
-    from packaging.requirements import Requirement
-
-    requirements = [Requirement(text) for text in _requirements()]
-    requirements = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
-    wrong = 0
-    for requirement in requirements:
-        try:
-            version = importlib.metadata.version(requirement.name)
-        except importlib.metadata.PackageNotFoundError:
-            version = None
-        if version is None or not requirement.specifier.contains(version, prereleases=True):
-            wrong += 1
-            fix = f"uv pip install '{requirement.name}{requirement.specifier}'"
-            yield Check(f"package {requirement.name}", "missing", version or "not installed", fix)
+    """Yield a check per unmet requirement, or one check if all are met; then a check per extra."""
+    requirements = _requirements("")
+    wrong = _unmet(requirements)
+    for requirement, installed in wrong.items():
+        fix = f"uv pip install '{requirement.name}{requirement.specifier}'"
+        yield Check(f"package {requirement.name}", "missing", installed or "not installed", fix)
     if not wrong:
         yield Check("packages", "ok", f"all {len(requirements)} that {PACKAGE} needs")
+    for extra in sorted(set(EXTRAS.values())):
+        requirements = _requirements(extra)
+        if wrong := _unmet(requirements):
+            lacking = ", ".join(f"{r.name} {installed or ''}".strip() for r, installed in wrong.items())
+            yield Check(f"extra {extra}", "note", f"lacks {lacking}", install_command(extra))
+        else:
+            yield Check(f"extra {extra}", "ok", f"all {len(requirements)} packages")
 
 
-def _requirements() -> list[str]:
-    """Return the package's requirements: from pyproject.toml in a checkout, else from the metadata."""
+def _unmet(requirements: Iterable[Requirement]) -> dict[Requirement, str | None]:
+    """Return the requirements that are not met, with the installed version; None if there is none."""
+    versions: dict[Requirement, str | None] = {}
+    for requirement in requirements:
+        try:
+            installed = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = None
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            versions[requirement] = installed
+    return versions
+
+
+def _requirements(extra: str) -> list[Requirement]:
+    """Return what the package ("") or an extra needs, from pyproject.toml in a checkout, else from the metadata."""
+    from packaging.requirements import Requirement
+
     if PROJECT.is_file():
-        requirements: list[str] = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
-        return requirements
-    return importlib.metadata.requires(PACKAGE) or []
+        project = tomllib.loads(PROJECT.read_text())["project"]
+        texts = project["optional-dependencies"].get(extra, []) if extra else project["dependencies"]
+        requirements = [Requirement(text) for text in texts]
+    else:
+        requirements = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or []]
+        requirements = [r for r in requirements if ("extra" in str(r.marker)) == bool(extra)]
+    return [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": extra})]
 
 
 def check_families() -> Iterator[Check]:
@@ -127,12 +149,12 @@ def check_tools() -> Iterator[Check]:
     """Yield checks of Ray and its cluster, git and DVC."""
     yield _cluster(os.environ.get("RAY_ADDRESS", ""))
     if shutil.which("git") is None:
-        yield Check("git", "missing", "not on PATH", "install git: DVC and the record of runs need it")
+        yield Check("git", "note", "not on PATH", "install git: DVC and the record of runs need it")
     else:
         yield Check("git", "ok", _output_of("git", "--version").removeprefix("git version "))
     dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if dvc is None:
-        yield Check("dvc", "missing", "no such command next to python or on PATH", "uv pip install dvc")
+        yield Check("dvc", "note", "no such command next to python or on PATH", install_command("pipeline"))
     elif not Path(".dvc").is_dir():
         yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
     else:
@@ -141,6 +163,8 @@ def check_tools() -> Iterator[Check]:
 
 def _cluster(address: str) -> Check:
     """Return the check of Ray: whether the cluster that RAY_ADDRESS names listens, if one is named."""
+    if importlib.util.find_spec("ray") is None:
+        return Check("ray", "note", "not installed", install_command("pipeline"))
     if not address:
         return Check(
             "ray", "ok", f"{_version('ray')}; jobs run on a cluster of their own, unless resources.address names one"
@@ -168,7 +192,6 @@ def check_workspace() -> Iterator[Check]:
     else:
         try:
             params = load()
-            dvc_keys.check(params)
         except ParamsError as error:
             yield Check(PARAMS_FILE, "missing", "not valid", str(error))
         else:

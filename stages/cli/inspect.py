@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,8 +98,11 @@ def inspect(
     """
     from tsfmscope.stages.cli.inspection import InspectRequest, inspect_layers
 
-    if out is not None and out.suffix not in PLOTS:
-        raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PLOTS)}")
+    if out is not None:
+        if out.suffix not in PLOTS:
+            raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PLOTS)}")
+        # Plots need the extra `report`; without it, this fails before the measurement.
+        importlib.import_module("plotly")
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
         precision, name_columns(time, series_id, value, time_format),

@@ -99,7 +99,7 @@ class DataSets(Strict):
     min_length: int = Field(
         32, ge=2, description="smallest number of steps; shorter series are skipped and counted in table `skipped`"
     )
-    sets: dict[str, DataSet]
+    sets: dict[str, DataSet] = Field({})
 
     @model_validator(mode="before")
     @classmethod

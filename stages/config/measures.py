@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -9,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from tsfmscope.stages.config.resources import TaskResources, whole_or_fraction
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.study import Baseline
-from tsfmscope.store.manifests import address
 from tsfmscope.tasks.defaults import MIN_CONTEXT, ROWS
 
 
@@ -182,7 +182,9 @@ class Statistics(Strict):
 class Report(Strict):
     """Stage report: order of the page."""
 
-    study: str = Field(description="study of the summary and of the first section; the others follow")
+    study: str | None = Field(
+        None, description="study of the summary and of the first section; the others follow; null: the first one"
+    )
 
 
 class Resources(Strict):
@@ -206,7 +208,7 @@ class Resources(Strict):
     load_timeout_s: float = Field(3600, gt=0, description="time limit for loading a model, download included")
     flush_s: float = Field(5, gt=0)
     store: str | None = Field(
-        None, description="s3://BUCKET/PREFIX or file:///FOLDER for rows and activation files; null: data/"
+        None, description="absolute path of a folder, shared by all nodes, for rows and activation files; null: data/"
     )
     max_failed_share: float = Field(
         0.01, ge=0, le=1, description="largest share of failed jobs; a stage with more exits 1"
@@ -216,7 +218,7 @@ class Resources(Strict):
 
     @field_validator("store")
     @classmethod
-    def _store_is_an_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            address(value)
+    def _store_is_an_absolute_path(cls, value: str | None) -> str | None:
+        if value is not None and (not PurePath(value).is_absolute() or value == "/"):
+            raise ValueError(f"expected the absolute path of a folder that every node mounts, found {value!r}")
         return value

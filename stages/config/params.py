@@ -74,8 +74,8 @@ class Params(Strict):
     seed: Seed = 0
     environments: dict[str, Packages] = Field({})
     models: dict[str, Model]
-    datasets: DataSets
-    conditions: dict[str, Condition]
+    datasets: DataSets = DataSets()
+    conditions: dict[str, Condition] = Field({})
     studies: dict[str, Study]
     kernelsynth: KernelSynth = KernelSynth()
     checkpoints: Checkpoints = Checkpoints()
@@ -88,8 +88,8 @@ class Params(Strict):
     spectra: Spectra = Spectra()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
-    theory: Theory = Theory()
-    report: Report
+    theory: Theory | None = Field(None, description="null: no job of theory; {} for the default sizes")
+    report: Report = Report()
     resources: Resources = Resources()
 
     @model_validator(mode="after")
@@ -155,7 +155,8 @@ class Params(Strict):
                     f"pretraining.recipe: {searched!r} reuses an embedding; name a recipe without embedding_from"
                 )
         self._no_model_is_made_from_itself()
-        _check_name(self.report.study, self.studies, "report.study")
+        if self.report.study is not None:
+            _check_name(self.report.study, self.studies, "report.study")
         for task, task_resources in self.resources.tasks.items():
             _check_name(task, dict.fromkeys(TASKS), "resources.tasks")
             if task_resources.processes is not None and task != "pretrain":
@@ -224,6 +225,11 @@ class Params(Strict):
                 if modality(dataset.source) == "series" and dataset.source != "signals"
             ]
         return list(self.conditions)
+
+    @property
+    def report_study(self) -> str:
+        """Study of the report's summary and first section."""
+        return self.report.study or next(iter(self.studies))
 
     @property
     def data_root(self) -> Path | None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import yaml
 
-from tsfmscope.stages import STAGES, Stage
+from tsfmscope.stages import PARAMS, STAGES, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "dvc.yaml"
 PACKAGE = "tsfmscope."
 HEADER = """# Made by `python -m tsfmscope.stages.pipeline.dvc_file` from stages/__init__.py and the stages' imports.
-# The plots at the end are written by hand.
+# The text after the stages is written by hand.
 """
-PLOTS = "\nplots:"
+BY_HAND = "\nparams:\n- params.yaml"
 # Data that a module reads: a stage that runs the module depends on it.
 DATA_FILES = {"tasks/series/catalog.py": "tasks/series/catalog.yaml"}
 # Modules that no result depends on. The last one gives the names of plots, which params.yaml is checked with.
@@ -67,10 +67,10 @@ def code_dependencies(stage: Stage) -> list[str]:
 
 
 def render(existing: str) -> str:
-    """Return the text of dvc.yaml; the plots are taken from the text that exists."""
+    """Return the text of dvc.yaml; what follows the stages is taken from the text that exists."""
     stages = {stage.name: _block(stage) for stage in STAGES}
     text = yaml.safe_dump({"stages": stages}, sort_keys=False, width=120, allow_unicode=True)
-    return HEADER + text + existing[existing.index(PLOTS) :]
+    return HEADER + text + existing[existing.index(BY_HAND) :]
 
 
 def _block(stage: Stage) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _block(stage: Stage) -> dict[str, Any]:
         block["always_changed"] = True
     block["deps"] = [*code_dependencies(stage), *stage.folders, *stage.reads]
     if stage.params:
-        block["params"] = list(stage.params)
+        block["params"] = [{PARAMS: list(stage.params)}]
     block["outs"] = [{out: {"persist": True}} if stage.sweeps else out for out in outs]
     if metrics:
         block["metrics"] = metrics

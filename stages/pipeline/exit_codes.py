@@ -10,21 +10,27 @@ from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import QueryError, StillRunning, StoreError
 from tsfmscope.store.printable import printable
 from tsfmscope.tasks.errors import TsfmscopeError
+from tsfmscope.tasks.extras import EXTRAS, describe_missing
 
 # The work failed; the command, the SQL or params.yaml must be fixed; Ctrl-C, 128 + SIGINT as in a shell.
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 # Errors whose message is for the user. Any other exception is a fault of the program and keeps its traceback.
-KNOWN = (ParamsError, TsfmscopeError, StoreError, OSError)
+KNOWN = (ParamsError, TsfmscopeError, StoreError, OSError, ModuleNotFoundError)
 
 
 def report_error(error: Exception, program: str = "") -> int:
     """Print a known error as one line on stderr and return the exit code.
 
-    program: the name that begins the line. Raises BrokenPipeError, since nobody reads the output then.
+    program: the name that begins the line. Raises BrokenPipeError, since nobody reads the output then, and
+    ModuleNotFoundError for a module that no extra installs.
     """
     if isinstance(error, BrokenPipeError):
         raise error
     message = str(error)
+    if isinstance(error, ModuleNotFoundError):
+        if (error.name or "").partition(".")[0] not in EXTRAS:
+            raise error
+        message = describe_missing(error)
     if isinstance(error, OSError) and not isinstance(error, StoreError):
         message = describe(error)
         drop_output()

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params
+from tsfmscope.store.checksums import verify
 from tsfmscope.store.dumps import LayerKey, last_layers
-from tsfmscope.store.files import fingerprint, verify
+from tsfmscope.store.files import fingerprint
 from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions

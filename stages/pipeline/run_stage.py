@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from tsfmscope.stages.config import dvc_keys
 from tsfmscope.stages.config.params import PARAMS_FILE, Params, ParamsError, load
 from tsfmscope.tasks.models.registry import check_name
 
@@ -30,9 +29,4 @@ def read_params(path: str | Path = PARAMS_FILE) -> Params:
 def run_stage(name: str) -> None:
     """Run a stage with the params.yaml of this folder."""
     module = importlib.import_module(f"tsfmscope.stages.{name}")
-    params = read_params()
-    # `external_inputs` runs first in every `dvc repro` and watches no key itself. DVC reports the missing
-    # keys of one stage at a time; this check reports those of all stages at once.
-    if name == "external_inputs":
-        dvc_keys.check(params)
-    module.main(params)
+    module.main(read_params())

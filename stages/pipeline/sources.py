@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tsfmscope.stages import DATA, STAGES
-from tsfmscope.store.manifests import File
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.stage_outputs import dump_files, table_files
 
@@ -27,7 +26,7 @@ def writers(table: str) -> list[str]:
     return [stage.name for stage in STAGES if stage.name in stage_names]
 
 
-def sources() -> dict[str, Sequence[File]]:
+def sources() -> dict[str, Sequence[Path]]:
     """Return table -> its Parquet files, in the order of the stages, and the verified embedding dumps."""
     names = [name for name, table in TABLES.items() if table.in_catalogue and writers(name)]
     companions = [Path(DATA, "timings", stage) for stage in SWEEPS]
@@ -35,7 +34,7 @@ def sources() -> dict[str, Sequence[File]]:
     return files | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
 
 
-def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:
+def tables(names: Iterable[str]) -> dict[str, Sequence[Path]]:
     """Return table -> its Parquet files, in the order of the stages, for the named tables."""
     return {name: _files(name, [Path(DATA, stage) for stage in writers(name)]) for name in names}
 

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsfmscope.stages.config import dvc_keys
 from tsfmscope.stages.config.params import COMPRESSED, PARAMS_FILE, Params, ParamsError
 from tsfmscope.stages.pipeline.run_stage import read_params
 from tsfmscope.tasks.errors import ModelError
@@ -32,7 +31,6 @@ def check_params(path: Path = Path(PARAMS_FILE)) -> Params:
     Raises ParamsError for what the file must change, ModelError for a family that cannot be imported.
     """
     params = read_params(path)
-    dvc_keys.check(params, path)
     for name, model in params.models.items():
         check_options(model.family, model.options, f"models.{name}.options")
         if not model.ref.startswith(("checkpoint:", COMPRESSED)):

@@ -20,8 +20,8 @@ from tsfmscope.stages import DATA, STAGES
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.job_rows import summarize_error
 from tsfmscope.store.key_set import SLICE, unique
-from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.schema import job_tables
+from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_outputs import table_files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
@@ -58,11 +58,11 @@ def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]
 
     params: given by stages whose rows and activation files go to resources.store, if that is set.
     """
-    uri = params.resources.store if params else None
-    backend = backend_at(uri, stage) if uri else None
+    shared = params.resources.store if params else None
+    folders = shared_folders(shared, stage) if shared else None
     companion = Path(DATA, "timings", stage)
     tables = job_tables(stage)
-    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, backend=backend) as out:
+    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, folders=folders) as out:
         yield out
 
 

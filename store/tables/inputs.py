@@ -80,7 +80,7 @@ TABLES = (
             C("n_available", I32, "series that exist", "series"),
             C("n_steps", I64, "observations in the series that are used", "steps"),
             C("provenance", TEXT, "origin of the values"),
-            C("paper", TEXT, "name in the isotropy paper", "", "Shelim et al. 2025, Table 3", True),
+            C("paper", TEXT, "name in Shelim et al. 2025", "", "Shelim et al. 2025, Table 3", True),
             C(
                 "stands_in_for",
                 TEXT,

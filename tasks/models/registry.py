@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
+from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
 from tsfmscope.tasks.regular_files import open_regular
@@ -48,8 +49,6 @@ FAMILIES = {
 REVISIONS = {
     "lag-llama": "calendar features of dates",
 }
-# Package -> the extra of this project that installs what it needs.
-EXTRAS = {"uni2ts": "moirai"}
 # Family -> packages that it imports and that this project does not depend on.
 PACKAGES = {"moirai": ("uni2ts",)}
 # The only pickled file that is read, weights only: Lag-Llama was released in no other form.
@@ -118,7 +117,7 @@ def family_class(name: str) -> type[Family]:
         result: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         owner = plugins.describe(entry) if entry else f"family {name} ({FAMILIES[name]})"
-        raise ModelError(f"{owner}: {missing_package(error)}") from error
+        raise ModelError(f"{owner}: {describe_missing(error)}") from error
     return result
 
 
@@ -130,7 +129,7 @@ def check_packages(name: str) -> None:
     for package in PACKAGES.get(name, ()):
         if importlib.util.find_spec(package) is None:
             missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
-            raise ModelError(f"family {name}: {missing_package(missing)}")
+            raise ModelError(f"family {name}: {describe_missing(missing)}")
 
 
 def code_of(family: str) -> str | None:
@@ -184,19 +183,6 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     if missing := sorted(getattr(result, "__abstractmethods__", ())):
         raise ModelError(f"{owner}: lacks {', '.join(missing)}; write them (docs/plugins.md)")
     return result
-
-
-def missing_package(error: ModuleNotFoundError) -> str:
-    """Return the message that names a missing module and what to install."""
-    package = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(package)
-    # Without its dependencies: those that uni2ts declares conflict with today's torch and numpy.
-    requirement = (
-        f"it with `pip install 'tsfmscope[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
-        if extra
-        else f"the package that holds {package!r}"
-    )
-    return f"module {error.name!r} is missing; install {requirement}"
 
 
 def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:

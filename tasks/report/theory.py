@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,7 @@ from tsfmscope.tasks.report.page.sections import (
     make_provenance,
     png_uri,
 )
-from tsfmscope.tasks.report.page.verdicts import ClaimSentence, format_number
+from tsfmscope.tasks.report.page.verdicts import ClaimSentence, format_number, is_present
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
@@ -52,39 +51,58 @@ REPAIRS = {
     "Corollary 1 lower": "heads of fewer dimensions than heads: the index needs k ≤ d − h, not k ≤ d − d_h",
     "Theorem 6.2": "one head, whose shared vector then is its own first. Repaired: the head's next vector instead",
 }
-COMPRESSION_LEAD = (
+
+
+class _Texts(NamedTuple):
+    """Texts of one section. kicker: the figure or theorems of the paper. alt, caption: of its figure."""
+
+    name: str
+    title: str
+    kicker: str
+    lead: str
+    alt: str
+    caption: str
+
+
+COMPRESSION = _Texts(
+    "theory-compression",
+    "Attention matrices are compressible on low-rank inputs",
+    "ranks Fig. 15",
     "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the vocabulary. "
-    "Left: against the first singular value that is dropped. Right: against the width."
-)
-COMPRESSION_TEXTS = (
+    "Left: against the first singular value that is dropped. Right: against the width.",
     "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and against "
     "the width, with a line of slope ½.",
     "Median over seeds; whiskers: range. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
 )
-SKETCH_LEAD = "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30)."
-SKETCH_TEXTS = (
+SKETCH = _Texts(
+    "theory-sketch",
+    "Sparse sketches, a few rows per head",
+    "ranks Fig. 16",
+    "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
     "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
     "Right: the error against the number of heads.",
     "Left: the median error of h heads stands at the index of the singular value that equals it.",
 )
-FLOW_LEAD = (
+FLOW = _Texts(
+    "theory-flow",
+    "More heads lift more singular values",
+    "ranks Fig. 17",
     "Appendix J.3: the same X and weights, split into more and more heads. The paper prints neither sizes nor scales. "
     "With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
-    "standard deviation 1."
-)
-FLOW_TEXTS = (
+    "standard deviation 1.",
     "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
     "layer's output for each number of heads.",
     "One seed.",
 )
-BOUND_LEAD = (
+BOUND = _Texts(
+    "theory-bounds",
+    "Do the theorems hold at every instance?",
+    "rank Theorems 1 to 6",
     "Both sides of every bound at random instances: random shapes, spectra and heads; weights scaled to equality in "
     "the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of its "
     "proof. A bound that fails as printed is shown with the form that its proof supports, which must never fail (a "
     "check of results.duckdb). Each row of the table gives its worst instance; "
-    "tsfmscope.tasks.theory.statements.instance reproduces it from statement, seed and number."
-)
-BOUND_TEXTS = (
+    "tsfmscope.tasks.theory.statements.instance reproduces it from statement, seed and number.",
     "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is at 1.",
     "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
 )
@@ -93,10 +111,7 @@ BOUND_TEXTS = (
 class _Part(NamedTuple):
     """Contents of one section. answers: the first is the one that the figure is drawn from."""
 
-    name: str
-    title: str
-    kicker: str
-    lead: str
+    texts: _Texts
     answers: Mapping[str, Answer]
     figure: Figure | None
     claims: tuple[ClaimSentence, ...]
@@ -105,30 +120,12 @@ class _Part(NamedTuple):
 
 def build_sections(tables: ReportTables, pngs: Mapping[str, bytes] | None = None) -> list[Section]:
     """Build the sections on Figs. 15 to 17 and on the bounds. pngs: section name -> PNG of its figure."""
-    return [
-        Section(
-            part.name,
-            part.title,
-            part.lead,
-            tuple(make_provenance(name, answer) for name, answer in part.answers.items()),
-            len(part.answers[part.name].frame),
-            (embed_figure(part.figure),) if part.figure else (),
-            tuple(
-                TableBlock(name, answer.title, build_table(answer.frame))
-                for name, answer in part.tables.items()
-                if len(answer.frame)
-            ),
-            kicker=part.kicker,
-            claims=part.claims,
-            png=png_uri((pngs or {}).get(part.name)),
-        )
-        for part in _build_parts(tables)
-    ]
+    return [_build_section(part, (pngs or {}).get(part.texts.name)) for part in _build_parts(tables)]
 
 
 def draw_figures(tables: ReportTables) -> dict[str, Figure]:
     """Return section name -> its figure, without sections that have no rows."""
-    return {part.name: part.figure for part in _build_parts(tables) if part.figure}
+    return {part.texts.name: part.figure for part in _build_parts(tables) if part.figure}
 
 
 def describe_slopes(slopes: pd.DataFrame, prefix: str) -> tuple[ClaimSentence, ...]:
@@ -152,61 +149,59 @@ def describe_failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
     return tuple(sentences)
 
 
-def _build_parts(tables: ReportTables) -> list[_Part]:
-    slopes = require(tables.theory_slopes, SLOPES)
-    return [
-        _Part(
-            "theory-compression",
-            "Attention matrices are compressible on low-rank inputs",
-            "ranks Fig. 15",
-            COMPRESSION_LEAD,
-            {"theory-compression": tables.theory_compression},
-            _draw("theory-compression", tables.theory_compression, figures.draw_compression, *COMPRESSION_TEXTS),
-            describe_slopes(slopes, "J.1"),
+def _build_section(part: _Part, png: bytes | None) -> Section:
+    texts = part.texts
+    return Section(
+        texts.name,
+        texts.title,
+        texts.lead,
+        tuple(make_provenance(name, answer) for name, answer in part.answers.items()),
+        len(part.answers[texts.name].frame),
+        (embed_figure(part.figure),) if part.figure else (),
+        tuple(
+            TableBlock(name, answer.title, build_table(answer.frame))
+            for name, answer in part.tables.items()
+            if len(answer.frame)
         ),
-        _Part(
-            "theory-sketch",
-            "Sparse sketches, a few rows per head",
-            "ranks Fig. 16",
-            SKETCH_LEAD,
-            {"theory-sketch": tables.theory_sketch},
-            _draw("theory-sketch", tables.theory_sketch, figures.draw_sketching, *SKETCH_TEXTS),
-            describe_slopes(slopes, "J.2"),
-        ),
-        _Part(
-            "theory-flow",
-            "More heads lift more singular values",
-            "ranks Fig. 17",
-            FLOW_LEAD,
-            {"theory-flow": tables.theory_flow},
-            _draw("theory-flow", tables.theory_flow, figures.draw_flow, *FLOW_TEXTS),
-            describe_slopes(slopes, "J.3"),
-        ),
-        _build_bounds_part(tables, slopes),
-    ]
-
-
-def _build_bounds_part(tables: ReportTables, slopes: pd.DataFrame) -> _Part:
-    bounds = require(tables.theory_violations, BOUNDS)
-    instances = bounds[bounds["kind"] == "instance"]
-    return _Part(
-        "theory-bounds",
-        "Do the theorems hold at every instance?",
-        "rank Theorems 1 to 6",
-        BOUND_LEAD,
-        {"theory-bounds": tables.theory_violations, "theory_slopes": tables.theory_slopes},
-        Figure("theory-bounds", figures.draw_ratios(instances), *BOUND_TEXTS) if len(instances) else None,
-        (*describe_failures(bounds), *describe_slopes(slopes, "Theorem"), *describe_slopes(slopes, "Corollary")),
-        {"theory-bounds": tables.theory_violations, "theory-slopes": tables.theory_slopes},
+        kicker=texts.kicker,
+        claims=part.claims,
+        png=png_uri(png),
     )
 
 
-def _draw(
-    name: str, answer: Answer, draw: Callable[[pd.DataFrame], go.Figure], alt: str, caption: str
-) -> Figure | None:
-    """Draw the points of one experiment; None if there are none."""
+def _build_parts(tables: ReportTables) -> list[_Part]:
+    slopes = require(tables.theory_slopes, SLOPES)
+    return [
+        _build_experiment(
+            COMPRESSION, tables.theory_compression, figures.draw_compression, describe_slopes(slopes, "J.1")
+        ),
+        _build_experiment(SKETCH, tables.theory_sketch, figures.draw_sketching, describe_slopes(slopes, "J.2")),
+        _build_experiment(FLOW, tables.theory_flow, figures.draw_flow, describe_slopes(slopes, "J.3")),
+        _build_bounds(tables, slopes),
+    ]
+
+
+def _build_experiment(
+    texts: _Texts, answer: Answer, draw: Callable[[pd.DataFrame], go.Figure], claims: tuple[ClaimSentence, ...]
+) -> _Part:
+    """Build the part on one experiment of Appendix J; without a figure if the answer has no points."""
     frame = require(answer, POINTS)
-    return Figure(name, draw(frame), alt, caption) if len(frame) else None
+    return _Part(texts, {texts.name: answer}, _draw(texts, frame, draw), claims)
+
+
+def _build_bounds(tables: ReportTables, slopes: pd.DataFrame) -> _Part:
+    bounds = require(tables.theory_violations, BOUNDS)
+    return _Part(
+        BOUND,
+        {BOUND.name: tables.theory_violations, "theory_slopes": tables.theory_slopes},
+        _draw(BOUND, bounds[bounds["kind"] == "instance"], figures.draw_ratios),
+        (*describe_failures(bounds), *describe_slopes(slopes, "Theorem"), *describe_slopes(slopes, "Corollary")),
+        {BOUND.name: tables.theory_violations, "theory-slopes": tables.theory_slopes},
+    )
+
+
+def _draw(texts: _Texts, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure]) -> Figure | None:
+    return Figure(texts.name, draw(frame), texts.alt, texts.caption) if len(frame) else None
 
 
 def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
@@ -215,7 +210,7 @@ def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
     if name.startswith(RATE):
         claim = f"for {name.partition(', ')[2]} singular values fall by {claimed} or more per step of j"
     text = f"The paper ({name}): {claim}. Here: slope {format_number(row['slope'])}"
-    if _is_present(row["low"]):
+    if is_present(row["low"]):
         text += f", 95 % interval {format_number(row['low'])} to {format_number(row['high'])}"
     return ClaimSentence(str(row["verdict"]), f"{text}, {int(row['n_seeds'])} seeds: {row['verdict']}.")
 
@@ -232,7 +227,3 @@ def _describe_failure(row: Mapping[Hashable, Any], repaired: pd.DataFrame) -> st
         text += f" Repaired, it fails at {int(repair['violations']):,} of {int(repair['n']):,} and uses up at most "
         text += f"{format_number(repair['ratio_largest'])} of the bound."
     return text
-
-
-def _is_present(value: Any) -> bool:
-    return value is not None and not math.isnan(float(value))

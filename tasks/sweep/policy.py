@@ -27,8 +27,6 @@ TRANSIENT = frozenset(
         "AcceleratorError",
         # A package index does not answer, or lacks a version that may appear later.
         "EnvironmentFailed",
-        # tsfmscope.store.errors: an object store does not answer, but may do so later.
-        "LocationError",
     }
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})

@@ -32,6 +32,8 @@ CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_
 STATUS = "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
 WHEEL = "tests/test_wheel.py::test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder"
 ADDITIONS = "tests/test_additions.py"  # takes the steps of CONTRIBUTING.md, its Python blocks too
+MOVED = "tests/store/test_manifests.py::test_rows_are_found_where_their_folders_were_moved"
+BUCKET = REASON + "needs a server and dvc[s3]; tried by hand with a local server, as the page says"
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -91,6 +93,15 @@ ELSEWHERE = (
     Elsewhere("docs/cluster.md", "ray job stop", STOPPED),
     Elsewhere("docs/cluster.md", "tsfmscope status", STATUS),
     Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
+    Elsewhere("docs/shared_folder.md", "mkdir", MOVED),
+    Elsewhere("docs/shared_folder.md", "mv", MOVED),
+    Elsewhere("docs/shared_folder.md", "rm", MOVED),
+    Elsewhere("docs/shared_folder.md", "dvc remote add -d results /mnt", CLONE),
+    Elsewhere("docs/shared_folder.md", "dvc push", CLONE),
+    Elsewhere("docs/shared_folder.md", "git", CLONE),
+    Elsewhere("docs/shared_folder.md", "pip install 'dvc[s3]'", BUCKET),
+    Elsewhere("docs/shared_folder.md", "dvc remote add -d results s3:", BUCKET),
+    Elsewhere("docs/shared_folder.md", "dvc remote modify", BUCKET),
     Elsewhere("docs/install.md", "pip install tsfmscope", WHEEL),
     Elsewhere("docs/install.md", "tsfmscope", WHEEL),
     Elsewhere(

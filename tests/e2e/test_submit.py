@@ -19,6 +19,7 @@ import yaml
 
 from tests.e2e.checkout import Checkout
 from tests.e2e.cluster import HEAD, SECOND, Nodes, head, poorer_python
+from tsfmscope.stages import PARAMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JOBS = 156  # of geometry on the smoke profile
@@ -67,7 +68,7 @@ def test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro(nodes
         {"n": JOBS}
     ]
     lock = yaml.safe_load((shared.folder / "dvc.lock").read_text())["stages"]
-    assert lock["geometry"]["params"]["params.yaml"]["geometry"]["k_max"] == 3
+    assert lock["geometry"]["params"][PARAMS]["geometry"]["k_max"] == 3
     assert "up to date" in shared.run("dvc", "status", "geometry", "tables", "--no-updates").stdout
 
     again = ("python", "-m", "tsfmscope", "submit", "--address", nodes.address, "--name", "first", "--", "true")

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.stages.config import dvc_keys
-from tsfmscope.stages.config.params import load
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,11 +37,6 @@ def test_a_data_root_that_is_no_folder_exits_2(folder: Path) -> None:
     done = run(folder, "external_inputs", TSFMSCOPE_DATA=str(folder / "nowhere"))
     assert done.returncode == 2
     assert "no such folder; set TSFMSCOPE_DATA" in done.stderr
-
-
-@pytest.mark.parametrize("profile", [ROOT / "params.yaml", *sorted((ROOT / "params").glob("*.yaml"))])
-def test_every_profile_holds_what_dvc_watches(profile: Path) -> None:
-    dvc_keys.check(load(profile), profile)
 
 
 @pytest.mark.parametrize("arguments", [(), ("geometri",), ("plan",), ("tokens", "geometry")], ids=" ".join)

@@ -1,4 +1,4 @@
-"""Leases on a shared folder; `test_object_store` has those on an object store."""
+"""Leases on a shared folder, and the stores that they protect."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import pytest
 
 from tests.store.damage import spoilt
 from tsfmscope.store import files, shared_file
-from tsfmscope.store.errors import LocationError, StoreBusy
+from tsfmscope.store.errors import StoreBusy
 from tsfmscope.store.lease import Lease
-from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.shared_file import SharedFile
+from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_store import StageStore
 
 
@@ -32,20 +33,27 @@ def hold(shared: Path, **changes: Any) -> None:
     """Let the lease be another machine's."""
     cell, written = SharedFile(shared / ".status" / "lease.json"), None
     while written is None:  # a heartbeat may come between
-        body, etag = cell.read()
+        body, digest = cell.read()
         held = json.loads(body) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
-        written = cell.put_if_match(json.dumps(held).encode(), etag)
+        written = cell.write_if_unchanged(json.dumps(held).encode(), digest)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_of_many_writers_that_saw_the_same_one_alone_writes(tmp_path: Path) -> None:
     cell = SharedFile(tmp_path / "cell")
-    etag = cell.put_if_match(b"first", None)
+    digest = cell.write_if_unchanged(b"first", None)
     won: list[int] = []
     start = threading.Barrier(8)
 
     def write(n: int) -> None:
         start.wait()
-        if SharedFile(tmp_path / "cell").put_if_match(b"%d" % n, etag) is not None:
+        if SharedFile(tmp_path / "cell").write_if_unchanged(b"%d" % n, digest) is not None:
             won.append(n)
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
@@ -63,9 +71,9 @@ def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path,
     cell = SharedFile(tmp_path / "cell")
     claim = tmp_path / "cell.claim"
     claim.touch()
-    assert cell.put_if_match(b"x", None) is None
+    assert cell.write_if_unchanged(b"x", None) is None
     os.utime(claim, (time.time() - 60, time.time() - 60))
-    assert cell.put_if_match(b"x", None) is not None
+    assert cell.write_if_unchanged(b"x", None) is not None
     assert not claim.exists()
 
 
@@ -85,7 +93,7 @@ def test_a_claim_that_took_a_dead_ones_place_meanwhile_stays(tmp_path: Path, mon
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    assert SharedFile(tmp_path / "cell").put_if_match(b"x", None) is None
+    assert SharedFile(tmp_path / "cell").write_if_unchanged(b"x", None) is None
     assert [path.name for path in tmp_path.iterdir()] == ["cell.claim"]
 
 
@@ -95,8 +103,8 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
     first.acquire()
     first.release()
     hold(shared)
-    where = backend_at(shared.parent.as_uri(), "stage")
-    refused = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where)
+    where = shared_folders(shared.parent, "stage")
+    refused = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", folders=where)
     with pytest.raises(StoreBusy, match=r"pid \d+ on elsewhere since .*its lease runs out in \d+ s if it is dead"):
         refused.__enter__()
     os.utime(shared / ".status" / "lease.json", (time.time() - 61, time.time() - 61))
@@ -105,8 +113,8 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
 
 
 def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Path, record, row) -> None:
-    where = backend_at(shared.parent.as_uri(), "stage", lease=0.4)
-    with StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where) as out:
+    where = shared_folders(shared.parent, "stage", lease=0.4)
+    with StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", folders=where) as out:
         out.append([record("a", [row("training")])])
         hold(shared)
         deadline = time.monotonic() + 20
@@ -155,14 +163,14 @@ def test_a_driver_asks_after_a_stall_before_it_writes(shared: Path, taken: bool)
     if taken:
         hold(shared)
     else:
-        before = lease.at.read()
+        before = lease.file.read()
     time.sleep(0.3)
     if taken:
         with pytest.raises(StoreBusy, match=r"has taken over .* sent no heartbeat"):
             lease.check()
     else:
         lease.check()
-        assert lease.at.read() != before, "the lease is renewed"
+        assert lease.file.read() != before, "the lease is renewed"
     lease.release()
 
 
@@ -180,10 +188,38 @@ def test_a_clock_that_runs_wrong_on_a_driver_does_not_matter(shared: Path, monke
     first.release()
 
 
-def test_a_store_that_ignores_conditions_is_refused(shared: Path, monkeypatch) -> None:
-    monkeypatch.setattr(SharedFile, "put_if_match", lambda self, body, etag: "always")
-    with pytest.raises(LocationError, match="ignores If-Match"):
-        Lease(shared, "stage").acquire()
+def test_a_heartbeat_that_is_written_although_an_error_is_raised_is_not_another_drivers(
+    shared: Path, monkeypatch, caplog
+) -> None:
+    """A file server may fail after the new file has its name."""
+    lease = Lease(shared, "stage", seconds=0.2)
+    lease.acquire()
+    sync, before = files.sync, lease.file.read()
+
+    def failing(path: Path) -> None:
+        sync(path)
+        if path == lease.file.path.parent:
+            monkeypatch.setattr(files, "sync", sync)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(files, "sync", failing)
+    wait_for(lambda: "no heartbeat" in caplog.text)
+    failed = lease.file.read()
+    assert failed != before
+    wait_for(lambda: lease.file.read() != failed)
+    lease.check()
+    lease.release()
+    assert json.loads(lease.file.read()[0])["released"]
+
+
+def test_a_driver_that_lost_its_lease_does_not_release_it(shared: Path) -> None:
+    lease = Lease(shared, "stage", seconds=0.2)
+    lease.acquire()
+    hold(shared)
+    wait_for(lambda: bool(lease._lost))
+    lease.release()
+    facts = json.loads(lease.file.read()[0])
+    assert (facts["host"], facts["released"]) == ("elsewhere", False)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -191,8 +227,8 @@ def test_a_spoilt_part_is_set_aside_and_one_that_could_not_be_read_is_not(
     shared: Path, tmp_path: Path, monkeypatch, record, row, fails: bool
 ) -> None:
     """What a file server does not answer for now is not damaged."""
-    where = backend_at(shared.parent.as_uri(), "stage")
-    out = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where)
+    where = shared_folders(shared.parent, "stage")
+    out = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", folders=where)
     with out:
         out.append([record("a", [row("training")])])
         out.append([record("b", [row("training")])])

@@ -1,4 +1,4 @@
-"""Outs whose rows and dumps lie elsewhere: what DVC sees of them, and what later stages read through it."""
+"""Outs whose rows and dumps lie in a shared folder: what DVC sees of them, and what later stages read through it."""
 
 from __future__ import annotations
 
@@ -14,37 +14,33 @@ import pyarrow as pa
 import pytest
 from blake3 import blake3
 
-from tests.store.s3 import s3  # noqa: F401  the fixture
 from tests.store.test_dumps import LAYERS, layer_table
-from tsfmscope.store import catalogue, dumps, files, manifests, sample
+from tsfmscope.store import catalogue, dumps, files, sample
 from tsfmscope.store.dumps import layer_states, layers, read_states, read_table
 from tsfmscope.store.errors import LocationError, StaleInput, StoreBusy
-from tsfmscope.store.object_store import backend_at
-from tsfmscope.store.objects import Remote, filesystem
 from tsfmscope.store.query import connect
+from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_outputs import dump_files, read_rows, table_files
 from tsfmscope.store.stage_store import StageStore
 
 
-@pytest.fixture(params=["s3", "file"])
-def uri(request: pytest.FixtureRequest, s3: str, tmp_path: Path) -> str:  # noqa: F811
-    """Where a store lies: a prefix or a shared folder of the test's own."""
-    name = blake3(request.node.name.encode()).hexdigest()[:12]
-    return f"{s3}/{name}" if request.param == "s3" else (tmp_path / "shared folder").as_uri()
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return tmp_path / "shared folder"
 
 
 @pytest.fixture
-def out(uri: str, tmp_path: Path) -> Callable[..., StageStore]:
-    """`out()`: the out of a stage whose one table is `training`, or another's, kept at the URI."""
+def out(shared: Path, tmp_path: Path) -> Callable[..., StageStore]:
+    """`out()`: the out of a stage whose one table is `training`, or another's, kept in the shared folder."""
 
     def make(table: str = "training", data: Path = tmp_path / "data", stage: str = "stage") -> StageStore:
-        where = backend_at(uri, stage)
-        return StageStore(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, backend=where)
+        where = shared_folders(shared, stage)
+        return StageStore(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, folders=where)
 
     return make
 
 
-def test_the_out_holds_a_manifest_and_the_manifest_every_row(out, record, row, tmp_path, uri) -> None:
+def test_the_out_holds_a_manifest_and_the_manifest_every_row(out, record, row, tmp_path, shared) -> None:
     with out() as store:
         store.append([record(key, [row("training", step=n) for n in range(2)]) for key in "ba"])
         store.append([record("c", error={"transient": True})])
@@ -64,7 +60,7 @@ def test_the_out_holds_a_manifest_and_the_manifest_every_row(out, record, row, t
     found = json.loads((data / "stage" / "manifest.json").read_text())
     keys = b"".join(key.ljust(64, b"\0") for key in (b"a", b"b"))
     assert found["keys"] == {"count": 2, "blake3": blake3(keys).hexdigest()}
-    assert found["store"] == f"{uri}/stage"
+    assert found["store"] == str(shared / "stage")
     (one,) = found["tables"]["training"]
     (path,) = table_files(data / "stage", "training")
     assert one == {"bytes": path.stat().st_size, "rows": 4, "fingerprint": blake3(path.read_bytes()).hexdigest()}
@@ -99,7 +95,7 @@ def test_rows_that_a_later_run_changed_are_named_by_an_older_manifest(out, recor
     assert len(read_rows(tmp_path / "data" / "stage", "training")) == 2
 
 
-def test_a_store_is_not_left_behind_unnoticed(out, record, row, tmp_path, uri) -> None:
+def test_a_store_is_not_left_behind_unnoticed(out, record, row, tmp_path) -> None:
     with out() as store:
         store.append([record("a", [row("training")])])
         store.finish("a")
@@ -110,6 +106,30 @@ def test_a_store_is_not_left_behind_unnoticed(out, record, row, tmp_path, uri) -
         store.append([record("a", [row("training")])])
     with pytest.raises(LocationError, match=r"contains rows of \['training'\], but resources.store requests"):
         out(stage="other").__enter__()
+
+
+def test_rows_are_found_where_their_folders_were_moved(out, record, row, tmp_path, shared) -> None:
+    """Out of data/ into a shared folder, and from there into another: no job runs again."""
+    data = tmp_path / "data"
+    with StageStore(data / "stage", tables=["training"], companion=data / "timings" / "stage", stage="stage") as store:
+        store.append([record("a", [row("training")])])
+        store.finish("a")
+    (shared / "timings").mkdir(parents=True)
+    (data / "stage").rename(shared / "stage")
+    (data / "timings" / "stage").rename(shared / "timings" / "stage")
+    with out() as store:
+        assert store.missing("a") == []
+        store.finish("a")
+    shared.rename(tmp_path / "other")
+    for manifest in data.rglob("manifest.json"):
+        manifest.unlink()
+    where = shared_folders(tmp_path / "other", "stage")
+    with StageStore(
+        data / "stage", tables=["training"], companion=data / "timings" / "stage", stage="stage", folders=where
+    ) as store:
+        assert store.missing("a") == []
+        store.finish("a")
+    assert read_rows(data / "timings" / "stage", "runs")["done"].to_pylist() == [1, 0, 0]
 
 
 def test_two_checkouts_drive_one_store_one_at_a_time(out, tmp_path) -> None:
@@ -189,37 +209,3 @@ def test_the_catalogue_is_made_of_what_manifests_name(out, record, row, tmp_path
     with connect(tmp_path / "results.duckdb") as connection:
         for table, least in {"dumps": 2, "timings": 2, "embeddings_sample": 20}.items():
             assert connection.sql(f"select count(*) as n from {table}").to_arrow_table()["n"][0].as_py() >= least
-
-
-def test_what_layers_an_object_holds_is_learnt_without_its_states(s3: str) -> None:  # noqa: F811
-    """Bytes that are asked for, as Arrow's file counts them: a hundredth of the dump's."""
-    at = Remote.parse(f"{s3}/layers")
-    tables = [layer_table(*one, dtype=np.float32, types=True, n=2000, d=256) for one in LAYERS]
-    facts = dumps.write_dump(at, "dumps/m/d/c.arrow", tables)
-    asked = 0
-
-    class Counting:
-        def __init__(self, file: pa.NativeFile) -> None:
-            self.file, self.closed = file, False
-
-        def read(self, n: int = -1) -> bytes:
-            nonlocal asked
-            data = self.file.read(None if n < 0 else n)
-            asked += len(data)
-            return data
-
-        def __getattr__(self, name: str):
-            return getattr(self.file, name)
-
-    there = at / facts["path"]
-    real = filesystem().open_input_file(f"{there.bucket}/{there.key}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Remote, "open", lambda self: pa.PythonFile(Counting(real), mode="r"))
-        assert layers(there) == LAYERS
-    assert 0 < asked < facts["bytes"] / 20
-
-
-@pytest.mark.parametrize("uri", ["", "file://", "file:///", "http://a/b", "/folder/x"])
-def test_what_is_no_uri_of_a_store_is_refused(uri: str) -> None:
-    with pytest.raises(ValueError, match=r"expected s3://BUCKET/PREFIX( or file:///FOLDER)?"):
-        manifests.address(uri)

@@ -33,17 +33,17 @@ means as (
 times as (
     select
         compression.model,
-        exp(avg(ln(one.seconds / base.seconds))) as time_ratio
+        exp(avg(ln(compressed.seconds / base.seconds))) as time_ratio
     from compression
-    inner join warm_forecasts as one
-        on one.model = compression.model
+    inner join warm_forecasts as compressed
+        on compressed.model = compression.model
     inner join warm_forecasts as base
         on base.model = compression.base_model
-        and base.dataset = one.dataset
-        and base.condition = one.condition
-        and base.run = one.run
-        and base.node = one.node
-        and base.device = one.device
+        and base.dataset = compressed.dataset
+        and base.condition = compressed.condition
+        and base.run = compressed.run
+        and base.node = compressed.node
+        and base.device = compressed.device
     group by
         compression.model
 ),

@@ -83,29 +83,29 @@ each_and_together as (
 
 final as (
     select
-        found.stage,
-        found.run,
-        found.node,
-        found.actor,
-        found.jobs::bigint as jobs,
-        found.failed::bigint as failed,
-        found.actors::bigint as actors,
-        found.last_ended - found.first_began as span_seconds,
-        found.busy_seconds,
-        1 - found.busy_seconds / nullif(found.actors * (found.last_ended - found.first_began), 0) as idle_share,
-        found.load_seconds / nullif(found.load_seconds + found.job_seconds, 0) as loading_share,
+        totals.stage,
+        totals.run,
+        totals.node,
+        totals.actor,
+        totals.jobs::bigint as jobs,
+        totals.failed::bigint as failed,
+        totals.actors::bigint as actors,
+        totals.last_ended - totals.first_began as span_seconds,
+        totals.busy_seconds,
+        1 - totals.busy_seconds / nullif(totals.actors * (totals.last_ended - totals.first_began), 0) as idle_share,
+        totals.load_seconds / nullif(totals.load_seconds + totals.job_seconds, 0) as loading_share,
         case
-            when found.actor is null then runs.seconds - (found.last_ended - found.first_began)
+            when totals.actor is null then runs.seconds - (totals.last_ended - totals.first_began)
         end as outside_seconds
-    from each_and_together as found
+    from each_and_together as totals
     inner join runs
-        on runs.stage = found.stage
-        and runs.started = found.run
+        on runs.stage = totals.stage
+        and runs.started = totals.run
     order by
-        found.run,
-        found.stage,
-        found.node nulls first,
-        found.actor
+        totals.run,
+        totals.stage,
+        totals.node nulls first,
+        totals.actor
 )
 
 select * from final

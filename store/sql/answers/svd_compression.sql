@@ -1,4 +1,4 @@
--- How much accuracy does truncating the attention cost, in Table 2 of the rank paper and in our measurements?
+-- How much accuracy does truncating the attention cost, in Table 2 of Yu et al. 2026 and in our measurements?
 -- rank_ratio is the paper's Ratio: mean rank divided by full width. Two thin factors of a square
 -- matrix have twice this share of its parameters, so use attention_ratio to compare sizes.
 -- The models of the paper (Yu et al. 2026) are base-sized, compressed by svd, and scored on the

@@ -52,7 +52,7 @@ choices as (
     having count(*) >= 2
 ),
 
-asked as (
+groups as (
     select
         study,
         measure,
@@ -81,10 +81,10 @@ final as (
             as largest_context,
         avg(greatest(choices.chance - choices.least, 0)) as chance
     from choices
-    semi join asked
-        on asked.study = choices.study
-        and asked.measure = choices.measure
-        and asked."grouping" = choices."grouping"
+    semi join groups
+        on groups.study = choices.study
+        and groups.measure = choices.measure
+        and groups."grouping" = choices."grouping"
     group by
         choices.study,
         choices.measure,

@@ -25,19 +25,19 @@ blocks as (
 
 signs as (
     select
-        one.study,
-        one.measure,
-        one."grouping",
-        one.block,
-        sign(one.isotropy - other.isotropy)::integer as isotropy,
-        sign(one.log_nmse - other.log_nmse)::integer as log_nmse
-    from blocks as one
-    inner join blocks as other
-        on other.study = one.study
-        and other.measure = one.measure
-        and other."grouping" = one."grouping"
-        and other.block = one.block
-        and other.unit < one.unit
+        unit_a.study,
+        unit_a.measure,
+        unit_a."grouping",
+        unit_a.block,
+        sign(unit_a.isotropy - unit_b.isotropy)::integer as isotropy,
+        sign(unit_a.log_nmse - unit_b.log_nmse)::integer as log_nmse
+    from blocks as unit_a
+    inner join blocks as unit_b
+        on unit_b.study = unit_a.study
+        and unit_b.measure = unit_a.measure
+        and unit_b."grouping" = unit_a."grouping"
+        and unit_b.block = unit_a.block
+        and unit_b.unit < unit_a.unit
 ),
 
 final as (

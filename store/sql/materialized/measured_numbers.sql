@@ -1,10 +1,10 @@
--- What did we measure of each quantity that the isotropy paper prints, with which interval?
+-- What did we measure of each quantity that Shelim et al. 2025 print, with which interval?
 -- d(0.8) is given for every layer. The variance in three components is given for layer 8 (Moirai:
 -- layer 2), or for the last layer of a smaller model. Both describe one covariance matrix, so they
 -- have no interval. nmse: mean over windows, with 1.96 standard errors on both sides.
 -- zeta_adjusted: with 1.96 standard deviations over token samples and cluster starts on both sides.
 -- depth: number of layers of the model.
-with asked as (
+with printed_studies as (
     -- Only studies of figures with printed numbers are used.
     select
         study,
@@ -28,7 +28,7 @@ cells as (
         zeta_adjusted_sd,
         reason
     from last_layer
-    where study in (select study from asked)
+    where study in (select study from printed_studies)
 ),
 
 states as (
@@ -53,7 +53,7 @@ states as (
     where layers.layer >= 1
         and not layers.normed
         and cells.study in (
-            select study from asked where figure in ('isotropy Table 1', 'isotropy Fig. 2')
+            select study from printed_studies where figure in ('isotropy Table 1', 'isotropy Fig. 2')
         )
 ),
 
@@ -100,7 +100,7 @@ errors as (
         case when count(nmse) < 2 then 'one series gives no spread' end as no_interval
     from forecasts
     where isfinite(nmse)
-        and study in (select study from asked)
+        and study in (select study from printed_studies)
     group by
         study,
         model,

@@ -240,16 +240,6 @@ matrices as (
     having value is not null
 ),
 
-grid as (
-    select
-        study,
-        entry.key as model,
-        entry.value::double as x
-    from studies,
-        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
-    where x_axis is not null
-),
-
 grid_values as (
     select
         study,
@@ -291,20 +281,20 @@ grid_values as (
 
 trends as (
     select
-        found.study,
+        grid_values.study,
         'x_axis' as "grouping",
-        found.family as block,
-        found.quantity,
-        found.epsilon,
+        grid_values.family as block,
+        grid_values.quantity,
+        grid_values.epsilon,
         'trend' as statistic,
         null as sample,
-        found.model as unit,
-        log2(grid.x) as x,
-        found.value
-    from grid_values as found
-    inner join grid
-        on grid.study = found.study
-        and grid.model = found.model
+        grid_values.model as unit,
+        log2(model_x_values.x) as x,
+        grid_values.value
+    from grid_values
+    inner join model_x_values
+        on model_x_values.study = grid_values.study
+        and model_x_values.model = grid_values.model
 ),
 
 all_units as (

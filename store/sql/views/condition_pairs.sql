@@ -44,16 +44,16 @@ numbered as (
 
 neighbours as (
     select
-        one.study,
-        one.dataset as dataset_a,
-        other.dataset as dataset_b
-    from numbered as one
-    inner join numbered as other
-        on other.study = one.study
-        and other.domain = one.domain
-        and other.position = one.position + 1
+        odd.study,
+        odd.dataset as dataset_a,
+        even.dataset as dataset_b
+    from numbered as odd
+    inner join numbered as even
+        on even.study = odd.study
+        and even.domain = odd.domain
+        and even.position = odd.position + 1
     -- Pairs do not share data sets; if their number is odd, the last one has no pair.
-    where one.position % 2 = 1
+    where odd.position % 2 = 1
 ),
 
 pairs as (

@@ -1,4 +1,4 @@
--- What did we measure of each quantity that the rank paper prints of compressed models, with which interval?
+-- What did we measure of each quantity that Yu et al. 2026 print for compressed models, with which interval?
 -- Intervals come out of table inference: Student's t over data sets, or over seeds if a line has
 -- several. time: ratio of the seconds of forecast jobs, which ran next to other jobs, to those of the
 -- dense model, as a geometric mean. space is absent, because no job measures memory.
@@ -120,24 +120,24 @@ clocked as (
 
 times as (
     select
-        found.study,
-        found.family,
-        found.line,
-        exp(avg(ln(nullif(one.seconds, 0) / nullif(dense.seconds, 0)))) as measured,
+        narrow.study,
+        narrow.family,
+        narrow.line,
+        exp(avg(ln(nullif(clocked.seconds, 0) / nullif(dense.seconds, 0)))) as measured,
         count(*) as n
-    from narrow as found
-    inner join clocked as one
-        on one.study = found.study
-        and one.model = found.model
+    from narrow
+    inner join clocked
+        on clocked.study = narrow.study
+        and clocked.model = narrow.model
     inner join clocked as dense
-        on dense.study = found.study
-        and dense.model = found.base_model
-        and dense.dataset = one.dataset
-        and dense.condition = one.condition
+        on dense.study = narrow.study
+        and dense.model = narrow.base_model
+        and dense.dataset = clocked.dataset
+        and dense.condition = clocked.condition
     group by
-        found.study,
-        found.family,
-        found.line
+        narrow.study,
+        narrow.family,
+        narrow.line
 ),
 
 final as (
@@ -148,7 +148,7 @@ final as (
         'time' as quantity,
         times.measured,
         times.n,
-        'the clock of one run, jobs beside other jobs' as no_interval
+        'times of one run, next to other jobs' as no_interval
     from lines
     inner join times
         on times.study = lines.study

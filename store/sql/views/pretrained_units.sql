@@ -7,24 +7,24 @@ with losses as (
         lines.family,
         lines.line,
         lines.model,
-        one.dataset,
-        one.condition,
+        narrow.dataset,
+        narrow.condition,
         count(distinct lines.model) over (partition by lines.study, lines.family, lines.line) as seeds,
         score.measure,
         score.value
     from pretrained_lines as lines
-    inner join scores as one
-        on one.study = lines.study
-        and one.model = lines.model
+    inner join scores as narrow
+        on narrow.study = lines.study
+        and narrow.model = lines.model
     inner join scores as dense
         on dense.study = lines.study
         and dense.model = lines.base_model
-        and dense.dataset = one.dataset
-        and dense.condition = one.condition,
+        and dense.dataset = narrow.dataset
+        and dense.condition = narrow.condition,
         lateral (
             values
-                ('log WQL', ln(nullif(one.wql, 0)) - ln(nullif(dense.wql, 0))),
-                ('log MASE', ln(nullif(one.mase, 0)) - ln(nullif(dense.mase, 0)))
+                ('log WQL', ln(nullif(narrow.wql, 0)) - ln(nullif(dense.wql, 0))),
+                ('log MASE', ln(nullif(narrow.mase, 0)) - ln(nullif(dense.mase, 0)))
         ) as score (measure, value)
 ),
 

@@ -4,15 +4,15 @@
 -- the closest printed size, which must lie within a factor of 1.1 of its mean rank over width. A
 -- line of pretrained models is matched by the growth of its schedule, or by its nominal size if the
 -- schedule is flat. remedy: what to run to get a comparable number.
-with asked as (
+with printed as (
     select
         row_number() over () as number,
         studies.study,
-        printed.*,
+        published_values.*,
         studies.study is null as is_absent
-    from published_values as printed
+    from published_values
     left join studies
-        on studies.figure = printed.figure
+        on studies.figure = published_values.figure
 ),
 
 numbers as (
@@ -30,7 +30,7 @@ models as (
 
 states as (
     select
-        asked.* replace (coalesce(measured.dataset, asked.dataset) as dataset),
+        printed.* replace (coalesce(measured.dataset, printed.dataset) as dataset),
         models.model,
         measured.condition,
         measured.measured,
@@ -44,57 +44,57 @@ states as (
             case when checkpoints.source in ('committed', 'trained') then 'a small checkpoint of ours' end,
             case when checkpoints.source = 'compressed' then 'a compressed model' end,
             case
-                when checkpoints.source in ('hub', 'folder') and models.depth != asked.depth
-                    then 'another size: ' || models.depth || ' layers, the paper''s has ' || asked.depth
+                when checkpoints.source in ('hub', 'folder') and models.depth != printed.depth
+                    then 'another size: ' || models.depth || ' layers, the paper''s has ' || printed.depth
             end,
             case when measured.stands_in_for is not null then 'a stand-in for the data: ' || measured.stands_in_for end
         ) as unlike,
         case
             when is_absent then 'no study of this run is of this figure'
             when models.model is null then 'no model of this family in the study'
-            when asked.layer > models.depth then 'the model has ' || models.depth || ' layers'
+            when printed.layer > models.depth then 'the model has ' || models.depth || ' layers'
             when measured.quantity is null then 'no such data set or condition in the study'
             when measured.measured is null then coalesce('null: ' || measured.no_interval, 'no value')
         end as lacks,
         case
-            when asked.family = 'patchtst' then 'no run can: no weights of the paper''s are public'
+            when printed.family = 'patchtst' then 'no run can: no weights of the paper''s are public'
             when contains(measured.stands_in_for, 'no public source') then 'no run can: the paper''s data has no public source'
             when measured.stands_in_for is not null
                 then 'make profile NAME=paper; make repro, with the paper''s own data'
             else 'make profile NAME=paper; make repro'
         end as remedy
-    from asked
+    from printed
     left join models
-        on models.study = asked.study
-        and models.family = asked.family
+        on models.study = printed.study
+        and models.family = printed.family
     left join numbers as measured
-        on measured.study = asked.study
+        on measured.study = printed.study
         and measured.model = models.model
-        and measured.paper = asked.dataset
-        and measured.quantity = asked.quantity
-        and measured.noise = asked.noise
-        and measured.context = coalesce(asked.context, measured.context)
-        and measured.layer is not distinct from asked.layer
+        and measured.paper = printed.dataset
+        and measured.quantity = printed.quantity
+        and measured.noise = printed.noise
+        and measured.context = coalesce(printed.context, measured.context)
+        and measured.layer is not distinct from printed.layer
     left join checkpoints
         on checkpoints.model = models.model
-    where asked.dataset is not null
+    where printed.dataset is not null
 ),
 
 matches as (
     select
-        asked.number,
+        printed.number,
         measured.*
-    from asked
+    from printed
     inner join measured_losses as measured
-        on measured.study = asked.study
-        and measured.family = asked.family
+        on measured.study = printed.study
+        and measured.family = printed.family
         and case
-            when measured.schedule = 'svd' then asked.figure = 'ranks Table 2' and abs(ln(measured.size / asked.size)) <= ln(1.1)
-            when measured.schedule = 'flow' then asked.growth = measured.growth
-            when measured.schedule = 'flat' then asked.growth = 0 and asked.size = measured.size
+            when measured.schedule = 'svd' then printed.figure = 'ranks Table 2' and abs(ln(measured.size / printed.size)) <= ln(1.1)
+            when measured.schedule = 'flow' then printed.growth = measured.growth
+            when measured.schedule = 'flat' then printed.growth = 0 and printed.size = measured.size
         end
-        and (asked.line is null or (asked.line = 'reused embedding') = coalesce(measured.is_reused, false))
-    qualify dense_rank() over (partition by asked.number, measured.quantity order by abs(ln(measured.size / asked.size))) = 1
+        and (printed.line is null or (printed.line = 'reused embedding') = coalesce(measured.is_reused, false))
+    qualify dense_rank() over (partition by printed.number, measured.quantity order by abs(ln(measured.size / printed.size))) = 1
 ),
 
 either_score as (
@@ -116,7 +116,7 @@ either_score as (
 
 losses as (
     select
-        asked.*,
+        printed.*,
         coalesce(matches.model, either_score.model) as model,
         matches.measured,
         matches.low,
@@ -141,24 +141,24 @@ losses as (
         case
             when is_absent then 'no study of this run is of this figure'
             when coalesce(matches.model, either_score.model) is not null then null
-            when asked.quantity = 'space' then 'no job measures memory: bench/compression.py does'
-            when asked.figure = 'ranks Table 2' then 'no model is cut by svd to about this size'
+            when printed.quantity = 'space' then 'no job measures memory: bench/compression.py does'
+            when printed.figure = 'ranks Table 2' then 'no model is cut by svd to about this size'
             else 'no model of this schedule has scores in the study'
         end as lacks,
         case
-            when asked.profile = 'paper' then 'make profile NAME=paper; make repro, on the paper''s benchmark'
-            when asked.quantity = 'space' then 'python -m bench.compression'
+            when printed.profile = 'paper' then 'make profile NAME=paper; make repro, on the paper''s benchmark'
+            when printed.quantity = 'space' then 'python -m bench.compression'
             when is_absent then 'make profile NAME=compression; make repro, at toy size'
             else 'the recipes of params/compression.yaml at the paper''s size, on its benchmark'
         end as remedy
-    from asked
+    from printed
     left join matches
-        on matches.number = asked.number
-        and matches.quantity = asked.quantity
+        on matches.number = printed.number
+        and matches.quantity = printed.quantity
     left join either_score
-        on either_score.number = asked.number
-        and starts_with(asked.quantity, 'score ')
-    where asked.dataset is null
+        on either_score.number = printed.number
+        and starts_with(printed.quantity, 'score ')
+    where printed.dataset is null
 ),
 
 final as (

@@ -1,4 +1,4 @@
--- Which numbers does the rank paper print for models with truncated attention, relative to the original (Table 2)?
+-- Which numbers do Yu et al. 2026 print for models with truncated attention, relative to the original (Table 2)?
 -- ratio: mean rank over width. T5 has no benchmark. The overlap of Chronos is the same in both of
 -- its rows.
 with printed as (

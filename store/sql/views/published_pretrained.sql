@@ -1,4 +1,4 @@
--- Which numbers does the rank paper print for models with narrow heads, relative to the dense one (Fig. 7, Tables 3, 4)?
+-- Which numbers do Yu et al. 2026 print for models with narrow heads, relative to the dense one (Fig. 7, Tables 3, 4)?
 -- size: nominal size ratio in the paper; Table 4 prints none. The heads of the four score columns of
 -- Fig. 7 do not say which is WQL and which is MASE, so they are called score a and score b, in their
 -- order.

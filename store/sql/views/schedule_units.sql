@@ -1,27 +1,17 @@
 -- Which numbers do tests on rank schedules compare: per seed, the log of one score divided by another?
 -- Models with the same number in the study's `x_axis` have the same seed. A score is the geometric
 -- mean over data sets.
-with grid as (
+with schedules as (
     select
-        study,
-        entry.key as model,
-        entry.value::double as seed
-    from studies,
-        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
-    where x_axis is not null
-),
-
-schedules as (
-    select
-        grid.study,
-        grid.seed,
-        grid.model,
+        model_x_values.study,
+        model_x_values.x as seed,
+        model_x_values.model,
         checkpoints.family,
         coalesce(list_filter(json_keys(checkpoints.heads::json), lambda key: key not in ('factors', 'attention'))[1], 'dense')
             || coalesce(' of ' || array_to_string((checkpoints.heads::json -> '$.attention')::varchar[], ', '), '') as schedule
-    from grid
+    from model_x_values
     inner join checkpoints
-        on checkpoints.model = grid.model
+        on checkpoints.model = model_x_values.model
     where checkpoints.recipe is not null
 ),
 
@@ -47,26 +37,26 @@ losses as (
 
 pairs as (
     select
-        one.study,
-        one.family,
-        one.measure,
-        coalesce(one.rank, other.rank) as rank,
-        one.schedule || ' less ' || other.schedule as pair,
-        one.seed,
-        one.dataset,
-        one.value - other.value as value
-    from losses as one
-    inner join losses as other
-        on other.study = one.study
-        and other.family = one.family
-        and other.seed = one.seed
-        and other.dataset = one.dataset
-        and other.condition = one.condition
-        and other.measure = one.measure
-        and other.schedule != one.schedule
-        and (other.rank is null or one.rank = other.rank)
-    where (one.schedule = 'flow' and other.schedule in ('flat', 'dense'))
-        or (one.schedule = 'flat' and other.schedule = 'dense')
+        numerator.study,
+        numerator.family,
+        numerator.measure,
+        coalesce(numerator.rank, denominator.rank) as rank,
+        numerator.schedule || ' less ' || denominator.schedule as pair,
+        numerator.seed,
+        numerator.dataset,
+        numerator.value - denominator.value as value
+    from losses as numerator
+    inner join losses as denominator
+        on denominator.study = numerator.study
+        and denominator.family = numerator.family
+        and denominator.seed = numerator.seed
+        and denominator.dataset = numerator.dataset
+        and denominator.condition = numerator.condition
+        and denominator.measure = numerator.measure
+        and denominator.schedule != numerator.schedule
+        and (denominator.rank is null or numerator.rank = denominator.rank)
+    where (numerator.schedule = 'flow' and denominator.schedule in ('flat', 'dense'))
+        or (numerator.schedule = 'flat' and denominator.schedule = 'dense')
 ),
 
 final as (

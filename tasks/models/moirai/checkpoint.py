@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer, any_width
 
@@ -122,12 +123,11 @@ def _module(config: Mapping[str, Any]) -> Any:
 
 def _uni2ts() -> Any:
     """Return uni2ts' MoiraiModule. Raises ModelError, which names the extra, if the package is missing."""
-    from tsfmscope.tasks.models.registry import missing_package
 
     try:
         from uni2ts.model.moirai.module import MoiraiModule
     except ModuleNotFoundError as error:
-        raise ModelError(f"family {FAMILY}: {missing_package(error)}") from error
+        raise ModelError(f"family {FAMILY}: {describe_missing(error)}") from error
     return MoiraiModule
 
 

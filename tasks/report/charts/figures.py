@@ -208,6 +208,16 @@ def select_drawable(frame: pd.DataFrame, measure: str = CORRECTED) -> pd.DataFra
     return shown
 
 
+def describe_undrawable(rows: int, drawable: int) -> str:
+    """Return a sentence on rows that log axes cannot show, with a space before it; empty if there are none."""
+    if rows == drawable:
+        return ""
+    return (
+        f" {rows - drawable} of {rows} points are not positive and cannot be drawn on a log axis;"
+        " the CSV contains them."
+    )
+
+
 def _links(rows: pd.DataFrame) -> tuple[list[Any], list[Any]]:
     """Return x and y of lines that join the models of one data set and condition, separated by None."""
     x: list[Any] = []

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.tasks.report import panel_letters
+from tsfmscope.tasks.report import colorscale, panel_letters
 from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import (
     AXES,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Marker fills of the first, second and third data set or condition, and of all others.
 FILLS = ("", "-open", "-open-dot", "-dot")
-GREY = "#7f7f7f"
 Y = "NMSE"
 
 
@@ -184,7 +183,7 @@ def _points(chains: Sequence[_Chain], position: int, dash: str, *, axis: str, nu
         legendgroup=escape(model),
         showlegend=False,
         name=escape(model),
-        line={"width": 1, "color": _faint(colour), "dash": dash},
+        line={"width": 1, "color": colorscale.set_opacity(colour, 0.45), "dash": dash},
         marker=_marker(position, [point.fill if point else 0 for point in parted]),
         customdata=[
             [escape(point.dataset), escape(model), escape(point.condition)] if point else ["", "", ""]
@@ -237,7 +236,7 @@ def _number_keys(numbers: Collection[int]) -> list[go.Scatter]:
 
 
 def _fill_key(name: str, position: int) -> go.Scatter:
-    grey = {"color": GREY, "line": {"color": GREY, "width": 1.5}}
+    grey = {"color": colorscale.GREY, "line": {"color": colorscale.GREY, "width": 1.5}}
     return _key(name, {**_marker(0, [position]), **grey})
 
 
@@ -250,10 +249,5 @@ def _key(name: str, marker: Mapping[str, Any] | None, *, group: str | None = Non
     """Return a trace without points, as an entry of the legend."""
     import plotly.graph_objects as go
 
-    mode, line = "markers" if marker else "lines", {"width": 1.5, "color": GREY, "dash": dash}
+    mode, line = "markers" if marker else "lines", {"width": 1.5, "color": colorscale.GREY, "dash": dash}
     return go.Scatter(x=[None], y=[None], mode=mode, name=escape(name), marker=marker, line=line, legendgroup=group)
-
-
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.45)"

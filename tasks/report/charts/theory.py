@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import COLOURS, SYMBOLS, apply_style, escape
+from tsfmscope.tasks.report.colorscale import GREY
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-GREY = "#7f7f7f"
 LEFT, RIGHT = [0.0, 0.44], [0.56, 1.0]
 # Height in pixels of one statement in the plot of the bounds.
 ROW = 19
@@ -167,7 +168,7 @@ def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scat
         marker={"symbol": SYMBOLS[position], "size": 7},
         error_y={"array": (high - middle).tolist(), "arrayminus": (middle - low).tolist(), "thickness": 1, "width": 3},
         hovertemplate="%{x:.3g}<br>%{y:.3g}<extra></extra>",
-        **_axis_names(panel),
+        **grid.axis_names(panel),
     )
 
 
@@ -180,12 +181,8 @@ def _reference(part: pd.DataFrame, slope: float, name: str, panel: int) -> go.Sc
     heights = (0.4 * y[at] * (x / x[at]) ** slope).tolist() if len(x) else []
     line = {"color": GREY, "width": 1.5, "dash": "dash" if slope == 1 else "dot"}
     return go.Scatter(
-        x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **_axis_names(panel)
+        x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **grid.axis_names(panel)
     )
-
-
-def _axis_names(panel: int) -> dict[str, str]:
-    return {"xaxis": "x", "yaxis": "y"} if panel == 0 else {"xaxis": "x2", "yaxis": "y2"}
 
 
 def _list(part: pd.DataFrame, column: str) -> list[float]:

@@ -40,7 +40,7 @@ ALIGNMENT = (
     "Heads with rotary embeddings are left out."
 )
 PARTITION = (
-    "Section 3 of the isotropy paper assumes a stable partition function. The table shows log Z of the logits, in "
+    "Section 3 of Shelim et al. 2025 assumes a stable partition function. The table shows log Z of the logits, in "
     "nats, over teacher-forced forecast positions, next to isotropy and error. Only softmax heads have logits."
 )
 LEMMA_1 = (
@@ -133,18 +133,14 @@ def _correlation(answer: Answer) -> Section:
 
 def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
-    left = len(frame) - len(figures.select_drawable(frame))
+    drawable = len(figures.select_drawable(frame))
     lead = (
         "One point per model, data set and condition. Hover over a point, or tap it, to read it; tap the legend to "
         "filter."
     )
-    caption = "Thin lines join the models of one data set."
-    if left:
-        caption += f" {left} of {len(frame)} points are not positive and cannot be drawn on a log axis;"
-        caption += " the CSV contains them."
+    caption = "Thin lines join the models of one data set." + figures.describe_undrawable(len(frame), drawable)
     alt = (
-        "Scatter plot of NMSE against the distance of ζ′ from its null mean, "
-        f"{len(frame) - left} points, both axes logarithmic."
+        f"Scatter plot of NMSE against the distance of ζ′ from its null mean, {drawable} points, both axes logarithmic."
     )
     shown = _draw(
         "nmse_against_isotropy", frame, partial(figures.draw_nmse_against_isotropy, models=named), alt, caption

@@ -16,9 +16,9 @@ LEAD = (
     "the paper's own data; the column why names what differs. Filter by a figure, a model or a verdict."
 )
 INTERVALS = (
-    "Intervals: for NMSE 1.96 standard errors over series; for ζ′ 1.96 standard deviations of its permutation null; "
-    "for ratios and overlaps Student's t over data sets, or over seeds if there are several. Without an interval, its "
-    "column gives the reason."
+    "Intervals: for NMSE 1.96 standard errors over series; for ζ′ 1.96 standard deviations over token samples and "
+    "cluster starts; for ratios and overlaps Student's t over data sets, or over seeds if there are several. Without "
+    "an interval, its column gives the reason."
 )
 COLUMNS = ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
 

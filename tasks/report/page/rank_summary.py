@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Tolerance of the numerical rank, as in Yu et al. 2026, Fig. 5.
 TOLERANCE = 0.01
 # Text of the claim in the view `published_claims`.
-GROWTH_CLAIM = "The rank of what a layer is given grows with depth"
+GROWTH_CLAIM = "The rank of the layer inputs grows with depth"
 # Largest share of the attention parameters that is kept; Yu et al. 2026: "cut to about a quarter of
 # its size".
 QUARTER = 0.25

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,19 +48,19 @@ def summarise(tables: ReportTables) -> list[Part]:
             "Does isotropy predict forecast error?",
             [
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
-                *_claims("the isotropy paper", studies["isotropy"]),
+                *_claims("Shelim et al. 2025", studies["isotropy"]),
                 *_few_models(models),
             ],
         ),
         Part(
             "How does rank grow through the layers?",
-            [*rank_summary.describe_growth(studies["rank"]), *_claims("the rank paper", studies["rank"])],
+            [*rank_summary.describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])],
         ),
         Part(
             "Do low ranks let one compress a model?",
             [
                 *rank_summary.describe_compression(studies["compression"]),
-                *_claims("the rank paper", studies["compression"]),
+                *_claims("Yu et al. 2026", studies["compression"]),
                 *rank_summary.describe_bounds(tables),
             ],
         ),
@@ -106,8 +105,7 @@ def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
         return []
     published = pd.concat(frames)
     claimed = published[published["published"].isna()]
-    counts = Counter(claimed["verdict"])
-    text = ", ".join(f"{counts[v]} {words[counts[v] != 1]}" for v, words in verdicts.VERDICTS.items() if counts[v])
+    text = verdicts.list_counts(claimed["verdict"])
     if not text:
         return []
     tests = "test" if len(claimed) == 1 else "tests"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -171,14 +171,19 @@ def count_verdicts(published: pd.DataFrame) -> str:
     comparable = rows[rows["comparable"].astype(bool)]
     text = f"{len(comparable)} of {_count(len(rows), 'printed number')} next to ours can be compared"
     if len(comparable):
-        counts = Counter(comparable["verdict"])
-        text += ": " + ", ".join(f"{counts[v]} {words[counts[v] != 1]}" for v, words in VERDICTS.items() if counts[v])
+        text += f": {list_counts(comparable['verdict'])}"
     whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if is_present(why)]
     reasons = Counter(reason for why in whys for reason in _reasons(why))
     texts = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
     if texts:
         text += (". The others: " if len(comparable) else ": ") + ", ".join(texts)
     return text + "." + (missing if len(rest) else "")
+
+
+def list_counts(verdicts: Iterable[str]) -> str:
+    """Return how often each verdict occurs, such as "3 agree, 1 is undecided"; empty without verdicts."""
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[name]} {words[counts[name] != 1]}" for name, words in VERDICTS.items() if counts[name])
 
 
 def _interval(row: Mapping[Hashable, Any]) -> str | None:

@@ -41,10 +41,7 @@ def describe_panels(
         f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.choose_measure(of_paper)]}, one per domain "
         f"({', '.join(domains)}), {len(points)} points, both axes logarithmic and shared."
     )
-    caption = fills + _dataset_names(points)
-    if left_out := len(frame) - len(points):
-        caption += f" {left_out} of {len(frame)} points are not positive and cannot be drawn on a log axis;"
-        caption += " the CSV contains them."
+    caption = fills + _dataset_names(points) + figures.describe_undrawable(len(frame), len(points))
     if of_paper:
         caption += " The x axis shows |ζ′| as printed; the tests below use ζ′ minus its null mean."
     return Figure("points", figure, alt, caption)

@@ -1,6 +1,7 @@
 """Plotly figures drawn as PNG and SVG by matplotlib, without a browser.
 
-Supports the traces and layouts that this report uses; an unknown trace type or symbol raises ValueError.
+Supports the traces and layouts that this report uses. An unknown trace type or symbol raises ValueError, and
+so does a figure without the common style.
 Colours are those of a white page. The same figure gives the same bytes.
 """
 
@@ -11,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tsfmscope.tasks.report.colorscale import format_power
 from tsfmscope.tasks.report.render.mpl_traces import (
     INCH,
     INK,
@@ -72,7 +74,8 @@ def render(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
     Flat figures stand one below another, followed by the three-dimensional ones side by side.
 
     figures: pairs of title and figure; "" for no title. The title of a single flat figure is not shown.
-    Raises ValueError if there is no figure, or if a figure has an unknown trace type or symbol.
+    Raises ValueError if there is no figure, or if a figure has an unknown trace type or symbol, or no margins
+    because `apply_style` was not called.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -93,10 +96,8 @@ def render(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
 def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
     from matplotlib.figure import Figure
 
-    for _, figure in figures:
-        for trace in figure.data:
-            if trace.type not in KNOWN:
-                raise ValueError(f"trace type {trace.type!r} cannot be drawn; mpl_render.py draws {', '.join(KNOWN)}")
+    for title, figure in figures:
+        _check(title, figure)
     scenes = [pair for pair in figures if _is_scene(pair[1])]
     flat = [pair for pair in figures if not _is_scene(pair[1])]
     columns = _columns(len(scenes))
@@ -121,6 +122,19 @@ def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
         side, low = 1 / columns, (top - (row + 1) * SCENE) / total
         _scene(canvas, title, figure, (column * side, low, side, SCENE / total))
     return canvas
+
+
+def _check(title: str, figure: go.Figure) -> None:
+    """Raise ValueError for an unknown trace type, or for a flat figure without margins."""
+    for trace in figure.data:
+        if trace.type not in KNOWN:
+            raise ValueError(f"trace type {trace.type!r} cannot be drawn; mpl_render.py draws {', '.join(KNOWN)}")
+    margin = figure.layout.margin
+    if not _is_scene(figure) and None in (margin.l, margin.r, margin.t, margin.b):
+        raise ValueError(
+            f"figure {title!r}: expected margins on all four sides, found {margin.to_plotly_json()}; pass the figure "
+            "through charts.figures.apply_style"
+        )
 
 
 def _columns(count: int) -> int:
@@ -317,8 +331,7 @@ def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
 
 
 def _power(value: float, _: int) -> str:
-    exponent = round(math.log10(value)) if value > 0 else 0
-    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return format_power(math.log10(value) if value > 0 else 0)
 
 
 def _short(value: float, _: int) -> str:

@@ -25,6 +25,7 @@ from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store import catalogue
 from tsfmscope.store.errors import QueryError, StoreError
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
@@ -196,9 +197,15 @@ class TestDoctor:
     ) -> None:
         project = tmp_path / "pyproject.toml"
         wanted = ["numpy>=1", "no-such-package-anywhere>=2", "duckdb>=9999", "absent-on-linux; sys_platform == 'win32'"]
-        project.write_text(f"[project]\ndependencies = {wanted}\n")
+        project.write_text(
+            f"[project]\ndependencies = {wanted}\n[project.optional-dependencies]\nreport = ['plotly>=999']\n"
+        )
         monkeypatch.setattr(doctor_checks, "PROJECT", project)
         found = {one.name: one for one in doctor_checks.check_packages()}
+        extras = {name: found.pop(f"extra {name}") for name in set(EXTRAS.values())}
+        assert extras["report"].value == f"lacks plotly {importlib.metadata.version('plotly')}"
+        assert extras["report"].fix == "pip install 'tsfmscope[report]'"
+        assert {one.state for name, one in extras.items() if name != "report"} == {"ok"}
         assert set(found) == {"package no-such-package-anywhere", "package duckdb"}
         assert found["package duckdb"].value == importlib.metadata.version("duckdb")
         assert found["package duckdb"].fix == "uv pip install 'duckdb>=9999'"

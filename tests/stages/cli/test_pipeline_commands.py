@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from tsfmscope.stages import PARAMS, STAGES
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.config.params import ParamsError, load
+from tsfmscope.stages.config.params import load
 from tsfmscope.stages.pipeline.run_stage import run_stage
 from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE
 
@@ -80,30 +82,18 @@ def test_plan_refuses_what_the_run_would_refuse_of_a_model(folder: Path, model: 
     assert f"models.chronos-t5-nano.{words}" in " ".join(done.stderr.split())
 
 
-def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_to_write(folder: Path) -> None:
-    file = folder / "params.yaml"
-    block = yaml.safe_load(file.read_text())
-    for key in ("seed", "kernelsynth", "spectra", "theory", "checkpoints", "environments"):
-        block.pop(key, None)
-    for key in ("max_series", "min_length"):
-        block["datasets"].pop(key, None)
-    block["models"] = {"nano": {"family": "chronos-t5", "ref": "hub:amazon/chronos-t5-tiny"}}
-    block["studies"] = {"mine": {"title": "Mine", "models": "all", "measures": ["weights"]}}
-    block["compression"], block["report"] = {}, {"study": "mine"}
-    file.write_text(yaml.safe_dump(block))
-    said = (
-        "params.yaml: DVC has no defaults for the keys that dvc.yaml lists; add `seed: 0`, `kernelsynth: {}`, "
-        "`environments: {}`, `checkpoints: {recipes: {}}`, `spectra: {}`, `theory: {}`, "
-        "and to `datasets` `max_series: 64`, `min_length: 32`"
-    )
-    done = run("plan")
-    assert (done.exit_code, done.stderr.strip()) == (2, f"tsfmscope: {said}")
-    with pytest.raises(ParamsError, match=re.escape(said)):
-        run_stage("external_inputs")
-    block |= {"seed": 0, "environments": {}, "kernelsynth": {}, "spectra": {}, "theory": {}}
-    block |= {"checkpoints": {"recipes": {}}, "datasets": {**block["datasets"], "max_series": 64, "min_length": 32}}
-    file.write_text(yaml.safe_dump(block))
+def test_a_file_of_models_and_studies_is_enough_and_all_values_are_written(folder: Path) -> None:
+    block = {
+        "models": {"nano": {"family": "chronos-t5", "ref": "hub:amazon/chronos-t5-tiny"}},
+        "studies": {"mine": {"title": "Mine", "models": "all", "measures": ["weights"]}},
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(block))
     assert run("plan").exit_code == 0
+    run_stage("external_inputs")
+    values = json.loads((folder / PARAMS).read_text())
+    assert (values["seed"], values["datasets"]["max_series"], values["theory"]) == (0, 64, None)
+    for key in {key for stage in STAGES for key in stage.params}:
+        functools.reduce(operator.getitem, key.split("."), values)  # KeyError if it is missing
 
 
 def test_profile_copies_a_file_of_params_and_prints_its_plan(folder: Path) -> None:

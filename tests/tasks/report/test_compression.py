@@ -170,12 +170,12 @@ def test_a_line_of_pretrained_models_is_the_mean_over_its_seeds(told: tuple[str,
 
 def test_whether_a_quarter_by_svd_loses_nothing_is_told_by_the_data_sets(told: tuple[str, Found]) -> None:
     verdict, found = told
-    assert claim(found, "table2", "cut to about a quarter of its size by SVD") == verdict
+    assert claim(found, "table2", "truncated by SVD to about a quarter of its size") == verdict
 
 
 def test_whether_flow_beats_flat_is_told_by_the_seeds(told: tuple[str, Found]) -> None:
     verdict, found = told
-    assert claim(found, "table3", "heads that widen with depth err less") == verdict
+    assert claim(found, "table3", "heads whose width grows with depth have less error") == verdict
 
 
 def test_the_overlap_falls_with_what_is_left_and_the_original_shares_all_with_itself(told: tuple[str, Found]) -> None:

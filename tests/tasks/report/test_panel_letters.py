@@ -1,4 +1,4 @@
-"""Panels and numbers are those of the isotropy paper where it has them."""
+"""Panels and numbers are those of Shelim et al. 2025 where it has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep over several nodes into the real store, on a shared folder and on an object store."""
+"""A sweep over several nodes into the real store, in a shared folder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import toy_nodes
 
-from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.object_store import backend_at
+from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_outputs import dump_files, read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Task
@@ -24,19 +23,12 @@ COUNT = 24
 
 
 @pytest.fixture(scope="module")
-def cluster(s3: str) -> Iterator[Any]:  # noqa: F811  its nodes have the server's address in their environment
+def cluster() -> Iterator[Any]:
     with toy_nodes.raylets() as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
-def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
-    tmp_path: Path,
-    cluster: Any,
-    s3: str,  # noqa: F811
-    kind: str,
-) -> None:
-    uri = {"file": (tmp_path / "shared").as_uri(), "s3": f"{s3}/nodes"}[kind]
+def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(tmp_path: Path, cluster: Any) -> None:
     spec = {"log": str(tmp_path / "log"), "nodes": len(toy_nodes.NODES), "model": "m", "dataset": "d"}
     planned = [PlannedJob(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
     opened = functools.partial(
@@ -44,7 +36,7 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     )
     where = Resources(address=cluster.address, flush_seconds=0.5)
 
-    with opened(backend=backend_at(uri, "meeting")) as out:
+    with opened(folders=shared_folders(tmp_path / "shared", "meeting")) as out:
         summary = run_and_finish(out, planned, where, read_nothing)
     assert (summary.done, summary.failed) == (COUNT, 0)
     rows = read_rows(tmp_path / "out", "dumps")
@@ -53,6 +45,6 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     timings = read_rows(tmp_path / "timings", "timings")
     assert set(timings["node"].to_pylist()) == set(toy_nodes.NODES), "each node did some"
 
-    with opened(backend=backend_at(uri, "meeting")) as out:
+    with opened(folders=shared_folders(tmp_path / "shared", "meeting")) as out:
         again = run_and_finish(out, planned, where, read_nothing)
     assert (again.reused, again.done) == (COUNT, 0)

@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 
-from tsfmscope.store.errors import LocationError
 from tsfmscope.tasks.errors import DataError, EnvironmentFailed, HubError, ModelError, StaleInputError, SweepError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.actor import Outcome
@@ -28,7 +27,6 @@ CASES = [
     (make_error("OwnerDiedError", "", type("ObjectLostError", (Exception,), {})), Decision(RETRY), True),
     (TimeoutError("job took more than 5 s"), Decision(RETRY), True),
     (ConnectionResetError("peer"), Decision(RETRY), True),
-    (LocationError("s3://b/k: http://store does not answer"), Decision(RETRY), True),
     (GPU_MEMORY, Decision(RETRY, halve=True), True),
     (RuntimeError("CUDA error: out of memory"), Decision(RETRY, halve=True), True),
     (

@@ -1,15 +1,5 @@
 -- Singular values of the embedded tokens
-with grid as ( -- the quantity in which the models of a study differ
-    select
-        entry.key as model,
-        entry.value::double as x
-    from studies,
-        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
-    where study = $study
-        and x_axis is not null
-),
-
-inputs as (
+with inputs as (
     select *
     from spectra
     semi join checkpoints
@@ -33,7 +23,7 @@ ratios as (
 select
     ratios.model,
     checkpoints.modality,
-    grid.x,
+    model_x_values.x,
     ratios.dataset,
     ratios.condition,
     ratios.n_rows,
@@ -44,8 +34,9 @@ select
 from ratios
 left join checkpoints
     on checkpoints.model = ratios.model
-left join grid
-    on grid.model = ratios.model
+left join model_x_values
+    on model_x_values.study = ratios.study
+    and model_x_values.model = ratios.model
 where ratios.ratio > ratios.floor
     and (ratios.j <= 48 or ratios.j % 8 = 0)
 order by ratios.model, ratios.dataset, ratios.condition, ratios.j

@@ -1,18 +1,8 @@
 -- Embedded tokens on two singular directions
-with grid as ( -- the quantity in which the models of a study differ
-    select
-        entry.key as model,
-        entry.value::double as x
-    from studies,
-        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
-    where study = $study
-        and x_axis is not null
-)
-
 select
     planes.model,
     checkpoints.modality,
-    grid.x as x_axis,
+    model_x_values.x as x_axis,
     planes.dataset,
     planes.condition,
     planes.token,
@@ -23,8 +13,9 @@ select
 from planes
 left join checkpoints
     on checkpoints.model = planes.model
-left join grid
-    on grid.model = planes.model
+left join model_x_values
+    on model_x_values.study = planes.study
+    and model_x_values.model = planes.model
 where planes.study = $study
 qualify planes.token % ceil(count(*) over (partition by planes.model, planes.dataset, planes.condition) / 1000) = 0
 order by planes.model, planes.dataset, planes.condition, planes.token

@@ -1,15 +1,5 @@
 -- Numerical rank along the grid of models
-with grid as ( -- the quantity in which the models of a study differ
-    select
-        entry.key as model,
-        entry.value::double as x
-    from studies,
-        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
-    where study = $study
-        and x_axis is not null
-),
-
-ranks as (
+with ranks as (
     select
         model,
         'embedded tokens' as quantity,
@@ -51,17 +41,18 @@ select
     checkpoints.family,
     checkpoints.modality,
     ranks.quantity,
-    grid.x,
+    model_x_values.x,
     ranks.epsilon,
     max(ranks.width) as width,
     bool_or(ranks.below_noise_floor) as below_noise_floor,
     avg(ranks.rank) as rank,
     count(*) as n
 from ranks
-inner join grid
-    on grid.model = ranks.model
+inner join model_x_values
+    on model_x_values.study = $study
+    and model_x_values.model = ranks.model
 left join checkpoints
     on checkpoints.model = ranks.model
 where ranks.epsilon in (1e-1, 1e-2, 1e-3)
 group by all
-order by ranks.quantity, checkpoints.family, ranks.epsilon desc, grid.x, ranks.model
+order by ranks.quantity, checkpoints.family, ranks.epsilon desc, model_x_values.x, ranks.model

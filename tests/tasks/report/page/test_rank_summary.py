@@ -1,4 +1,4 @@
-"""The rank paper's questions in sentences, against numbers counted by hand."""
+"""Sentences on the questions of Yu et al. 2026, compared with numbers counted by hand."""
 
 from __future__ import annotations
 

@@ -113,5 +113,5 @@ def test_the_first_question_is_answered_by_the_interval_before_its_number(
 def test_claims_are_counted_by_paper(tables: ReportTables) -> None:
     (part,) = [one for one in summarise(tables) if "isotropy predict" in one.question]
     n = len(tables.studies)
-    told = f"Of {4 * n} tests of claims of the isotropy paper, {n} agree, {n} differ, {n} are undecided, {n} cannot be"
+    told = f"Of {4 * n} tests of claims of Shelim et al. 2025, {n} agree, {n} differ, {n} are undecided, {n} cannot be"
     assert any(sentence.startswith(told) for sentence in part.sentences)

@@ -11,7 +11,7 @@ from tsfmscope.tasks.report.page import verdicts
 from tsfmscope.tasks.report.tables import ReportTables
 
 ROW: dict[str, Any] = {
-    "claim": "Within a synthetic data set, more isotropic models err less",
+    "claim": "Within a synthetic data set, more isotropic models have less error",
     "source": "section 5.1",
     "model": None,
     "dataset": None,
@@ -28,7 +28,7 @@ ROW: dict[str, Any] = {
     "verdict": "undecided",
     "why": "p is above 0.05",
 }
-SAYS = "The paper (section 5.1): within a synthetic data set, more isotropic models err less"
+SAYS = "The paper (section 5.1): within a synthetic data set, more isotropic models have less error"
 RHO = "(mean ρ of isotropy with error < 0)"
 
 
@@ -65,7 +65,7 @@ def test_what_was_not_measured_is_said_and_shows_no_nan(missing: Any) -> None:
     text = verdicts.describe_claim(ROW | lacking | {"why": "not measured"})
     assert text == f"{SAYS} {RHO}. Here: nothing measured: undecided, because not measured."
     bare = verdicts.describe_claim(ROW | lacking | {"source": missing, "published_text": missing, "why": missing})
-    assert bare.endswith("err less. Here: nothing measured: undecided.") and bare.startswith("The paper: within")
+    assert bare.endswith("have less error. Here: nothing measured: undecided.") and bare.startswith("The paper: within")
 
 
 @pytest.mark.parametrize("bad", [None, "", "yes", "Agrees"])

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
+from tsfmscope.tasks.report.charts.figures import apply_style
 from tsfmscope.tasks.report.colorscale import HEAT
 from tsfmscope.tasks.report.page import page, studies
 from tsfmscope.tasks.report.quantize_png import quantize
@@ -110,7 +111,7 @@ def test_every_figure_of_a_page_is_drawn_the_same_twice(tables: ReportTables) ->
 def test_bytes_do_not_depend_on_the_process_nor_hold_a_date() -> None:
     script = (
         "import hashlib, plotly.graph_objects as go; from tsfmscope.tasks.report.render.mpl_render import render;"
-        "figure = go.Figure(go.Scatter(x=[1, 2], y=[2, 1], name='a')).update_layout(margin=dict(l=9, r=9, b=9));"
+        "figure = go.Figure(go.Scatter(x=[1, 2], y=[2, 1], name='a')).update_layout(margin=dict(l=9, r=9, t=9, b=9));"
         "found = render([('', figure)]);"
         "print([hashlib.sha256(b).hexdigest() for b in found.values()], b'date' in found['svg'].lower())"
     )
@@ -129,7 +130,7 @@ def test_names_are_read_as_they_stand(hostile: ReportTables) -> None:
     figures = [(one.title, one.figure) for one in studies.draw_figures(study, page.order_models(hostile))]
     assert b"<img" not in render(figures)["svg"]
     odd = go.Figure(go.Scatter(x=[1], y=[1], name="$\\frac{ &lt;b&gt; 100 %")).update_layout(
-        margin={"l": 9, "r": 9, "b": 9}, yaxis={"title": {"text": "a $ b $ c"}}
+        margin={"l": 9, "r": 9, "t": 9, "b": 9}, yaxis={"title": {"text": "a $ b $ c"}}
     )
     assert render([("", odd)])
 
@@ -150,7 +151,14 @@ def test_svg_is_one_picture_without_anything_outside(tables: ReportTables) -> No
 )
 def test_what_is_unknown_is_refused(figure: go.Figure, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        render([("", figure.update_layout(margin={"l": 9, "r": 9, "b": 9}))])
+        render([("", figure.update_layout(margin=MARGIN))])
+
+
+def test_the_error_for_a_figure_without_the_common_style_names_the_figure_and_the_fix() -> None:
+    figure = go.Figure(go.Bar(x=["a"], y=[1]))
+    with pytest.raises(ValueError, match=r"figure 'Sizes': expected margins .* through charts\.figures\.apply_style"):
+        render([("Sizes", figure)])
+    assert render([("Sizes", apply_style(figure))])["png"]
 
 
 def test_no_figure_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Jobs of a sweep onto a store elsewhere: each writes a dump and answers its row; run as a script, a driver."""
+"""Jobs of a sweep into a shared folder: each writes a dump and answers its row; run as a script, a driver."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.object_store import backend_at
+from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Result, Task
 from tsfmscope.tasks.sweep.cluster import Resources
 
-WORK = Task("remote_toy", 1, "remote_toy:entry", table="dumps")
+WORK = Task("shared_store_toy", 1, "shared_store_toy:entry", table="dumps")
 IDENTITY = {"model": "m", "dataset": "d", "context": 512, "noise": 0.0, "kind": "tokens", "n_windows": 1}
 
 
@@ -38,13 +38,13 @@ def jobs(log: Path, count: int, sleep: float) -> list[PlannedJob]:
     return [PlannedJob(Job(WORK, spec), ["study"]) for spec in specs]
 
 
-def main(uri: str, folder: str, count: str, sleep: str) -> None:
+def main(shared: str, folder: str, count: str, sleep: str) -> None:
     """Drive all jobs; a part every half second."""
     data = Path(folder, "data")
-    out = StageStore(
-        data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", backend=backend_at(uri, "toy")
-    )
-    with out:
+    where = shared_folders(shared, "toy")
+    with StageStore(
+        data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", folders=where
+    ) as out:
         planned = jobs(Path(folder, "log"), int(count), float(sleep))
         summary = run_and_finish(out, planned, Resources(actors=2, cpus=0.5, flush_seconds=0.5), read_nothing)
     print(f"done {summary.done} reused {summary.reused}", flush=True)

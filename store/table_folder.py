@@ -9,27 +9,28 @@ finishes installing.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from tsfmscope.store import files
-from tsfmscope.store.backend import TableFiles
-from tsfmscope.store.manifests import File
 
 
-class LocalFolder(TableFiles):
-    """Files of one table in a local folder: part-*.parquet, or 00000.parquet and so on once compacted."""
+class TableFolder:
+    """Files of one table: part-*.parquet, or 00000.parquet and so on once compacted.
+
+    Whichever process is killed, a reader finds each row at most once; during a replacement, rows may be
+    absent for a moment.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.name
+        self.path = path
         self._next = path / ".next"
 
-    def files(self) -> list[File]:
-        """Return the files sorted by name."""
-        return [*self._paths()]
+    def files(self) -> list[Path]:
+        """Return the compacted files, then the parts in the order in which they were written."""
+        return parquet_files(self.path)
 
     def recover(self) -> None:
         """Finish committed replacements; delete uncommitted ones and temporary files."""
@@ -40,33 +41,38 @@ class LocalFolder(TableFiles):
         files.remove_temporary(self.path)
 
     def append(self, table: pa.Table) -> None:
-        """Write the rows as the part with the next number."""
+        """Store rows as one atomic part, with the next number."""
         # A merge that was not installed would later delete a new part that has one of its numbers.
         self._install_merges()
         parts = self._parts()
         number = _number(parts[-1]) + 1 if parts else 0
         files.write_parquet(self.path / f"part-{number:08d}.parquet", table)
 
-    def newest(self) -> Iterator[tuple[File, int]]:
-        """Return parts and their sizes in bytes, from the highest number down."""
-        return ((path, path.stat().st_size) for path in reversed(self._parts()))
+    def newest(self) -> Iterator[Path]:
+        """Return the parts, newest first."""
+        return reversed(self._parts())
 
-    def join(self, parts: Sequence[File], table: pa.Table) -> None:
-        """Write the merged part under a hidden name, delete the old parts, and give it the last one's name."""
-        first, last = (_number(Path(str(path))) for path in (parts[0], parts[-1]))
+    def join(self, parts: Sequence[Path], table: pa.Table) -> None:
+        """Atomically replace the newest parts, given in the order in which they were written, by one part.
+
+        The merged part is written under a hidden name and gets the name of the last part once all are deleted.
+        """
+        first, last = _number(parts[0]), _number(parts[-1])
         files.write_parquet(self.path / f".merged-{first:08d}-{last:08d}.parquet", table)
         self._install_merges()
 
-    def rewrite(self, file: File, table: pa.Table | None) -> None:
-        """Replace a file under the same name, or delete it if the table is None."""
-        assert isinstance(file, Path)
+    def rewrite(self, file: Path, table: pa.Table | None) -> None:
+        """Atomically replace the content of a file by a table; None deletes the file."""
         if table is None:
             file.unlink()
         else:
             files.write_parquet(file, table)
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
-        """Replace all files by 00000.parquet and so on, one per table, through the subfolder `.next`."""
+        """Atomically replace all files by one compacted file per table, through the subfolder `.next`.
+
+        At least one table is needed.
+        """
         self._discard_next()
         n = 0
         for table in tables:
@@ -77,17 +83,10 @@ class LocalFolder(TableFiles):
 
     def is_compacted(self, n: int) -> bool:
         """Return whether the files have exactly the names of n compacted files."""
-        return [path.name for path in self._paths()] == [f"{number:05d}.parquet" for number in range(n)]
-
-    def quarantine(self, file: File, target: Path) -> None:
-        """Move a file to `target`; between file systems, this copies it."""
-        shutil.move(str(file), target)
-
-    def _paths(self) -> list[Path]:
-        return sorted(self.path.glob("[!.]*.parquet"))
+        return [path.name for path in self.files()] == [f"{number:05d}.parquet" for number in range(n)]
 
     def _parts(self) -> list[Path]:
-        return [path for path in self._paths() if path.stem.startswith("part-")]
+        return [path for path in self.files() if path.stem.startswith("part-")]
 
     def _install_merges(self) -> None:
         """Replace the parts of each merged file by that file; this can be repeated after a kill."""
@@ -103,7 +102,7 @@ class LocalFolder(TableFiles):
         """Replace all files by the files of `.next`; this can be repeated after a kill."""
         files.sync(self.path)
         fresh = {f"{n:05d}.parquet" for n in range(int((self._next / "commit").read_text()))}
-        for path in self._paths():
+        for path in self.files():
             if path.name not in fresh or (self._next / path.name).exists():
                 path.unlink()
         for name in sorted(fresh):
@@ -118,6 +117,11 @@ class LocalFolder(TableFiles):
             for path in self._next.iterdir():
                 path.unlink()
             self._next.rmdir()
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """Return the Parquet files of a table in a folder, sorted by name, without temporary files."""
+    return sorted(folder.glob("[!.]*.parquet"))
 
 
 def _number(part: Path) -> int:

@@ -1,0 +1,34 @@
+"""Optional parts of the package: which extra of pyproject.toml installs a module."""
+
+from __future__ import annotations
+
+PACKAGE = "tsfmscope"
+# Top-level module -> extra. A test compares it with pyproject.toml.
+EXTRAS = {
+    "ray": "pipeline",
+    "dvc": "pipeline",
+    "dvclive": "pipeline",
+    "statsforecast": "baselines",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "PIL": "report",
+    "plotly": "report",
+    "uni2ts": "moirai",
+}
+# Packages that an extra cannot install with their dependencies, whose bounds conflict with ours.
+WITHOUT_DEPENDENCIES = ("uni2ts",)
+
+
+def describe_missing(error: ModuleNotFoundError) -> str:
+    """Return the message that names a missing module and what to install."""
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    fix = f"it with `{install_command(extra)}`" if extra else f"the package that holds {module!r}"
+    if module in WITHOUT_DEPENDENCIES:
+        fix += f", then `pip install --no-deps {module}` (docs/install.md)"
+    return f"module {error.name!r} is missing; install {fix}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install '{PACKAGE}[{extra}]'"
