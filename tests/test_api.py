@@ -23,16 +23,16 @@ from tsfmscope.store.errors import QueryError
 from tsfmscope.tasks.errors import DataError, ModelError
 
 SIGNATURES = {
-    "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed",
+    "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
     "effective_dimension": "x, share",
-    "embed": "model, data, *, layer, stack, pool, context, max_series, seed",
-    "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed",
+    "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
+    "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",
     "load": "name, *, family, device, precision",
     "numerical_rank": "x, epsilon",
     "results": "path",
     "singular_values": "x",
-    "states": "model, data, *, context, horizon, rows, kinds, max_series, seed",
+    "states": "model, data, *, context, horizon, rows, kinds, max_series, seed, columns",
     "states_of": "module, run, at",
     "weights": "module, *, epsilon",
 }
@@ -122,6 +122,16 @@ def test_series_come_from_frames_arrays_files_and_names(model: Model, frame: pd.
     assert counts == [2, 1, 1, 2, 2, 2, 1]
 
 
+def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) -> None:
+    table = frame.reset_index(names="day").melt("day", var_name="shop", value_name="sold").assign(price=1.0)
+    vectors = ts.embed(model, table, context=64, columns={"time": "day", "id": "shop", "value": "sold"})
+    assert list(vectors.index) == [*frame.columns]
+    with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value or time_format"):
+        ts.embed(model, table, columns={"ids": "shop"})
+    with pytest.raises(ValueError, match="columns: expected a file or a DataFrame, got the data set 'nile'"):
+        ts.embed(model, "nile", columns={"id": "shop"})
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -130,7 +140,7 @@ def test_series_come_from_frames_arrays_files_and_names(model: Model, frame: pd.
         (np.full(100, np.nan), "data: no usable series: 1 "),
         (np.zeros(0), "data: no usable series"),
         ("no-such-thing", "data: got 'no-such-thing', expected a file, a folder, or one of"),
-        (pd.DataFrame({"a": ["x"] * 50}), "expected at least one column of numbers"),
+        (pd.DataFrame({"a": ["x"] * 50}), "expected a column of numbers"),
     ],
 )
 def test_data_that_are_no_series_are_named(model: Model, data: pd.DataFrame, message: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,7 @@ def inspect(
     share: float = 0.8,
     epsilon: float = 0.01,
     seed: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> LayerReport:
     """Measure isotropy, effective dimension and numerical rank of every layer.
 
@@ -64,6 +65,8 @@ def inspect(
         share: share of the variance in the effective dimension, in (0, 1].
         epsilon: relative tolerance of the numerical rank, in [0, 1].
         seed: seed of samples and clusters.
+        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME or a list of names,
+            "time_format": "%d/%m/%Y"}, each of them optional (docs/own_data.md).
 
     Returns:
         A report. Its `layers` is a DataFrame with one row per layer.
@@ -76,7 +79,7 @@ def inspect(
     _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     check_share(share)
     model = as_model(model)
-    name, loaded = usable_series(data, max_series, seed)
+    name, loaded = usable_series(data, max_series, seed, columns)
     tokens, skipped = _tokens(model, name, loaded, context, horizon, rows, seed, noise)
     kept = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
     layers = lens.measure_layers(
@@ -101,6 +104,7 @@ def states(
     kinds: Sequence[str] = ("observation", "future"),
     max_series: int = MAX_SERIES,
     seed: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> dict[tuple[str, int | str], np.ndarray]:
     """Return the hidden states of every layer of every stack.
 
@@ -113,6 +117,7 @@ def states(
         kinds: kinds of tokens that are returned: names of `TokenKind` in lower case.
         max_series: largest number of series, a seeded sample.
         seed: seed of the samples.
+        columns: columns of a table, as in `inspect`.
 
     Returns:
         (stack, layer) -> [token, width], float32. Layer 0 is the embedding, layer n the output of the last
@@ -125,7 +130,7 @@ def states(
     """
     _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     model = as_model(model)
-    name, loaded = usable_series(data, max_series, seed)
+    name, loaded = usable_series(data, max_series, seed, columns)
     tokens, _ = _tokens(model, name, loaded, context, horizon, rows, seed)
     layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device).layers
     # The memory of a layer's array is used again for later layers, so the array is copied.
@@ -142,6 +147,7 @@ def embed(
     context: int = CONTEXT,
     max_series: int | None = None,
     seed: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Return one vector per series: the pooled hidden states of its last `context` steps.
 
@@ -155,6 +161,7 @@ def embed(
         context: steps at the end of each series, at least 1.
         max_series: largest number of series, a seeded sample; None: all.
         seed: seed of the sample.
+        columns: columns of a table, as in `inspect`.
 
     Returns:
         One row per series, with its id as index and one column per dimension, float32.
@@ -172,7 +179,7 @@ def embed(
         raise ValueError(f"pool: got {pool!r}, expected one of {', '.join(POOLS)}")
     if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
         raise ValueError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
-    _, loaded = usable_series(data, max_series, seed)
+    _, loaded = usable_series(data, max_series, seed, columns)
     tokens = model.family.tokenize(last_contexts(loaded.series, context))
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
     rows = np.flatnonzero(observed)
@@ -199,6 +206,7 @@ def compress(
     horizon: int = HORIZON,
     max_series: int = MAX_SERIES,
     seed: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> CompressedModel:
     """Compress the attention of a model, with the first 80 % of every series as calibration data.
 
@@ -212,6 +220,7 @@ def compress(
         horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series.
         max_series: largest number of series, a seeded sample.
         seed: seed of windows and forecast samples.
+        columns: columns of a table, as in `inspect`.
 
     Returns:
         The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
@@ -225,7 +234,7 @@ def compress(
     """
     _check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     model = _compressible(model, method, keep)
-    name, loaded = usable_series(data, max_series, seed)
+    name, loaded = usable_series(data, max_series, seed, columns)
     compressed = load_source(model.source.with_stored_options(), model.device)
     before = _costs(compressed.family, loaded.series, context, horizon, seed)
     parts = compress_model(

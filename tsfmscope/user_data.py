@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import find_data_set, load_named_set
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
+from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
@@ -22,19 +25,30 @@ from tsfmscope.tasks.series.windows import season_of
 
 logger = logging.getLogger("tsfmscope")
 
+# Names of the columns that a user may name.
+KEYS = {field.name for field in fields(Columns)}
 # What a user may pass as series.
 Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
 
 
-def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, LoadedSeries]:
-    """Return a name for the data and the usable series. Raises DataError if there is none."""
+def usable_series(
+    data: Data, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None
+) -> tuple[str, LoadedSeries]:
+    """Return a name for the data and the usable series.
+
+    columns: keyword arguments of `Columns`. Raises DataError if there is no usable series, ValueError for an
+    unknown key of `columns` or for columns of data that are no table.
+    """
+    if unknown := set(columns or ()) - KEYS:
+        raise ValueError(f"columns: got the key {min(unknown)!r}, expected time, id, value or time_format")
+    named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        name, loaded = "data", load_frame(data, name="data", sample=sample)
+        name, loaded = "data", load_frame(data, name="data", columns=named, sample=sample)
     elif isinstance(data, str | Path):
-        name, loaded = _named_series(str(data), max_series, seed)
+        name, loaded = _named_series(str(data), max_series, seed, named)
     else:
         name, loaded = "data", _array_series(np.asarray(data), sample)
     for line in loaded.notes:
@@ -46,15 +60,17 @@ def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, L
     return name, loaded
 
 
-def _named_series(text: str, max_series: int | None, seed: int) -> tuple[str, LoadedSeries]:
+def _named_series(text: str, max_series: int | None, seed: int, columns: Columns) -> tuple[str, LoadedSeries]:
     params = params_here()
     if (dataset := find_data_set(text, params)) is not None:
+        if columns != UNNAMED:
+            raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
         return text, load_named_set(text, dataset, params, max_series=max_series, seed=seed)
     path = Path(text).expanduser()
     if not path.exists():
         raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
-    return name, load_own(path, name=name, sample=None if max_series is None else (max_series, seed))
+    return name, load_own(path, name=name, columns=columns, sample=None if max_series is None else (max_series, seed))
 
 
 def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import Context, Device, Family, Horizon, Json, MaxSeries, Model, Seed
+from tsfmscope.stages.cli.options import (
+    Context,
+    Device,
+    Family,
+    Horizon,
+    Id,
+    Json,
+    MaxSeries,
+    Model,
+    Seed,
+    Time,
+    TimeFormat,
+    Value,
+    name_columns,
+)
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.compression import MethodName
@@ -40,6 +54,10 @@ def compress(
     max_series: MaxSeries = None,
     seed: Seed = None,
     device: Device = "cpu",
+    time: Time = None,
+    series_id: Id = None,
+    value: Value = None,
+    time_format: TimeFormat = None,
     precision: Annotated[
         Precision | None,
         typer.Option(
@@ -62,8 +80,9 @@ def compress(
     from tsfmscope.stages.cli.inspection import InspectRequest
 
     request = InspectRequest(
-        model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device
-    )
+        model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
+        columns=name_columns(time, series_id, value, time_format),
+    )  # fmt: skip
     options = CompressOptions(to, method, windows, precision)
     with show_progress() as watch:
         result = compress_attention(params_here(), request, options, folder, watch)

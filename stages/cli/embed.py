@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import Data, Device, Family, Json, Model
+from tsfmscope.stages.cli.options import Data, Device, Family, Id, Json, Model, Time, TimeFormat, Value, name_columns
 from tsfmscope.stages.cli.output import print_json, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config import LARGEST_SEED
@@ -39,6 +40,10 @@ def embed(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the sample of series.")] = 0,
     device: Device = "cpu",
+    time: Time = None,
+    series_id: Id = None,
+    value: Value = None,
+    time_format: TimeFormat = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
     ] = None,
@@ -70,6 +75,7 @@ def embed(
             vectors = embed_series(
                 loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool,
                 context=context, max_series=max_series, seed=seed,
+                columns=dataclasses.asdict(name_columns(time, series_id, value, time_format)),
             )  # fmt: skip
         except ValueError as error:
             raise ParamsError(f"embed {model}: {error}") from None

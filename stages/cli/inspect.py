@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.options import Context, Data, Device, Family, Horizon, Json, MaxSeries, Model, Seed
+from tsfmscope.stages.cli.options import (
+    Context,
+    Data,
+    Device,
+    Family,
+    Horizon,
+    Id,
+    Json,
+    MaxSeries,
+    Model,
+    Seed,
+    Time,
+    TimeFormat,
+    Value,
+    name_columns,
+)
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
@@ -60,6 +75,10 @@ def inspect(
     ] = 0.01,
     seed: Seed = None,
     device: Device = "cpu",
+    time: Time = None,
+    series_id: Id = None,
+    value: Value = None,
+    time_format: TimeFormat = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
     ] = None,
@@ -86,7 +105,7 @@ def inspect(
         importlib.import_module("plotly")
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
-        precision,
+        precision, name_columns(time, series_id, value, time_format),
     )  # fmt: skip
     with show_progress() as watch:
         report = inspect_layers(params_here(), request, watch)

@@ -27,6 +27,7 @@ from tsfmscope.tasks.defaults import CONTEXT, HORIZON
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.series.catalog import CATALOG, modality
+from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import LoadedSeries
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
@@ -64,6 +65,8 @@ class InspectRequest:
     epsilon: float = 0.01
     # Precision of products with the model's matrices; None: as the model's options state.
     precision: str | None = None
+    # Columns of a file that the user names.
+    columns: Columns = UNNAMED
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,8 @@ def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet
     """
     text, known = request.data, params.datasets.sets
     if (dataset := find_data_set(text, params)) is not None:
+        if request.columns != UNNAMED:
+            raise ParamsError(f"--time, --id, --value, --time-format: expected a file, got the data set {text!r}")
         return text, dataset.model_copy(update={} if request.horizon is None else {"horizon": request.horizon})
     if not Path(text).expanduser().exists():
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
@@ -314,7 +319,9 @@ def _load_series(params: Params, request: InspectRequest, name: str, dataset: Da
         from tsfmscope.tasks.series.files.user_files import load_own
 
         path, sample = Path(request.data).expanduser(), (max_series, seed)
-        loaded = load_own(path, name=name, min_length=params.datasets.min_length, sample=sample)
+        loaded = load_own(
+            path, name=name, columns=request.columns, min_length=params.datasets.min_length, sample=sample
+        )
         for line in loaded.notes:
             logger.warning(line)
         if loaded.missing:

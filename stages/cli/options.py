@@ -10,6 +10,7 @@ import typer
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT
+from tsfmscope.tasks.series.files.columns import Columns
 
 # Outputs of the stages, and the results that the stage `tables` builds from them.
 DATA_FOLDER = Path(DATA)
@@ -21,6 +22,24 @@ Model = Annotated[
     typer.Argument(help="Model name in params.yaml, FAMILY:FOLDER, hub:ORG/NAME, FAMILY:hub:ORG/NAME or a folder."),
 ]
 Data = Annotated[str, typer.Argument(help="CSV or Parquet file, folder of such files, or name of a data set.")]
+Time = Annotated[
+    str | None,
+    typer.Option(help="Column of times in a file; default: the column named ds, timestamp or date, or of dates."),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="Column of series ids in a file; default: the column named unique_id, item_id or series."
+    ),
+]
+Value = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns of values in a file, with commas; default: y or target next to ids, else all numbers."),
+]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option(help="Format of the times in a file, such as %d/%m/%Y; default: ISO 8601, or what fits all rows."),
+]
 Family = Annotated[
     str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
 ]
@@ -44,3 +63,9 @@ Device = Annotated[str, typer.Option(help="Device that runs the model: cpu, cuda
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 DataFolder = Annotated[Path, typer.Option(help="Folder of the stages' outputs.")]
 Database = Annotated[Path, typer.Option(help="DuckDB file of the results.")]
+
+
+def name_columns(time: str | None, series_id: str | None, value: list[str] | None, time_format: str | None) -> Columns:
+    """Return the columns that --time, --id, --value and --time-format name."""
+    values = tuple(name for text in value or () for name in text.split(","))
+    return Columns(time, series_id, values, time_format)

@@ -21,11 +21,13 @@ def show_progress() -> Iterator[Watch]:
 
     After that, print the messages that were logged about the data, each once.
     """
+    from huggingface_hub.utils import disable_progress_bars
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from transformers.utils.logging import disable_progress_bar
 
-    # Bars of transformers would be printed in the middle of ours.
+    # Bars of other packages would be printed in the middle of ours.
     disable_progress_bar()
+    disable_progress_bars()
     bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     terminal = console(stderr=True)
     with Progress(*bar, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.options import RESULTS, Data, Device, Horizon, Json, MaxSeries, Seed
+from tsfmscope.stages.cli.options import (
+    RESULTS,
+    Data,
+    Device,
+    Horizon,
+    Id,
+    Json,
+    MaxSeries,
+    Seed,
+    Time,
+    TimeFormat,
+    Value,
+    name_columns,
+)
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
@@ -68,6 +81,10 @@ def recommend(
     max_series: MaxSeries = None,
     seed: Seed = None,
     device: Device = "cpu",
+    time: Time = None,
+    series_id: Id = None,
+    value: Value = None,
+    time_format: TimeFormat = None,
     as_json: Json = False,
 ) -> None:
     """Rank models and context lengths by isotropy.
@@ -91,7 +108,10 @@ def recommend(
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     names = [name.strip() for text in models for name in text.split(",") if name.strip()]
     criteria = Criteria(names, _steps(contexts), by)
-    request = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
+    request = InspectRequest(
+        "", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device,
+        columns=name_columns(time, series_id, value, time_format),
+    )  # fmt: skip
     params = params_here()
     pairs = list_candidates(params, criteria)
     rules, verdict = _trust(results, criteria, find_grouping(pairs), study)

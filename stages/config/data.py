@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.tasks.series.catalog import CATALOG, Modality
+from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 
 # Environment variable that overrides datasets.root.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
@@ -59,16 +60,29 @@ class DataSet(Strict):
         None, description="source signals: kind of signal; corpus is a mixture of kinds"
     )
     file: str | None = Field(
-        None, description="path under the data root, without `..`: Parquet file, UTF-8 text or .npz images"
+        None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
     )
+    time: str | None = Field(
+        None, description="source folder: column of times in a CSV file, or in a Parquet file with one row per time"
+    )
+    id: str | None = Field(None, description="source folder: column of series ids in such a file")
+    value: str | list[str] = Field([], description="source folder: columns of values in such a file")
+    time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(
         None, description="for a substitute: the paper's data set that it replaces, and how it differs"
     )
 
+    @property
+    def columns(self) -> Columns:
+        """Columns that the block names."""
+        return Columns(self.time, self.id, self.value or (), self.time_format)
+
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
+        if self.source != "folder" and self.columns != UNNAMED:
+            raise ValueError(f"time, id, value, time_format: expected source folder, got {self.source!r}; remove them")
         need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:
             raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")

@@ -9,8 +9,10 @@ from tsfmscope.stages.config import DATA_VARIABLE, DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.files.columns import UNNAMED
 from tsfmscope.tasks.series.files.hub_datasets import load_hub
 from tsfmscope.tasks.series.files.parquet import LoadedSeries, load_parquet, select
+from tsfmscope.tasks.series.files.user_files import load_own
 from tsfmscope.tasks.series.other_modalities import SOURCES
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
 
@@ -37,6 +39,10 @@ def load_data_set(
     path = None if dataset.file is None else _under_root(dataset.file, params)
     if dataset.source in SOURCES:
         return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=seed), **selection)
+    if Path(str(path)).suffix != ".parquet" or dataset.columns != UNNAMED:
+        return load_own(
+            Path(str(path)), name=name, columns=dataset.columns, domain=dataset.domain, items=dataset.items, **selection
+        )
     return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
 
 

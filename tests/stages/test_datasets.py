@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from tsfmscope.stages import datasets
+from tsfmscope.stages.config import DataSet
 from tsfmscope.stages.config.params import load
+from tsfmscope.stages.pipeline.load_series import load_data_set
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,3 +58,21 @@ def test_the_answer_still_counts_a_reason_as_a_whole(skipped: list[dict[str, Any
         sql = (ROOT / "store/sql/answers/skipped_summary.sql").read_text()
         rows = connection.sql(f"select reason, n, n_series from ({sql})").fetchall()
     assert sorted(rows) == [("all NaN", 1, 1), ("constant", 25, 20)]
+
+
+def test_a_csv_file_of_params_yaml_is_read_with_the_columns_that_its_block_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = pd.date_range("2024-01-01", periods=40)
+    rows = {"shop": ["n"] * 40 + ["s"] * 40, "day": [*days.strftime("%d.%m.%Y")] * 2, "sold": np.arange(80.0)}
+    pd.DataFrame(rows | {"price": 9.0}).to_csv(tmp_path / "shops.csv", index=False)
+    monkeypatch.setenv("TSFMSCOPE_DATA", str(tmp_path))
+    block = {"file": "shops.csv", "id": "shop", "time": "day", "value": "sold", "time_format": "%d.%m.%Y"}
+    block |= {"source": "folder", "horizon": 4, "domain": "retail", "items": "[s-z]"}
+    dataset = DataSet.model_validate(block)
+    params = load(ROOT / "params" / "smoke.yaml")
+    (series,) = load_data_set("shops", dataset, params, max_series=None, seed=0).series
+    assert (series.series, series.domain, series.freq, series.start) == ("s", "retail", "D", datetime(2024, 1, 1))
+    assert series.values.tolist() == [*range(40, 80)]
+    with pytest.raises(ValueError, match="time, id, value, time_format: expected source folder, got 'bundled'"):
+        DataSet.model_validate({"source": "bundled", "horizon": 4, "time": "day"})

@@ -34,8 +34,7 @@ def load_hub(
 
     A row has an id, a list of times (timestamp) and one list of numbers per variate. Each variate is one
     series, named id, or id:column where there are several. The frequency is inferred from the first times. If
-    `allowed` is false, only the hub's local cache is used; connections give up after 10 s without a byte (see
-    `tsfmscope.tasks.hub`).
+    `allowed` is false, only the hub's local cache is used.
 
     Raises:
         HubError: the hub is not allowed, does not answer, or has no such data set; the message gives a fix.

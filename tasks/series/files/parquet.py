@@ -78,7 +78,7 @@ def load_parquet(
             pandas does not know, a filter without a match, too little memory.
     """
     table = _read(path)
-    table = table.filter(pa.array(_matches(table["item_id"].to_pylist(), items, path), pa.bool_()))
+    table = table.filter(pa.array(match_ids(table["item_id"].to_pylist(), items, path), pa.bool_()))
     for freq in pc.unique(table["freq"]).to_pylist():
         try:
             seasonality(freq or "")
@@ -205,7 +205,8 @@ def check_room(numbers: int, path: Path) -> None:
         )
 
 
-def _matches(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) -> list[bool]:
+def match_ids(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) -> list[bool]:
+    """Return for each id whether `items` of `load_parquet` selects it. Raises DataError if it selects none."""
     if items is None:
         return [True] * len(ids)
     if isinstance(items, str):

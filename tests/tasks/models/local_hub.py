@@ -1,4 +1,4 @@
-"""A hub on this machine with one repository; the child that fetches reads HF_ENDPOINT for itself."""
+"""A hub on this machine with one repository."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(b"", 404, {"X-Error-Code": "RepoNotFound"})
         elif "/resolve/" in self.path:
             self._file(self.path.rsplit("/", 1)[1], mood)
+        elif "/tree/" in self.path and mood == "stalled list":
+            time.sleep(30)
         elif "/tree/" in self.path:
             self._send(json.dumps(self.server.tree).encode())
         else:

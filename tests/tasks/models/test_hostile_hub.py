@@ -8,16 +8,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import constants, file_download
+from huggingface_hub.utils import _http
 
 from tests.tasks.models.local_hub import COMMIT, FILES, Hub, entry
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.errors import HubError, ModelError
 from tsfmscope.tasks.models import registry
 
-# Each fetch is a process that imports huggingface_hub.
+# The same check at another place of a response.
 SLOW = pytest.mark.slow
 OUTSIDE = "../../../outside"
 REPOSITORY = "models--org--tiny"
@@ -122,7 +125,9 @@ def odd(rng: random.Random) -> str:
 def test_responses_drawn_at_random_write_nothing_outside_and_end_well_or_with_the_one_error(
     server: Hub, cache: Path, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "STALL_SECONDS", 3.0)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 3.0)
+    for module in (file_download, _http):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
     rng = random.Random(seed)
     for name in rng.sample(["ETag", "X-Linked-Etag", "X-Repo-Commit", "X-Linked-Size", "X-Error-Code", "Location"], 2):
         server.headers[name] = odd(rng).encode("latin-1", "replace").decode("latin-1")
