@@ -14,7 +14,6 @@ from tsfmscope.store import checksums, files, manifests
 from tsfmscope.store.backend import StorageBackend
 from tsfmscope.store.errors import LocationError
 from tsfmscope.store.job_rows import summarize_error
-from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.manifests import File
 from tsfmscope.store.object_store import manifest
 from tsfmscope.store.objects import Remote
@@ -47,7 +46,7 @@ def check_location(out: Path, uri: str | None, tables: Collection[str]) -> None:
         )
 
 
-def publish(out: Path, backend: StorageBackend, tables: Collection[str], keys: KeySet | None = None) -> None:
+def publish(out: Path, backend: StorageBackend, tables: Collection[str], keys: Collection[str] | None = None) -> None:
     """Write the manifest of the tables that a finished stage has stored.
 
     keys: keys of all jobs with rows. If None, `out` is the companion folder with the wall-clock times.
@@ -57,7 +56,7 @@ def publish(out: Path, backend: StorageBackend, tables: Collection[str], keys: K
         entries = backend.entries(name, companion=keys is None)
         facts["tables"][name] = [{"bytes": e.bytes, "fingerprint": e.fingerprint, "rows": e.rows} for e in entries]
     if keys is not None:
-        facts["keys"] = {"count": len(keys), "blake3": blake3(keys.sorted.tobytes()).hexdigest()}
+        facts["keys"] = {"count": len(keys), "blake3": blake3("".join(sorted(keys)).encode()).hexdigest()}
     files.write_text(out / manifests.NAME, manifests.text_of(facts))
 
 

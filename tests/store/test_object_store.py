@@ -27,7 +27,6 @@ from tests.store.damage import spoilt
 from tests.store.s3 import BUCKET, forget, s3  # noqa: F401  the fixture
 from tsfmscope.store import dumps, files, objects, table_parts, uploads
 from tsfmscope.store.errors import DamagedPart, LocationError, StoreBusy
-from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.lease import Lease
 from tsfmscope.store.object_store import ObjectStoreBackend, active_files, manifest
 from tsfmscope.store.objects import CHECKSUM, Remote, client
@@ -79,7 +78,7 @@ def test_finish_leaves_few_sorted_files_and_nothing_that_no_manifest_names(out, 
     with out() as store:
         for key in "cab":
             store.append([record(key, [row("training", step=n) for n in range(2)])])
-        assert store.finish("ac", [("s", "a"), ("s", "c")]) == {"jobs": 2, "done": 3, "failed": 0, "reused": -1}
+        assert store.finish("ac", {"s": "ac"}) == {"jobs": 2, "done": 3, "failed": 0, "reused": -1}
     assert [(r["job_key"], r["step"]) for r in stored(at, "training")] == [("a", 0), ("a", 1), ("c", 0), ("c", 1)]
     assert [r["job_key"] for r in stored(at, "study_jobs")] == ["a", "c"]
     assert len(stored(at, "runs")) == 1
@@ -131,7 +130,7 @@ def drive(uri, folder, jobs):
             print("stored", key, flush=True)
             if n % 3 == 2:
                 out.finish(keys)
-        out.finish(keys, [("s", key) for key in keys], {"seed": 1})
+        out.finish(keys, {"s": keys}, {"seed": 1})
 
 for line in sys.stdin:
     uri, folder = line.split()
@@ -211,7 +210,7 @@ def held(at: Remote) -> Iterator[TableParts]:
 CHANGES: dict[
     str, tuple[Callable[[TableParts, Path], Any], int]
 ] = {  # what is done, and requests that change the store
-    "compact": (lambda table, folder: table.compact(KeySet("abc"), folder), 4),
+    "compact": (lambda table, folder: table.compact(set("abc"), folder), 4),
     "drop": (lambda table, folder: table.drop("x"), 3),
     "merge": (lambda table, folder: (table.append(one_row("d")), table.merge_small()), 4),
 }
@@ -254,8 +253,8 @@ def test_a_kill_at_any_request_loses_and_doubles_nothing(
             for name in ("PutObject", "DeleteObjects"):
                 client().meta.events.unregister(f"{event}.s3.{name}", unique_id=f"dying-{name}")
     with held(at) as table:
-        assert set(table.keys().tolist()) >= {b"a", b"b", b"c"}
-        assert table.compact(KeySet("abc"), tmp_path) == []
+        assert table.keys() >= {"a", "b", "c"}
+        assert table.compact(set("abc"), tmp_path) == []
     assert [row["job_key"] for row in stored(at, "t")] == list("abc")
     assert sum(name.startswith("rows/") for name in names(at)) == 2
 
@@ -267,7 +266,7 @@ def test_many_small_parts_become_one_while_a_run_goes_on(at, monkeypatch) -> Non
             table.append(one_row(f"{n:02d}"))
             table.merge_small()
         assert len(table.files()) <= 5
-        assert [key.decode() for key in table.keys().tolist()] == [f"{n:02d}" for n in range(23)]
+        assert table.read()["job_key"].to_pylist() == [f"{n:02d}" for n in range(23)]
     assert [row["job_key"] for row in stored(at, "t")] == [f"{n:02d}" for n in range(23)]
 
 
@@ -276,13 +275,13 @@ def test_a_merge_leaves_compacted_files_alone_whatever_stands_between_them(at, t
     with held(at) as table:
         for key in "abcd":
             table.append(one_row(key))
-        table.compact(KeySet("abcd"), tmp_path)
+        table.compact(set("abcd"), tmp_path)
         table.drop("a")  # leaves a file that is none of the compacted, before one that is
         monkeypatch.setattr(table_parts, "MANY", 2)
         for key in "efg":
             table.append(one_row(key))
             table.merge_small()
-        assert [key.decode() for key in table.keys().tolist()] == list("bcdefg")
+        assert table.read()["job_key"].to_pylist() == list("bcdefg")
         assert len(table.files()) == 3
 
 
