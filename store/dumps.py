@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tsfmscope.store import files
-from tsfmscope.store.direct import DirectFile
 from tsfmscope.store.manifests import File, locate
 from tsfmscope.store.objects import Remote
 from tsfmscope.store.uploads import Upload
@@ -93,13 +92,8 @@ def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, An
         upload.sign()
         return {"path": path, "rows": rows, "bytes": upload.size, "fingerprint": upload.fingerprint}
     with files.atomic(target, durable=False) as temporary:
-        if target.suffix == ".arrow":
-            with DirectFile(temporary) as file:
-                rows = _write(file, path, tables)
-            size, digest = file.size, file.fingerprint
-        else:
-            rows = _write(str(temporary), path, tables)
-            size, digest = temporary.stat().st_size, files.fingerprint(temporary)
+        rows = _write(str(temporary), path, tables)
+        size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 

@@ -165,8 +165,8 @@ class TableParts:
         is_sorted = bool(pc.all(is_kept, min_count=0).as_py()) and _is_ascending(keys, strictly=self.latest)
         if not is_sorted:
             keys = keys.filter(is_kept)
-            keys = keys.unique() if self.latest else keys
             keys = keys.take(pc.sort_indices(keys))
+            keys = keys.filter(_is_last(keys)) if self.latest else keys
         return list(_runs(keys)), is_sorted
 
     def _is_compact(self, runs: list[Run]) -> bool:
@@ -202,9 +202,7 @@ class TableParts:
         # A stable sort, so that rows of one key keep their order.
         order = pc.sort_indices(table, sort_keys=[(self.key, "ascending")])
         if self.latest:
-            keys = table[self.key].take(order)
-            is_last = np.append(pc.not_equal(keys[1:], keys[:-1]).to_numpy(), True)
-            order = order.filter(pa.array(is_last))
+            order = order.filter(_is_last(table[self.key].take(order)))
         start = 0
         for run in runs:
             yield table.take(order.slice(start, run.rows))
@@ -261,6 +259,11 @@ def _is_ascending(keys: pa.ChunkedArray, *, strictly: bool) -> bool:
     """Return whether the keys are sorted; strictly: and no key occurs twice."""
     compare = pc.less if strictly else pc.less_equal
     return bool(pc.all(compare(keys[:-1], keys[1:]), min_count=0).as_py())
+
+
+def _is_last(keys: pa.ChunkedArray) -> pa.Array:
+    """Return for each of the sorted keys whether it is the last of those that are equal."""
+    return pa.array(np.append(pc.not_equal(keys[1:], keys[:-1]).to_numpy(), [True] * min(len(keys), 1)).astype(bool))
 
 
 def _runs(keys: pa.ChunkedArray) -> Iterator[Run]:
