@@ -133,6 +133,7 @@ class TableParts:
         """
         try:
             runs, is_sorted = self._plan(keep)
+            pa.default_memory_pool().release_unused()
             if not (is_sorted and self._is_compact(runs)):
                 self.replace(self._sorted(runs, keep))
         except (DamagedFile, pa.ArrowInvalid, OSError):
