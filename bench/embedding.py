@@ -8,10 +8,10 @@ sunspots.
 
 `bare` is the family's own forward pass without hooks and without a head, on the windows of the job, in its
 batches. `ours` is the whole job as a worker does it, without Ray: it reads the tokens, runs on one
-thread, and keeps its sample of every layer. A second thread checks and writes the activation file, BLAKE3 included,
-while the last batch runs. Both take turns in this process, with a worker's settings of malloc, and their
-medians are compared. `cpu` compares processor time of all threads, which matters where no core is free, and
-which other load on the machine changes less. `flush` is the time in which the driver forces such a file to
+thread, keeps its sample of every layer, and checks and writes the activation file, BLAKE3 included. Both take
+turns in this process, with a worker's settings of malloc, and their medians are compared. `cpu` compares
+processor time of all threads, which matters where no core is free, and which other load on the machine changes
+less. `flush` is the time in which the driver forces such a file to
 the disk before it stores the row; `flushed` is the share if the worker waited for that. `keep` is the number
 of tokens that a stack keeps: that of params/paper.yaml (LARGE; fewer for the Chronos families, whose forward
 pass takes seconds anyway), that of the default parameters, or all. The paper's profile runs released shapes,
@@ -35,7 +35,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +56,6 @@ from tsfmscope.tasks.models.common.batches import KINDS, kept_rows, pass_windows
 from tsfmscope.tasks.models.common.capture import even_batches
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import Tokens, tokens_from_table
-from tsfmscope.tasks.producer_consumer import consume
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 from tsfmscope.tasks.sweep.cluster import MEMORY
@@ -161,8 +159,7 @@ def run_ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
     """Run the job, write its dump, and return its row of `dumps`."""
     result = embed(job, read_table(out, job), family)
     assert result.dump is not None
-    write = partial(write_job_dump, out / "embeddings", job)
-    return {**result.rows[0], **consume(write, result.dump)}
+    return {**result.rows[0], **write_job_dump(out / "embeddings", job, result.dump)}
 
 
 def costs(work: Callable[[], object]) -> Cost:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tsfmscope.store import files
-from tsfmscope.store.direct import DirectFile
 from tsfmscope.store.manifests import locate
 
 # (stack, layer, normed): identifies a record batch of an embedding dump.
@@ -85,13 +84,8 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     """
     target = Path(out) / path
     with files.atomic(target, durable=False) as temporary:
-        if target.suffix == ".arrow":
-            with DirectFile(temporary) as file:
-                rows = _write(file, path, tables)
-            size, digest = file.size, file.fingerprint
-        else:
-            rows = _write(str(temporary), path, tables)
-            size, digest = temporary.stat().st_size, files.fingerprint(temporary)
+        rows = _write(str(temporary), path, tables)
+        size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 

@@ -6,16 +6,12 @@ import json
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tsfmscope.store import provenance
-from tsfmscope.store.key_set import unique
 from tsfmscope.store.schema import arrow_schema, to_arrow
 from tsfmscope.store.table_parts import ROWS_PER_FILE
 
@@ -88,28 +84,21 @@ def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[
     return pa.concat_tables(convert_rows(stage, name, some, failed) for some in (records[:half], records[half:]))
 
 
-def study_tables(stage: str, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
+def study_tables(stage: str, studies: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
     """Yield the table `study_jobs`, sorted by study and key, in tables of ROWS_PER_FILE rows.
 
-    An iterator must be sorted already; it is consumed in its order, and little more than one table is in
-    memory.
+    studies: study -> keys of its jobs; a key may occur twice.
     """
     schema = arrow_schema("study_jobs")
     waiting = schema.empty_table()
-    for study, job_keys in studies if isinstance(studies, Iterator) else _gathered(studies):
-        for start in range(0, len(job_keys), ROWS_PER_FILE):
-            keys = pa.array(job_keys[start : start + ROWS_PER_FILE].tolist(), pa.string())
-            columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(stage, len(keys))}
-            rows = pa.table([(columns | {"job_key": keys})[name] for name in schema.names], schema=schema)
-            waiting = pa.concat_tables([waiting, rows])
+    for study in sorted(studies):
+        keys = sorted(set(studies[study]))
+        for start in range(0, len(keys), ROWS_PER_FILE):
+            some = keys[start : start + ROWS_PER_FILE]
+            columns = {"study": pa.repeat(study, len(some)), "stage": pa.repeat(stage, len(some)), "job_key": some}
+            waiting = pa.concat_tables([waiting, pa.table(columns, schema=schema)])
             if len(waiting) >= ROWS_PER_FILE:
                 yield waiting.slice(0, ROWS_PER_FILE)
                 waiting = waiting.slice(ROWS_PER_FILE)
     if len(waiting):
         yield waiting
-
-
-def _gathered(studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each study, sorted by name, and its unique keys, ascending."""
-    for study, pairs in groupby(sorted(studies, key=itemgetter(0)), itemgetter(0)):
-        yield study, unique(np.concatenate([np.atleast_1d(np.asarray(keys, "S64")) for _, keys in pairs]))

@@ -1,30 +1,29 @@
-"""Lock that gives one driver a store: an flock on a file that names its holder."""
+"""Lock that gives one driver a store: a file lock, whose file names its holder."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from tsfmscope.store import files
 from tsfmscope.store.errors import StoreBusy
 
-# Seconds of retrying, because `tsfmscope status` holds a shared lock for a moment when it
-# checks.
+# Seconds of retrying, because `tsfmscope status` holds the lock for a moment when it checks.
 PATIENCE = 0.5
 
 
 class Lock:
-    """Lock of one stage's store; held from `acquire` to `release`, or to the end of the process."""
+    """Lock of one stage's store; held from `acquire` to `release`, or to the end of the object or the process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._handle: int | None = None
+        self._lock = FileLock(path, thread_local=False)
 
     def acquire(self) -> None:
         """Take the lock.
@@ -32,39 +31,27 @@ class Lock:
         Raises StoreBusy, with pid, host and start time of the holder, if another process holds it, and
         StoreFull if the lock file cannot be written.
         """
-        with files.translate_full_disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        deadline = time.monotonic() + PATIENCE
-        while not _try(handle, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                os.close(handle)
-                holder = read_holder(self.path)
-                raise StoreBusy(
-                    f"{self.path.stem}: another driver holds the store: pid {holder.get('pid', '?')} on "
-                    f"{holder.get('host', '?')} since {holder.get('since', '?')}; wait for it, or end it"
-                )
-            time.sleep(0.05)
-        holder = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.now(UTC).isoformat("T", "seconds"),
-        }
-        self._handle = handle
+        since = datetime.now(UTC).isoformat("T", "seconds")
         try:
             with files.translate_full_disk(self.path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, json.dumps(holder).encode(), 0)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire(timeout=PATIENCE)
+                self.path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
+        except Timeout:
+            holder = read_holder(self.path)
+            raise StoreBusy(
+                f"{self.path.stem}: another driver holds the store: pid {holder.get('pid', '?')} on "
+                f"{holder.get('host', '?')} since {holder.get('since', '?')}; wait for it, or end it"
+            ) from None
         except OSError:
-            self.release()
+            self._lock.release()
             raise
 
     def release(self) -> None:
         """Release the lock. The file stays, because deleting it could allow two drivers to hold the lock."""
-        if self._handle is not None:
-            os.ftruncate(self._handle, 0)
-            os.close(self._handle)
-            self._handle = None
+        if self._lock.is_locked:
+            self.path.write_text("")
+            self._lock.release()
 
 
 def read_holder(path: Path) -> dict[str, Any]:
@@ -77,20 +64,16 @@ def read_holder(path: Path) -> dict[str, Any]:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a living process holds the lock."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+    """Return whether a living process holds the lock.
+
+    In a folder that this process may only read, it is held if its file names a holder.
+    """
+    if not path.exists():
         return False
     try:
-        return not _try(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
-
-
-def _try(handle: int, operation: int) -> bool:
-    try:
-        fcntl.flock(handle, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return bool(read_holder(path))

@@ -13,7 +13,6 @@ from blake3 import blake3
 from tsfmscope.store import checksums, files, manifests
 from tsfmscope.store.errors import LocationError
 from tsfmscope.store.job_rows import summarize_error
-from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.schema import arrow_schema
 from tsfmscope.store.table_folder import parquet_files
 from tsfmscope.store.table_parts import conform
@@ -42,7 +41,7 @@ def check_location(out: Path, folder: Path | None, tables: Collection[str]) -> N
         )
 
 
-def publish(out: Path, folder: Path, tables: Collection[str], keys: KeySet | None = None) -> None:
+def publish(out: Path, folder: Path, tables: Collection[str], keys: Collection[str] | None = None) -> None:
     """Write the manifest of the tables that a finished stage has stored in a folder.
 
     keys: keys of all jobs with rows; None for wall-clock times. Raises DamagedFile if a file of rows is not as
@@ -52,7 +51,7 @@ def publish(out: Path, folder: Path, tables: Collection[str], keys: KeySet | Non
     for name in sorted(tables):
         facts["tables"][name] = [_describe(path) for path in parquet_files(folder / name)]
     if keys is not None:
-        facts["keys"] = {"count": len(keys), "blake3": blake3(keys.sorted.tobytes()).hexdigest()}
+        facts["keys"] = {"count": len(keys), "blake3": blake3("".join(sorted(keys)).encode()).hexdigest()}
     files.write_text(out / manifests.NAME, manifests.text_of(facts))
 
 

@@ -17,21 +17,20 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tsfmscope.store import dumps, files, job_rows, stage_outputs
 from tsfmscope.store.errors import DamagedPart
-from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.schema import arrow_schema, table, to_arrow
 from tsfmscope.store.stage_folders import StageFolders
@@ -79,7 +78,9 @@ class StageStore:
         self.timings = TableParts(timings, arrow_schema("timings"), key="key", latest=True)
         self.runs = TableParts(self._folders.companion / "runs", arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
-        self._stored, self._permanent = KeySet(), KeySet()
+        # Keys of jobs with stored rows, and with a failure that is not transient.
+        self._stored: set[str] = set()
+        self._permanent: set[str] = set()
         # Job key -> path, bytes and fingerprint of its dump.
         self._dumps: dict[str, tuple[str, int, str]] = {}
         self._started = datetime.now(UTC)
@@ -115,14 +116,12 @@ class StageStore:
         unless the failure was caused by the machine (column `transient`) or `retry_failed` is set.
         """
         self._verify_dumps(keys)
-        is_done = self._stored.holds(keys)
-        if not retry_failed:
-            is_done |= self._permanent.holds(keys)
-        return [key for key, has in zip(keys, is_done, strict=True) if not has]
+        failed = set() if retry_failed else self._permanent
+        return [key for key in keys if key not in self._stored and key not in failed]
 
     def permanent_failures(self, keys: Sequence[str]) -> int:
         """Return how many of the keys have no rows and a failure that is not transient."""
-        return int((self._permanent.holds(keys) & ~self._stored.holds(keys)).sum())
+        return sum(key in self._permanent and key not in self._stored for key in keys)
 
     def append(self, records: Sequence[Record]) -> None:
         """Store the results of jobs as one atomic part per table, after syncing their dumps to the disk.
@@ -133,8 +132,7 @@ class StageStore:
         """
         self._folders.check()
         unique = {record["key"]: record for record in records}
-        is_stored = self._stored.holds(list(unique))
-        fresh = [record for record, has in zip(unique.values(), is_stored, strict=True) if not has]
+        fresh = [record for key, record in unique.items() if key not in self._stored]
         by_table: dict[str, list[Record]] = defaultdict(list)
         failed: list[Record] = []
         for record in fresh:
@@ -149,7 +147,7 @@ class StageStore:
             self.timings.append(to_arrow("timings", [job_rows.timing_row(self.stage, record) for record in fresh]))
         if failed:
             self.failures.append(to_arrow("failures", failed))
-            self._permanent.add(row["key"] for row in failed if not row["transient"])
+            self._permanent.update(row["key"] for row in failed if not row["transient"])
         for name, rows in tables.items():
             if len(rows):
                 self._store(name, rows)
@@ -172,14 +170,14 @@ class StageStore:
 
         Does nothing if rows of this key are stored already.
         """
-        if not self._stored.holds([key])[0]:
+        if key not in self._stored:
             self._store(name, to_arrow(name, [{**row, "job_key": key} for row in rows]))
 
     def forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of jobs, which are missing from then on."""
         for parts in self.tables.values():
             parts.drop(keys)
-        self._stored.remove(keys)
+        self._stored.difference_update(keys)
 
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -191,31 +189,25 @@ class StageStore:
 
     def finish(
         self,
-        current: np.ndarray | Iterable[str],
-        studies: Iterable[tuple[str, str | np.ndarray]] = (),
+        current: Iterable[str],
+        studies: Mapping[str, Iterable[str]] = MappingProxyType({}),
         run: Mapping[str, Any] | None = None,
     ) -> dict[str, int]:
         """Delete rows of jobs that are not current, compact the rest, write studies and the row of this run.
 
-        current: keys of all current jobs. studies: pairs (study, key or array of keys); an iterator must
-        yield the studies sorted by name and the keys of a study ascending, in any number of arrays. run:
-        seed, cpus, gpus and, if there are accelerators, hardware.
+        current: keys of all current jobs. studies: study -> keys of its jobs. run: seed, cpus, gpus and, if
+        there are accelerators, hardware.
 
         Returns the numbers of jobs: jobs, done, failed, reused. Raises DamagedPart if a stored part cannot be
         read; the next run repeats its jobs.
         """
         self._folders.check()
-        keys = KeySet(current)
-        del current
-        # Freed here and read again below, to have fewer copies of a million keys in memory.
-        self._stored = KeySet()
+        keys = set(current)
+        self._stored &= keys
         for parts in (*self.tables.values(), self.timings):
             self._compact(parts, keys)
-        self._stored = self._keys_of_tables()
-        kept = self._stored.holds(keys.sorted)
-        self._compact(self.failures, KeySet(keys.sorted[~kept]))
-        with_rows, jobs = int(kept.sum()), len(keys)
-        del keys
+        self._compact(self.failures, keys - self._stored)
+        jobs, with_rows = len(keys), len(self._stored)
         self._write_studies(studies)
         self._prune_dumps()
         counts = {"jobs": jobs, "done": self._done, "failed": jobs - with_rows, "reused": with_rows - self._done}
@@ -229,7 +221,7 @@ class StageStore:
         rows = self.failures.read()
         last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
         rows = rows.take(pa.array(sorted(last.values()), pa.int64()))
-        return rows.filter(pa.array(~self._stored.holds(rows["key"])))
+        return rows.filter(pa.array([key not in self._stored for key in rows["key"].to_pylist()], pa.bool_()))
 
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
@@ -241,9 +233,11 @@ class StageStore:
 
     def _read_keys(self) -> None:
         """Read the keys of jobs with stored rows or permanent failures, and the list of dumps."""
-        self._stored = self._keys_of_tables()
+        self._stored = set()
+        for parts in self.tables.values():
+            self._stored |= parts.keys()
         rows = self.failed()
-        self._permanent = KeySet(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
+        self._permanent = set(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
         if "dumps" in self.tables:
             self._remember_dumps(self.tables["dumps"].read())
 
@@ -254,16 +248,12 @@ class StageStore:
             stage_outputs.publish(self.root, self._folders.root, names, self._stored)
             stage_outputs.publish(self.companion, self._folders.companion, ("timings", "runs"))
 
-    def _keys_of_tables(self) -> KeySet:
-        keys = [parts.keys() for parts in self.tables.values()]
-        return KeySet(keys[0] if len(keys) == 1 else np.concatenate(keys))
-
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
             self._folders.sync(rows["path"].to_pylist())
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
-        self._stored.add(keys)
+        self._stored |= keys
         self._done += len(keys)
         if name == "dumps":
             self._remember_dumps(rows)
@@ -288,7 +278,7 @@ class StageStore:
             faulty = list(pool.map(lambda key: self._is_faulty(*self._dumps[key]), with_dump))
         if bad := [key for key, is_faulty in zip(with_dump, faulty, strict=True) if is_faulty]:
             self.tables["dumps"].drop(bad)
-            self._stored.remove(bad)
+            self._stored.difference_update(bad)
             for key in bad:
                 del self._dumps[key]
 
@@ -302,7 +292,7 @@ class StageStore:
             )
         return bool(fault)
 
-    def _compact(self, parts: TableParts, keep: KeySet) -> None:
+    def _compact(self, parts: TableParts, keep: AbstractSet[str]) -> None:
         if bad := parts.compact(keep, self._damaged):
             names = ", ".join(map(str, bad))
             raise DamagedPart(
@@ -313,7 +303,7 @@ class StageStore:
         """Delete dump files that no row names."""
         self._folders.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
-    def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
+    def _write_studies(self, studies: Mapping[str, Iterable[str]]) -> None:
         self._other_tables.add("study_jobs")
         TableParts(self._folders.root / "study_jobs", arrow_schema("study_jobs")).replace(
             job_rows.study_tables(self.stage, studies)

@@ -10,8 +10,11 @@ import itertools
 import logging
 import math
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +22,6 @@ import pyarrow.compute as pc
 
 from tsfmscope.store import files
 from tsfmscope.store.errors import DamagedFile, StoreFull
-from tsfmscope.store.key_set import WIDTH, KeySet, as_bytes, ascending, unique
 from tsfmscope.store.table_folder import TableFolder
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,14 @@ BYTES_AT_ONCE = 64 * 2**20
 # Otherwise a week of writes would leave 100,000 files.
 MANY = 64
 SMALL = 2**20
+
+
+class Run(NamedTuple):
+    """Rows of consecutive keys, which become one file: first key, last key, number of rows."""
+
+    first: str
+    last: str
+    rows: int
 
 
 class TableParts:
@@ -86,15 +96,12 @@ class TableParts:
         except StoreFull as error:
             self._leave(error)
 
-    def keys(self) -> np.ndarray:
-        """Return the key of every row, dtype S64, file after file."""
-        all_keys = np.empty(sum(files.metadata(file).num_rows for file in self.files()), f"S{WIDTH}")
-        start = 0
+    def keys(self) -> set[str]:
+        """Return the keys of all rows, interned like those of planned jobs."""
+        keys: set[str] = set()
         for file in self.files():
-            keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
-            all_keys[start : start + len(keys)] = keys
-            start += len(keys)
-        return all_keys
+            keys.update(map(sys.intern, self._read_keys(file).to_pylist()))
+        return keys
 
     def read(self) -> pa.Table:
         """Read all rows; only for tables that fit in memory."""
@@ -103,28 +110,24 @@ class TableParts:
 
     def drop(self, keys: Iterable[str]) -> None:
         """Delete the rows of these keys; each file that contains such rows is rewritten atomically."""
-        dropped = KeySet(keys)
+        dropped = set(keys)
         for path in self.files():
-            is_dropped = dropped.holds(files.read_parquet(path, columns=[self.key])[self.key])
-            if is_dropped.all():
+            is_dropped = _is_in(self._read_keys(path), dropped)
+            if pc.all(is_dropped, min_count=0).as_py():
                 self._storage.rewrite(path, None)
-            elif is_dropped.any():
-                self._storage.rewrite(path, files.read_parquet(path).filter(pa.array(~is_dropped)))
+            elif pc.any(is_dropped).as_py():
+                self._storage.rewrite(path, files.read_parquet(path).filter(pc.invert(is_dropped)))
 
-    def compact(self, keep: KeySet, damaged: Path) -> list[Path]:
+    def compact(self, keep: AbstractSet[str], damaged: Path) -> list[Path]:
         """Replace all files by files that are sorted by key and contain only rows with a key in `keep`.
 
         Rows of one key keep their order. The bytes depend on the rows alone. If files are damaged, no file is
         replaced: they are moved to the folder `damaged`, and their new paths are returned.
         """
         try:
-            keys = self.keys()
-            mask = keep.holds(keys)
-            kept = keys if mask.all() else keys[mask]
-            runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
-            is_compact = self._is_compact(keys, runs)
-            del keys, kept
-            if not is_compact:
+            runs, is_sorted = self._plan(keep)
+            pa.default_memory_pool().release_unused()
+            if not (is_sorted and self._is_compact(runs)):
                 self.replace(self._sorted(runs, keep))
         except (DamagedFile, pa.ArrowInvalid, OSError):
             if bad := self._quarantine(damaged):
@@ -145,46 +148,59 @@ class TableParts:
         self._merges = False
         logger.warning("parts of %s are not merged: %s", self.folder.name, error)
 
-    def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
-        """Return whether the files are what `replace` would write: its names, sorted rows, current schema."""
+    def _read_keys(self, file: Path) -> pa.ChunkedArray:
+        return files.read_parquet(file, columns=[self.key])[self.key]
+
+    def _plan(self, keep: AbstractSet[str]) -> tuple[list[Run], bool]:
+        """Return the files to write, and whether the stored rows are exactly these, in this order."""
+        columns = [self._read_keys(file) for file in self.files()]
+        keys = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+        is_kept = _is_in(keys, keep)
+        is_sorted = bool(pc.all(is_kept, min_count=0).as_py()) and _is_ascending(keys, strictly=self.latest)
+        if not is_sorted:
+            keys = keys.filter(is_kept)
+            keys = keys.take(pc.sort_indices(keys))
+            keys = keys.filter(_is_last(keys)) if self.latest else keys
+        return list(_runs(keys)), is_sorted
+
+    def _is_compact(self, runs: list[Run]) -> bool:
+        """Return whether the files have the names, the numbers of rows and the schema that `replace` gives them."""
         if not self._storage.is_compacted(max(len(runs), 1)):
             return False
         footers = [files.metadata(file) for file in self.files()]
-        if [footer.num_rows for footer in footers] != ([n for _, _, n in runs] or [0]):
+        if [footer.num_rows for footer in footers] != ([run.rows for run in runs] or [0]):
             return False
-        return ascending(keys) is keys and all(
-            footer.schema.to_arrow_schema().equals(self.schema) for footer in footers
-        )
+        return all(footer.schema.to_arrow_schema().equals(self.schema) for footer in footers)
 
-    def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: KeySet) -> Iterator[pa.Table]:
+    def _sorted(self, runs: list[Run], keep: AbstractSet[str]) -> Iterator[pa.Table]:
         """Yield the rows of each file to write, reading for as many files at once as BYTES_AT_ONCE allows."""
         passes = math.ceil(sum(map(_size, self.files())) / BYTES_AT_ONCE)
         for some in np.array_split(np.arange(len(runs)), min(max(passes, 1), len(runs) or 1)):
             yield from self._cut([runs[n] for n in some], keep)
             pa.default_memory_pool().release_unused()
 
-    def _cut(self, runs: list[tuple[bytes, bytes, int]], keep: KeySet) -> Iterator[pa.Table]:
+    def _cut(self, runs: list[Run], keep: AbstractSet[str]) -> Iterator[pa.Table]:
         """Yield the rows of consecutive files to write.
 
         Each is a copy, so that none keeps the others in memory.
         """
         if not runs:
             return
-        low, high = runs[0][0].decode(), runs[-1][1].decode()
-        inside = (pc.field(self.key) >= low) & (pc.field(self.key) <= high)
+        inside = (pc.field(self.key) >= runs[0].first) & (pc.field(self.key) <= runs[-1].last)
 
         def read(file: Path) -> pa.Table:
             table = conform(files.read_parquet(file, filters=inside), self.schema)
-            return table.filter(pa.array(keep.holds(table[self.key])))
+            return table.filter(_is_in(table[self.key], keep))
 
         table = pa.concat_tables(map(read, self.files()))
-        keys = as_bytes(table[self.key])
-        order = np.argsort(keys, kind="stable")
+        # A stable sort, so that rows of one key keep their order.
+        order = pc.sort_indices(table, sort_keys=[(self.key, "ascending")])
         if self.latest:
-            order = order[np.append(keys[order][1:] != keys[order][:-1], True)]
-        del keys
-        for rows in np.split(order, np.cumsum([rows for _, _, rows in runs])[:-1]):
-            yield table.take(pa.array(rows))
+            order = order.filter(_is_last(table[self.key].take(order)))
+        start = 0
+        for run in runs:
+            yield table.take(order.slice(start, run.rows))
+            start += run.rows
 
     def _quarantine(self, damaged: Path) -> list[Path]:
         """Move damaged files out of the store for inspection; their jobs are missing from then on."""
@@ -226,16 +242,35 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _runs(keys: np.ndarray) -> Iterator[tuple[bytes, bytes, int]]:
+def _is_in(column: pa.ChunkedArray, keys: AbstractSet[str]) -> pa.ChunkedArray:
+    """Return for each key of a column whether the set contains it."""
+    chunks = [pa.array([key in keys for key in chunk.to_pylist()], pa.bool_()) for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.bool_())
+
+
+def _is_ascending(keys: pa.ChunkedArray, *, strictly: bool) -> bool:
+    """Return whether the keys are sorted; strictly: and no key occurs twice."""
+    compare = pc.less if strictly else pc.less_equal
+    return bool(pc.all(compare(keys[:-1], keys[1:]), min_count=0).as_py())
+
+
+def _is_last(keys: pa.ChunkedArray) -> pa.Array:
+    """Return for each of the sorted keys whether it is the last of those that are equal."""
+    return pa.array(np.append(pc.not_equal(keys[1:], keys[:-1]).to_numpy(), [True] * min(len(keys), 1)).astype(bool))
+
+
+def _runs(keys: pa.ChunkedArray) -> Iterator[Run]:
     """Split sorted keys into files and yield first key, last key and number of rows of each.
 
     Rows of one job stay in one file, so a file may have more than ROWS_PER_FILE rows.
     """
     start = 0
     while start < len(keys):
-        last = keys[min(start + ROWS_PER_FILE, len(keys)) - 1]
-        stop = int(np.searchsorted(keys, last, side="right"))
-        yield keys[start], last, stop - start
+        stop = min(start + ROWS_PER_FILE, len(keys))
+        last = keys[stop - 1].as_py()
+        while stop < len(keys) and keys[stop].as_py() == last:
+            stop += 1
+        yield Run(keys[start].as_py(), last, stop - start)
         start = stop
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -60,7 +61,8 @@ class Job:
         """Return the SHA-256 (hex) of task name and version, spec and inputs in canonical JSON."""
         inputs = _JSON.encode(dict(self.inputs)) if self.inputs else "{}"
         text = f'{{"inputs":{inputs},"spec":{self.spec_json},{self.task.json}'
-        return hashlib.sha256(text.encode()).hexdigest()
+        # Interned, because the driver has several sets of keys: a million strings take 128 MB.
+        return sys.intern(hashlib.sha256(text.encode()).hexdigest())
 
     @cached_property
     def spec_json(self) -> str:

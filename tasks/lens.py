@@ -19,7 +19,6 @@ from tsfmscope.tasks.geometry.measure import LIST_COLUMNS, measure_states, subsa
 from tsfmscope.tasks.geometry.repeats import EPSILON
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
-from tsfmscope.tasks.producer_consumer import ProducerConsumer
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
 from tsfmscope.tasks.series.synthetic.noise import with_noise
@@ -110,7 +109,7 @@ class KeptStates(NamedTuple):
 
     rows: Mapping[str, np.ndarray]
     batch: int
-    layers: ProducerConsumer[LayerStates, LayerStates]
+    layers: Iterator[LayerStates]
 
 
 def hidden_states(
@@ -133,7 +132,7 @@ def hidden_states(
     batch = pass_windows(tokens, device) if batch is None else batch
     selected = kept_rows(tokens, list(kinds), rows, seed)
     with in_batches(model, batch):
-        return KeptStates(selected, batch, model.stream_hidden_states(tokens, selected))
+        return KeptStates(selected, batch, model.hidden_states(tokens, selected))
 
 
 def measure_layer(

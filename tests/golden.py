@@ -27,9 +27,7 @@ import torch
 # Profile of params -> the summary of its tables.
 RECORDS = {profile: Path(__file__).with_name(f"golden_{profile}.json") for profile in ("smoke", "default")}
 # Tables that hold times, versions and keys and nothing else.
-LEFT_OUT_TABLES = {
-    *("timings", "runs", "study_jobs", "failures", "timeline", "timeline_bars", "idle_share", "warm_forecasts")
-}
+LEFT_OUT_TABLES = {*("timings", "runs", "study_jobs", "failures", "timeline", "idle_share", "warm_forecasts")}
 # Columns by name, in every table.
 LEFT_OUT_COLUMNS = {
     *("job_key", "path", "bytes", "fingerprint", "commit", "versions", "host", "time_ratio", "tokens_per_s", "ended")

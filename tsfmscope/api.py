@@ -133,8 +133,7 @@ def states(
     name, loaded = usable_series(data, max_series, seed, columns)
     tokens, _ = _tokens(model, name, loaded, context, horizon, rows, seed)
     layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device).layers
-    # The memory of a layer's array is used again for later layers, so the array is copied.
-    return {(layer.stack, "normed" if layer.normed else layer.layer): layer.states.copy() for layer in layers}
+    return {(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in layers}
 
 
 def embed(

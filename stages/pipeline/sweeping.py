@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from array import array
-from binascii import hexlify
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +12,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tsfmscope.stages import DATA, STAGES
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.job_rows import summarize_error
-from tsfmscope.store.key_set import SLICE, unique
 from tsfmscope.store.schema import job_tables
 from tsfmscope.store.stage_folders import shared_folders
 from tsfmscope.store.stage_outputs import table_files
@@ -91,41 +86,23 @@ def run_and_finish(
 
 
 class JobLog:
-    """Record of the planned jobs' keys and studies without the jobs themselves; 36 bytes per job."""
+    """Record of the planned jobs without the jobs themselves.
+
+    keys: keys of all jobs. studies: study -> keys of the jobs that it requests. A job that is planned twice
+    occurs twice.
+    """
 
     def __init__(self) -> None:
-        self._digests = bytearray()
-        # For each job, the index of its studies in _sets.
-        self._kinds = array("I")
-        self._sets: dict[tuple[str, ...], int] = {}
+        self.keys: list[str] = []
+        self.studies: dict[str, list[str]] = {}
 
     def record(self, planned: Iterable[PlannedJob]) -> Iterator[PlannedJob]:
         """Yield the planned jobs unchanged and record each."""
         for planned_job in planned:
-            self._digests += bytes.fromhex(planned_job.job.key)
-            self._kinds.append(self._sets.setdefault(tuple(planned_job.studies), len(self._sets)))
+            self.keys.append(planned_job.job.key)
+            for study in planned_job.studies:
+                self.studies.setdefault(study, []).append(planned_job.job.key)
             yield planned_job
-
-    @property
-    def keys(self) -> np.ndarray:
-        """Keys of all jobs, ascending, dtype S64."""
-        return _hex(np.sort(np.frombuffer(self._digests, "S32")))
-
-    @property
-    def studies(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Studies in order with the keys of their jobs: S64, ascending, each once, at most SLICE per item."""
-        digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
-        for study in sorted({study for studies in self._sets for study in studies}):
-            matching = [kind for studies, kind in self._sets.items() if study in studies]
-            selected = digests[np.isin(kinds, matching)]
-            selected.sort()
-            selected = unique(selected)
-            for start in range(0, len(selected), SLICE):
-                yield study, _hex(selected[start : start + SLICE])
-
-
-def _hex(digests: np.ndarray) -> np.ndarray:
-    return np.frombuffer(hexlify(digests.data), "S64")
 
 
 def read_nothing(job: Job) -> None:

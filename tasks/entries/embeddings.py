@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +15,6 @@ from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.tasks.models.types import LayerStates, Tokens, tokens_from_table
-from tsfmscope.tasks.producer_consumer import ProducerConsumer
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
@@ -84,16 +82,16 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     The embedding dump has one table per (stack, layer, normed). data: a token dump. Windows without a kept
     token are not run. States are stored as float16 only if `store_dtype` asks for it and every state of the
     dump is below LARGEST_FLOAT16 in absolute value. If `store_dtype` is float32, the forward pass has not run
-    when this function returns: it runs when the tables are consumed (`ProducerConsumer.then`).
+    when this function returns: it runs when the tables are consumed, and each layer is freed once it is written.
     Raises ValueError for an unknown kind, or if no stack has a token of these kinds.
     """
     spec = EmbedSpec.from_job(job)
     tokens = tokens_from_table(data)
     batch = current_context().batch(spec.batch or pass_windows(tokens, current_context().device))
-    rows, _, producer = lens.hidden_states(
+    rows, _, states = lens.hidden_states(
         model, tokens, rows=spec.rows, seed=sample_seed(job), kinds=spec.kinds, batch=batch
     )
-    layers: Iterable[LayerStates] = producer
+    layers: Iterable[LayerStates] = states
     dtype = "float32"
     if spec.store_dtype == "float16":
         # All layers are needed before the dtype is known: the largest state may be in the last one.
@@ -102,10 +100,7 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     row = spec.cell.to_dict()
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
-    tables = functools.partial(_tables, tokens=tokens, rows=rows, columns=schema(model.width, dtype))
-    return Result(
-        [row], dump=layers.then(tables) if isinstance(layers, ProducerConsumer) else tables(layers), tokens=worked
-    )
+    return Result([row], dump=_tables(layers, tokens, rows, schema(model.width, dtype)), tokens=worked)
 
 
 def sample_seed(job: Job) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
@@ -21,7 +21,6 @@ from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_
 from tsfmscope.tasks.models.common.compression_block import block_of, set_block
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
-from tsfmscope.tasks.producer_consumer import ProducerConsumer
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -179,41 +178,25 @@ class Family(ABC):
 
     @final
     def hidden_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray] | None = None) -> Iterator[LayerStates]:
-        """Yield the states of every layer of every stack, from one forward pass over the tokens.
+        """Return an iterator over the states of every layer of every stack, from one forward pass over the tokens.
 
-        Stacks follow one another. In each, layer 0 comes first and the normed state last. A family without a
-        final norm yields no normed state: its last state is the output of the last block.
+        The pass runs when the first layer is asked for. Stacks follow one another. In each, layer 0 comes first
+        and the normed state last. A family without a final norm has no normed state: its last state is the output
+        of the last block.
         rows: stack -> ascending ids (window * T + position) of the wanted tokens. If given, states are [N, d]
         for these tokens only, a stack without wanted tokens is left out, and windows without wanted tokens
         are not run.
         Raises HealthError if a state is not finite, is all zero (unless `zero_states`), or does not have the
         rows of the tokens. Raises ValueError for ids that are not ascending or out of range.
         """
-        if rows is not None:
-            yield from self.stream_hidden_states(tokens, rows)
-            return
-        for layer in run_captured(self._pass(tokens), len(tokens), self.batch):
-            yield self._check_states(layer, tokens.kinds[layer.stack].shape)
-
-    @final
-    def stream_hidden_states(
-        self, tokens: Tokens, rows: Mapping[str, np.ndarray]
-    ) -> ProducerConsumer[LayerStates, LayerStates]:
-        """Return a ProducerConsumer that yields the `hidden_states` of these rows.
-
-        With its `into`, a second thread uses the first layers while this thread still runs the last batch.
-        Raises ValueError for ids that are not ascending or out of range.
-        """
-        tokens, requested = _select_windows(tokens, rows)
-        batch = self.batch
-
-        def work(give: Callable[[LayerStates], None]) -> None:
-            run_kept(self._pass(tokens), len(tokens), batch, requested, give)
-
-        def check_layers(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
-            return (self._check_states(layer, requested[layer.stack].ids.shape) for layer in layers)
-
-        return ProducerConsumer(work, check_layers)
+        if rows is None:
+            layers = run_captured(self._pass(tokens), len(tokens), self.batch)
+            shapes = {stack: kinds.shape for stack, kinds in tokens.kinds.items()}
+        else:
+            tokens, requested = _select_windows(tokens, rows)
+            layers = run_kept(self._pass(tokens), len(tokens), self.batch, requested)
+            shapes = {stack: wanted.ids.shape for stack, wanted in requested.items()}
+        return (self._check_states(layer, shapes[layer.stack]) for layer in layers)
 
     @final
     def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:

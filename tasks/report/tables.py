@@ -74,8 +74,6 @@ class ReportTables:
     checkpoints: Answer
     skipped: Answer
     failures: Answer
-    timeline: Answer
-    idle_share: Answer
     runs: Answer
     studies: tuple[StudyTables, ...] = ()
     notes: tuple[str, ...] = field(default=())

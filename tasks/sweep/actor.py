@@ -17,13 +17,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
-from tsfmscope.tasks import buffer_pool
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result, StoreCallbacks
-from tsfmscope.tasks.producer_consumer import consume
 from tsfmscope.tasks.sweep.policy import Failure
 
 # Seconds above which a call is long: the jobs queued behind it may find a better actor.
@@ -227,7 +224,7 @@ class Worker:
             )
         if result.dump is None:
             return result
-        info = consume(partial(self._callbacks.write_dump, job), result.dump)
+        info = self._callbacks.write_dump(job, result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
     def _context(self, divisor: int = 1) -> ExecutionContext:
@@ -319,7 +316,6 @@ def _limit_threads(threads: int) -> None:
 
 def _free_memory() -> None:
     gc.collect()
-    buffer_pool.drop()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         # If the CUDA context is lost, the engine replaces the actor.

@@ -11,8 +11,6 @@ from itertools import islice
 from operator import length_hint
 from typing import NamedTuple
 
-import numpy as np
-
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.sweep.placement import ActorResources
 
@@ -56,42 +54,11 @@ class Attempt:
     alone: bool = False
 
 
-class Digests:
-    """Growing set of SHA-256 digests in a few sorted arrays.
-
-    A million digests take 32 MB, a third of the memory of a set of bytes objects.
-    """
-
-    def __init__(self) -> None:
-        # Arrays of type S32, each ascending, the longest first.
-        self._arrays: list[np.ndarray] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self._arrays))
-
-    def add(self, digests: Sequence[bytes]) -> np.ndarray:
-        """Add digests; return a boolean array that marks the first occurrence of each new one."""
-        batch = np.frombuffer(b"".join(digests), "S32")
-        unique, first = np.unique(batch, return_index=True)
-        fresh = np.ones(len(unique), bool)
-        for array in self._arrays:
-            positions = np.minimum(np.searchsorted(array, unique), len(array) - 1)
-            fresh &= array[positions] != unique
-        new = np.zeros(len(batch), bool)
-        new[first[fresh]] = True
-        if fresh.any():
-            self._arrays.append(unique[fresh])
-        while len(self._arrays) > 1 and 2 * len(self._arrays[-1]) > len(self._arrays[-2]):
-            self._arrays[-2:] = [np.sort(np.concatenate(self._arrays[-2:]), kind="stable")]
-        return new
-
-
 class JobQueue:
     """Waiting jobs of a sweep.
 
-    Up to `chunk` jobs, and jobs that were put back, are objects in job groups. Every other planned job takes
-    32 bytes for its digest, and about 50 bytes more if it was planned ahead and is not stored
-    (bench/sweep.py).
+    Up to `chunk` jobs, and jobs that were put back, are objects in job groups. Of every other planned job the
+    key is kept, and its compressed spec if it was planned ahead and is not stored.
 
     find_missing: keys -> keys that are not stored, in the same order.
     """
@@ -108,7 +75,7 @@ class JobQueue:
         self._chunk = chunk
         self._needs_of = needs_of
         self._hint = length_hint(jobs)
-        self._digests = Digests()
+        self._planned_keys: set[str] = set()
         # Chunks planned ahead: number of jobs, and their compressed pickle.
         self._packed_chunks: deque[tuple[int, bytes]] = deque()
         self._groups: dict[JobGroup, deque[Attempt]] = {}
@@ -125,7 +92,7 @@ class JobQueue:
     @property
     def n_planned(self) -> int:
         """Return the number of planned jobs; until planning is complete, the length of `jobs` if known."""
-        return len(self._digests) if self.is_complete else max(len(self._digests), self._hint)
+        return len(self._planned_keys) if self.is_complete else max(len(self._planned_keys), self._hint)
 
     @property
     def is_total_known(self) -> bool:
@@ -158,8 +125,11 @@ class JobQueue:
         """Return the jobs of the next chunk that are neither stored nor already planned."""
         chunk = list(islice(self._jobs, self._chunk))
         self.is_complete = not chunk
-        new = self._digests.add([bytes.fromhex(job.key) for job in chunk])
-        fresh = {job.key: job for job, is_new in zip(chunk, new, strict=True) if is_new}
+        fresh: dict[str, Job] = {}
+        for job in chunk:
+            if job.key not in self._planned_keys:
+                fresh.setdefault(job.key, job)
+        self._planned_keys.update(fresh)
         missing = self._find_missing(list(fresh)) if fresh else ()
         self.n_reused += len(fresh) - len(missing)
         return [fresh[key] for key in missing]

@@ -193,12 +193,10 @@ def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
         assert (smoke.folder / f"data/figures/{name}.svg").read_text().count("<svg") == 1
 
 
-def test_the_page_shows_what_the_actors_of_each_stage_did_and_how_idle_they_were(smoke: Checkout) -> None:
+def test_every_job_has_a_time_and_every_stage_an_idle_share(smoke: Checkout) -> None:
     rows = smoke.sql("select stage, jobs, actors, idle_share from idle_share where actor is null")
     assert {"tokens", "embeddings", "geometry", "spectra", "forecasts", "theory"} <= {row["stage"] for row in rows}
     assert all(row["actors"] >= 1 and -1e-9 <= row["idle_share"] < 1 for row in rows)
-    page = (smoke.folder / "data/report.html").read_text()
-    assert all(f'id="plot-timeline-{row["stage"]}"' in page for row in rows)
     placed = smoke.sql("select count(*) as n, count(run) as placed, count(subject) as named from timeline")
     assert placed[0]["n"] == placed[0]["placed"] == placed[0]["named"] > 200
 

@@ -50,7 +50,7 @@ def make(row: Callable[..., dict[str, Any]], record: Callable[..., dict[str, Any
             with StageStore(data / table, tables=[table], companion=data / "timings" / table, stage=table) as out:
                 for key in out.missing(KEYS):
                     out.append([answer(out, KEYS.index(key), key)])
-                out.finish(KEYS, [("s", KEYS[0])] if table == "geometry" else ())
+                out.finish(KEYS, {"s": KEYS[:1]} if table == "geometry" else {})
         if not (data / "datasets.parquet").exists():  # of a stage that DVC runs as a whole or not at all
             files.write_rows(data / "datasets.parquet", "datasets", [row("datasets")])
         sources: dict[str, Any] = {name: table_files(data / name, name) for name in OUTS}

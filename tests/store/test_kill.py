@@ -44,7 +44,7 @@ def drive(root, jobs, log):
                 file.write(key + "\\n")
             if n % 5 == 4:
                 out.finish(keys)
-        out.finish(keys, [("s", key) for key in keys], {"seed": 1})
+        out.finish(keys, {"s": keys}, {"seed": 1})
 
 for line in sys.stdin:
     root, log = line.split()

@@ -16,7 +16,8 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from tsfmscope.store.lock import Lock
-Lock(Path(sys.argv[1])).acquire()
+lock = Lock(Path(sys.argv[1]))
+lock.acquire()
 print("held", flush=True)
 time.sleep(60)
 """
@@ -75,3 +76,21 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_mend(
         f"cannot write {path}: {os.strerror(number)}. Make {tmp_path} writable, or work in a copy of the project, "
         "then run the same command again: it continues from the stored results"
     )
+
+
+def test_in_a_folder_that_can_only_be_read_a_lock_is_held_if_it_names_a_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens.lock"
+    lock = Lock(path)
+    lock.acquire()
+
+    def refuse(path: Any, *rest: Any) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert is_held(path)
+    lock.release()
+    monkeypatch.setattr(os, "open", refuse)
+    assert not is_held(path)

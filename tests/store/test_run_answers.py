@@ -1,4 +1,4 @@
-"""Timeline, idle share and what is drawn of them, against the same from plain Python on made-up jobs."""
+"""Timeline and idle share, compared with plain Python on made-up jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SQL = resources("tsfmscope.store") / "sql"
-VIEWS = ("answers/timeline", "answers/idle_share", "views/timeline_bars")
+VIEWS = ("answers/timeline", "answers/idle_share")
 TABLES = """
 create table timings (stage varchar, key varchar, subject varchar, seconds double, load_seconds double, actor varchar,
     node varchar, device varchar, started timestamptz);
@@ -43,7 +43,7 @@ class Timed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run():
-    """`run(jobs)`: the three views of one run of these jobs, which lasted an hour; rows as dicts, by view."""
+    """`run(jobs)`: both views of one run of these jobs, which lasted an hour; rows as dicts, by view."""
     with duckdb.connect(config={"threads": "1"}) as connection:
         connection.execute(TABLES)
         for view in VIEWS:
@@ -137,43 +137,9 @@ def test_a_job_belongs_to_the_run_that_it_started_in_and_to_none_where_that_run_
     assert places == {0: at(0), 1: None, 2: at(40), 3: at(40), 4: None}
     spans = [(row["run"], row["jobs"], row["span_seconds"]) for row in found["idle_share"] if row["actor"] is None]
     assert spans == [(at(0), 1, 1.0), (at(40), 2, 16.0)]
-    assert {row["run"] for row in found["timeline_bars"]} == {at(40)}  # the last
-
-
-def test_up_to_300_jobs_are_drawn_one_by_one_with_their_loads(run) -> None:
-    bars = run([Timed(n % 2, 3.0 * n, 0.5 * (n == 0), 1.5, f"m{n}") for n in range(300)])["timeline_bars"]
-    assert sorted((row["began"], row["seconds"], row["what"], row["subject"]) for row in bars) == sorted(
-        [(0.0, 0.5, "load", "m0"), (0.5, 1.5, "job", "m0"), *((3.0 * n, 1.5, "job", f"m{n}") for n in range(1, 300))]
-    )
-    assert {row["lane"] for row in bars} == {"actor-0", "actor-1"}
-    assert {(row["share"], row["jobs"]) for row in bars} == {(1.0, 1)}
-
-
-@pytest.mark.parametrize(("actors", "parts", "lanes"), [(2, 150, 2), (10, 60, 10), (30, 150, 3)])
-def test_more_jobs_are_drawn_as_the_share_of_each_part_of_the_run(run, actors: int, parts: int, lanes: int) -> None:
-    jobs = [
-        Timed(
-            n % actors, 2.0 * (n // actors), 0.25 * (n % 7 == 0), 1.0 + (n % 3) / 4, f"m{n % 2}", f"n{n % actors % 3}"
-        )
-        for n in range(610)
-    ]
-    bars = run(jobs)["timeline_bars"]
-    span = max(job.end for job in jobs)
-    width, expected = span / parts, defaultdict(float)
-    for job in jobs:
-        lane = job.node if actors > 24 else f"actor-{job.actor} · {job.node}"
-        for what, low, high in (("load", job.start, job.start + job.load), ("job", job.start + job.load, job.end)):
-            for part in range(parts):
-                held = min(high, (part + 1) * width) - max(low, part * width)
-                if held > 0:
-                    expected[lane, what, job.subject, part] += held / width / (actors // 3 if actors > 24 else 1)
-    assert len({row["lane"] for row in bars}) == lanes
-    found = {(r["lane"], r["what"], r["subject"], round(r["began"] / width)): r["share"] for r in bars if r["share"]}
-    assert found == {key: pytest.approx(share, abs=1e-9) for key, share in expected.items() if share > 1e-12}
-    assert all(0 <= row["share"] <= 1 and row["seconds"] == pytest.approx(width) for row in bars)
 
 
 def test_jobs_without_length_and_no_jobs_at_all_have_no_idle_share(run) -> None:
     found = run([Timed(0, 1.0, 0.0, 0.0)])
     assert {row["idle_share"] for row in found["idle_share"]} == {None}
-    assert run([]) == {"timeline": [], "idle_share": [], "timeline_bars": []}
+    assert run([]) == {"timeline": [], "idle_share": []}

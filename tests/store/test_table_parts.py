@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tsfmscope.store import files, table_parts
-from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.table_parts import TableParts
 
 SCHEMA = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("job_key", pa.string(), nullable=False)])
@@ -38,7 +37,7 @@ def test_parts_are_numbered_in_the_order_of_writing(table: TableParts) -> None:
 def test_compaction_sorts_by_key_keeps_the_order_of_a_key_and_drops_the_rest(table: TableParts, tmp_path: Path) -> None:
     table.append(rows(("b", 3), ("b", 1), ("gone", 9)))
     table.append(rows(("a", 2), ("a", 1)))
-    assert table.compact(KeySet(["a", "b"]), tmp_path) == []
+    assert table.compact({"a", "b"}, tmp_path) == []
     assert table.read().to_pylist() == rows(("a", 2), ("a", 1), ("b", 3), ("b", 1)).to_pylist()
     assert [p.name for p in table.files()] == ["00000.parquet"]
 
@@ -51,7 +50,7 @@ def test_large_tables_become_several_files_that_never_split_a_job(
     monkeypatch.setattr(table_parts, "BYTES_AT_ONCE", at_once)
     for key in "dcba":
         table.append(rows(*((key, n) for n in range(3))))
-    table.compact(KeySet("abcd"), tmp_path)
+    table.compact(set("abcd"), tmp_path)
     held = [set(pq.read_table(p)["job_key"].to_pylist()) for p in table.files()]
     assert held == [{"a", "b"}, {"c", "d"}]
     assert table.read()["x"].to_pylist() == [0, 1, 2] * 4
@@ -65,7 +64,7 @@ def test_sorting_at_once_and_file_by_file_give_the_same_bytes(tmp_path: Path, mo
         table = TableParts(tmp_path / str(at_once), SCHEMA)
         for start in range(5):
             table.append(rows(*((f"{n * 7 % 500:04d}", n) for n in range(start, 500, 5))))
-        table.compact(KeySet(f"{n:04d}" for n in range(450)), tmp_path)
+        table.compact({f"{n:04d}" for n in range(450)}, tmp_path)
         assert len(table.files()) == 5
         prints.add(files.fingerprint(table.folder))
     assert len(prints) == 1
@@ -73,17 +72,17 @@ def test_sorting_at_once_and_file_by_file_give_the_same_bytes(tmp_path: Path, mo
 
 def test_compacting_twice_writes_nothing_the_second_time(table: TableParts, tmp_path: Path) -> None:
     table.append(rows(("a", 1)))
-    table.compact(KeySet(["a"]), tmp_path)
+    table.compact({"a"}, tmp_path)
     before = table.files()[0].stat().st_ino
-    table.compact(KeySet(["a", "b"]), tmp_path)
+    table.compact({"a", "b"}, tmp_path)
     assert table.files()[0].stat().st_ino == before
 
 
 def test_nothing_and_everything_pruned_leave_the_same_empty_file(table: TableParts, tmp_path: Path) -> None:
-    table.compact(KeySet(), tmp_path)
+    table.compact(set(), tmp_path)
     first = files.fingerprint(table.files()[0])
     table.append(rows(("a", 1)))
-    table.compact(KeySet(), tmp_path)
+    table.compact(set(), tmp_path)
     assert files.fingerprint(table.files()[0]) == first
 
 
@@ -91,10 +90,10 @@ def test_latest_keeps_the_last_row_of_a_key(tmp_path: Path) -> None:
     table = TableParts(tmp_path / "t", SCHEMA, latest=True)
     table.append(rows(("a", 1), ("b", 1)))
     table.append(rows(("a", 2)))
-    table.compact(KeySet(["a", "b"]), tmp_path)
+    table.compact({"a", "b"}, tmp_path)
     assert table.read()["x"].to_pylist() == [2, 1]
     table.append(rows(("b", 3)))
-    table.compact(KeySet(["a", "b"]), tmp_path)
+    table.compact({"a", "b"}, tmp_path)
     assert table.read()["x"].to_pylist() == [2, 3]
 
 
@@ -107,7 +106,7 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
     expected = [(key, n) for key in "abc" for n in range(2)]
     for key in "cab":
         table.append(rows((key, 0), (key, 1)))
-    table.compact(KeySet("ac"), tmp_path)
+    table.compact(set("ac"), tmp_path)
     table.append(rows(("b", 0), ("b", 1)))
     calls = 0
 
@@ -126,13 +125,13 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
         patch.setattr(Path, "unlink", dying(Path.unlink))
         patch.setattr(Path, "rmdir", dying(Path.rmdir))
         try:
-            table.compact(KeySet("abc"), tmp_path)
+            table.compact(set("abc"), tmp_path)
             assert moment == KILLS - 1
         except KeyboardInterrupt:
             seen = [tuple(row.values())[::-1] for row in table.read().to_pylist()]
             assert len(seen) == len(set(seen)), "a reader never sees a row twice"
     assert table.recover(tmp_path / "damaged") == []
-    table.compact(KeySet("abc"), tmp_path)
+    table.compact(set("abc"), tmp_path)
     assert [(row["job_key"], row["x"]) for row in table.read().to_pylist()] == expected
     assert sorted(p.name for p in table.folder.iterdir()) == [f"{n:05d}.parquet" for n in range(3)]
 
@@ -148,7 +147,7 @@ def test_a_truncated_part_is_set_aside_and_named(
     aside = table.recover(tmp_path / "damaged")
     assert aside == [tmp_path / "damaged" / "table-part-00000000.damaged"]
     assert "is damaged; quarantined" in caplog.text
-    assert table.keys().tolist() == [b"b"]
+    assert table.keys() == {"b"}
 
 
 def test_a_damaged_part_is_set_aside_on_another_file_system_too(
@@ -174,7 +173,7 @@ def test_a_flipped_byte_in_a_page_is_found_when_compacting(table: TableParts, tm
     content = bytearray(bad.read_bytes())
     content[100] ^= 0xFF
     bad.write_bytes(content)
-    keep = KeySet([*map(str, range(1000)), "z"])
+    keep = {*map(str, range(1000)), "z"}
     assert [p.name for p in table.compact(keep, tmp_path / "damaged")] == ["table-part-00000000.damaged"]
     assert table.compact(keep, tmp_path / "damaged") == []
     assert table.read()["job_key"].to_pylist() == ["z"]
@@ -185,7 +184,7 @@ def test_rows_of_an_older_schema_get_nulls_and_lose_what_is_gone(tmp_path: Path)
     today = pa.schema([pa.field("y", pa.string()), pa.field("job_key", pa.string(), nullable=False)])
     table = TableParts(tmp_path / "t", today)
     assert table.recover(tmp_path) == []
-    table.compact(KeySet(["a"]), tmp_path)
+    table.compact({"a"}, tmp_path)
     assert table.read().to_pylist() == [{"y": None, "job_key": "a"}]
     shutil.rmtree(tmp_path / "t")
 
@@ -196,7 +195,7 @@ def test_dropping_keys_rewrites_only_the_files_that_hold_them(table: TableParts)
     table.append(rows(("d", 4)))
     before = {p.name: p.stat().st_ino for p in table.files()}
     table.drop(["a", "d"])
-    assert table.keys().tolist() == [b"b", b"c"]
+    assert table.keys() == {"b", "c"}
     assert [p.name for p in table.files()] == ["part-00000000.parquet", "part-00000001.parquet"]
     assert table.files()[1].stat().st_ino == before["part-00000001.parquet"]
 
@@ -235,7 +234,7 @@ def test_a_damaged_part_is_left_for_the_end_of_the_run_to_name(
     for n in range(3, 6):
         store(table, "k", n)
     assert len(table.files()) == 6 and caplog.text.count("are not merged") == 1
-    assert len(table.compact(KeySet(["k"]), tmp_path / "damaged")) == 1
+    assert len(table.compact({"k"}, tmp_path / "damaged")) == 1
     assert table.read()["x"].to_pylist() == [0, 2, 3, 4, 5]
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from tsfmscope.tasks import buffer_pool
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.models.types import LayerStates
 
@@ -65,25 +64,24 @@ def run_captured(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStat
     yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch))
 
 
-def run_kept(
-    one_pass: Pass, windows: int, batch: int, rows_by_stack: Mapping[str, Rows], give: Callable[[LayerStates], None]
-) -> None:
-    """Run the pass and hand the wanted rows of each layer to `give`, as states [N, d].
+def run_kept(one_pass: Pass, windows: int, batch: int, rows_by_stack: Mapping[str, Rows]) -> Iterator[LayerStates]:
+    """Run the pass and yield the wanted rows of each layer, as states [N, d], in order.
 
     rows_by_stack: stack -> rows; other stacks are left out. Rows are copied as soon as a layer returns, so that its
-    full output can be freed before the next layer runs. A layer is passed on, in order, as soon as its last
-    rows are there, which is during the last batch. Batches have even sizes, because a small last batch would
-    pass on all layers at almost the same time.
+    full output can be freed before the next layer runs. The rows of a layer are freed when the caller drops them.
+    Batches have even sizes.
     Raises HealthError if the output of a layer has another number of windows or tokens than expected.
     """
     import torch
 
     inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in rows_by_stack})
-    store = _RowStore(rows_by_stack, order, give)
+    states: dict[Point, torch.Tensor] = {}
     for part in even_batches(windows, batch):
-        with torch.inference_mode(), capture(outputs, inputs, store.make_copier(part, last=part.stop == windows)):
+        with torch.inference_mode(), capture(outputs, inputs, _row_copier(states, rows_by_stack, part)):
             one_pass.forward(part)
-    store.check()
+    for point in order:
+        assert point in states, f"{point} did not run"
+        yield LayerStates(*point, states.pop(point).numpy())
 
 
 def even_batches(windows: int, batch: int) -> Iterator[slice]:
@@ -153,73 +151,38 @@ def _flatten_windows(point: Point, states: torch.Tensor) -> torch.Tensor:
     return states.flatten(0, -3).float().cpu()
 
 
-class _RowStore:
-    """Store of the wanted rows of every layer, [N, d] in float32 on the CPU.
+def _row_copier(
+    states_by_point: dict[Point, torch.Tensor], rows_by_stack: Mapping[str, Rows], part: slice
+) -> Callable[[Point, torch.Tensor], torch.Tensor]:
+    """Return a function that copies the wanted rows of these windows from a layer's states [..., T, d].
 
-    The rows are filled in batch by batch. A complete layer is passed to `give`.
+    states_by_point: point -> the wanted rows of all windows, [N, d] in float32 on the CPU; filled batch by batch.
     """
+    import torch
 
-    def __init__(
-        self, rows_by_stack: Mapping[str, Rows], order: Sequence[Point], give: Callable[[LayerStates], None]
-    ) -> None:
-        self._rows_by_stack, self._order, self._give = rows_by_stack, order, give
-        self._states: dict[Point, torch.Tensor] = {}
-        self._complete: set[Point] = set()
-        # Number of leading points of the order that were passed to `give`.
-        self._given = 0
+    slices, indices = {}, {}
+    for name, (ids, tokens) in rows_by_stack.items():
+        slices[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
+        indices[name] = torch.from_numpy(ids[slices[name]] - part.start * tokens)
 
-    def make_copier(self, part: slice, *, last: bool) -> Callable[[Point, torch.Tensor], torch.Tensor]:
-        """Return a function that copies the wanted rows of these windows from a layer's states [..., T, d].
+    def take(point: Point, states: torch.Tensor) -> torch.Tensor:
+        stack, layer, _ = point
+        ids, tokens = rows_by_stack[stack]
+        shape, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
+        if shape != expected:
+            raise HealthError(f"{stack} layer {layer}: got {shape} windows and tokens, expected {expected}")
+        if point not in states_by_point:
+            states_by_point[point] = torch.from_numpy(np.empty((len(ids), states.shape[-1]), np.float32))
+        # Stored back, so that the ids move to the device only once per batch.
+        indices[stack] = indices[stack].to(states.device)
+        rows, all_rows = states_by_point[point][slices[stack]], states.flatten(0, -2)
+        if all_rows.device == rows.device and all_rows.dtype == rows.dtype:
+            torch.index_select(all_rows, 0, indices[stack], out=rows)
+        else:
+            rows.copy_(all_rows.index_select(0, indices[stack]))
+        return rows
 
-        last: whether this is the last batch, after which a layer is complete.
-        """
-        import torch
-
-        slices, indices = {}, {}
-        for name, (ids, tokens) in self._rows_by_stack.items():
-            slices[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
-            indices[name] = torch.from_numpy(ids[slices[name]] - part.start * tokens)
-
-        def take(point: Point, states: torch.Tensor) -> torch.Tensor:
-            stack, layer, _ = point
-            ids, tokens = self._rows_by_stack[stack]
-            shape, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
-            if shape != expected:
-                raise HealthError(f"{stack} layer {layer}: got {shape} windows and tokens, expected {expected}")
-            if point not in self._states:
-                self._make_room(stack, len(ids), states.shape[-1])
-            # Stored back, so that the ids move to the device only once per batch.
-            indices[stack] = indices[stack].to(states.device)
-            rows, all_rows = self._states[point][slices[stack]], states.flatten(0, -2)
-            if all_rows.device == rows.device and all_rows.dtype == rows.dtype:
-                torch.index_select(all_rows, 0, indices[stack], out=rows)
-            else:
-                rows.copy_(all_rows.index_select(0, indices[stack]))
-            if last:
-                self._finish(point)
-            return rows
-
-        return take
-
-    def check(self) -> None:
-        """Raise AssertionError if a layer was not passed on because its module did not run."""
-        assert self._given == len(self._order), f"{self._order[self._given :]} did not run"
-
-    def _finish(self, point: Point) -> None:
-        assert point not in self._complete, f"{point} runs twice in a forward pass, so its end is not known"
-        self._complete.add(point)
-        while self._given < len(self._order) and self._order[self._given] in self._complete:
-            due = self._order[self._given]
-            self._given += 1
-            self._give(LayerStates(*due, self._states[due].numpy()))
-
-    def _make_room(self, stack: str, rows: int, width: int) -> None:
-        """Allocate all layers of a stack as one array, so that the next job can reuse its memory."""
-        import torch
-
-        points = [point for point in self._order if point[0] == stack]
-        block = buffer_pool.empty((len(points), rows, width))
-        self._states |= dict(zip(points, torch.from_numpy(block), strict=True))
+    return take
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from tsfmscope.tasks.report import advice, theory
-from tsfmscope.tasks.report.charts import figures, timeline
+from tsfmscope.tasks.report.charts import figures
 from tsfmscope.tasks.report.page import published, studies
 from tsfmscope.tasks.report.page.html_table import build_table
 from tsfmscope.tasks.report.page.sections import Figure, Section, build_section
@@ -119,7 +119,6 @@ def _sections(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[Secti
     yield _list_rows("checkpoints", tables.checkpoints, "Source of the weights of each model.")
     yield _list_rows("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
     yield _list_rows("failures", tables.failures, "Failed jobs by stage and error.", empty="No job failed.")
-    yield timeline.build_section(tables, order_models(tables))
 
 
 def _correlation(answer: Answer) -> Section:

@@ -63,40 +63,10 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         "checkpoints": _checkpoints(named),
         "skipped": _skipped(named, datasets),
         "failures": pd.DataFrame({"stage": [], "error": [], "example": [], "n": []}).astype({"n": "int64"}),
-        "timeline": _timeline(named),
-        "idle_share": _idle_share(),
         "runs": _runs(),
         "published": published(),
         "printed": published().dropna(subset="published").reset_index(drop=True),
     }
-
-
-def _timeline(models: list[str]) -> pd.DataFrame:
-    """Bars of two stages: jobs one by one with the loads before them, and parts of a run that two models share."""
-    whole = {"stage": "geometry", "share": 1.0, "jobs": 1}
-    singly = [
-        whole | {"lane": f"actor-{n % 2} · 10.0.0.1", "what": what, "subject": subject, "began": began, "seconds": took}
-        for n, subject in enumerate([*models, None, models[0]])
-        for what, began, took in (("load", 9.0 * n, 0.5), ("job", 9.0 * n + 0.5, 7.0))
-    ]
-    part = {"stage": "forecasts", "lane": "10.0.0.1", "what": "job", "seconds": 40.0, "jobs": 20}
-    binned = [
-        part | {"subject": subject, "began": 40.0 * n, "share": share / (1 + n)}
-        for n in range(4)
-        for subject, share in zip(models, (0.25, 0.75), strict=False)
-    ]
-    columns = ["stage", "lane", "what", "subject", "began", "seconds", "share", "jobs"]
-    return pd.DataFrame([*binned, *singly])[columns]
-
-
-def _idle_share() -> pd.DataFrame:
-    """A row for all actors of each stage, and one an actor of the first."""
-    whole = {"stage": "geometry", "actor": "all", "node": None, "jobs": 4, "failed": 1, "actors": 2}
-    whole |= {"span_s": 34.5, "busy_s": 30.0, "loading_share": 1 / 15, "idle_share": 1 - 30 / 69}
-    whole |= {"outside_s": 5.5}
-    own = {"node": "10.0.0.1", "jobs": 2, "failed": 0, "actors": 1, "busy_s": 15.0, "outside_s": None}
-    rows = [whole, *(whole | own | {"actor": f"actor-{n}"} for n in range(2))]
-    return pd.DataFrame([*rows, whole | {"stage": "forecasts", "jobs": 160, "actors": 1, "loading_share": None}])
 
 
 def _theory(rng: np.random.Generator) -> dict[str, pd.DataFrame]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, SYMBOLS
-from tsfmscope.tasks.report.charts.timeline import GREY
+from tsfmscope.tasks.report.colorscale import GREY
 from tsfmscope.tasks.report.page.page import order_models
 from tsfmscope.tasks.report.tables import ReportTables
 

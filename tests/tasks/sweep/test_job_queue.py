@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep import job_queue as module
-from tsfmscope.tasks.sweep.job_queue import Digests, JobGroup, group_of
+from tsfmscope.tasks.sweep.job_queue import JobGroup, group_of
 from tsfmscope.tasks.sweep.placement import ActorResources
 
 TASK = Task("t", 1, "m:f", "m:l")
@@ -155,17 +152,3 @@ def test_jobs_planned_ahead_keep_their_order_and_are_counted_before_they_are_rea
         queue.refill(1)
         numbers += drain(queue)
     assert numbers == [n for n in range(50) if n % 7]
-
-
-@given(st.lists(st.lists(st.integers(0, 300), max_size=40), max_size=30))
-@settings(deadline=None, max_examples=60)
-def test_digests_behave_as_a_set_that_marks_new_digests(chunks: list[list[int]]) -> None:
-    digests, twin = Digests(), set[bytes]()
-    for chunk in chunks:
-        batch = [hashlib.sha256(str(n).encode()).digest() if n % 3 else bytes([n % 251]) * 2 + bytes(30) for n in chunk]
-        expected = []
-        for digest in batch:
-            expected.append(digest not in twin)
-            twin.add(digest)
-        assert digests.add(batch).tolist() == expected
-        assert len(digests) == len(twin)

@@ -19,10 +19,7 @@ from tsfmscope.tasks.report.tables import Answer, ReportTables
 
 THEORY = 4  # pictures of the theorems, which name no model
 ADVICE = 1  # names no model either
-STAGES = 2  # whose timeline is drawn
-PICTURES = (
-    2 + ADVICE + THEORY + STAGES + 5
-)  # the last of the studies: by domain, by condition, layers, two models' islands
+PICTURES = 2 + ADVICE + THEORY + 5  # the last of the studies: by domain, by condition, layers, two models' islands
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
 
 
@@ -88,7 +85,7 @@ def test_figures_are_json_with_alt_texts(page: str) -> None:
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 20 + 2 * len(tables.studies)
+    assert page.count("<summary>SQL</summary>") == 18 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
     for study in tables.studies:
         assert csv_link(study.published.frame) in page

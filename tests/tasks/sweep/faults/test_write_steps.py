@@ -28,8 +28,8 @@ from tsfmscope.store.stage_store import StageStore
 for slow in ("commit", "versions", "hardware"):  # of no interest here
     answer = getattr(provenance, slow)(*[Path.cwd()] * (slow == "commit"))
     setattr(provenance, slow, lambda *_, answer=answer: answer)
-CHANGES = [(os, name) for name in ("replace", "unlink", "rmdir", "mkdir", "ftruncate", "pwrite")]
-CHANGES += [(pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close")]
+CHANGES = [(os, name) for name in ("replace", "unlink", "rmdir", "mkdir")]
+CHANGES += [(Path, "write_text"), (pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close")]
 TIMING = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
 ERROR = dict(type="E", message="m", traceback="t", attempts=1, transient=True)
 KEYS = [f"{n:04d}" for n in range(6)]
