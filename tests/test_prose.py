@@ -41,7 +41,6 @@ ALLOWED_NAMES = {
     "tasks/compression/products.py": {"left"},
     "tasks/geometry/alignment.py": {"left"},
     "tasks/models/common/low_rank.py": {"left"},
-    "tasks/models/common/onednn.py": {"left"},
     "tasks/ranks/spectrum_columns.py": {"what"},
     "tasks/ranks/tall.py": {"other"},
     "tasks/report/charts/grid.py": {"left"},

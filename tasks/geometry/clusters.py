@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 
 from tsfmscope.tasks.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
 from tsfmscope.tasks.geometry.kmeans import Partition, kmeans
-from tsfmscope.tasks.geometry.kmeans_search import ROUNDS
 from tsfmscope.tasks.geometry.silhouette import mean_silhouettes
 
 
@@ -82,19 +81,18 @@ def choose_among(
     options: ClusterOptions,
     *,
     seed: int,
-    axes: int | None = None,
-    rounds: int = ROUNDS,
+    quick: bool = False,
 ) -> Clustering:
     """Choose the clusters of states from their principal coordinates, as `choose_clusters` does.
 
-    points: result of `principal_coordinates` of the states. Silhouettes use all axes. axes: number of leading
-    axes that K-means uses, by default all. rounds: maximum number of rounds of local search.
+    points: result of `principal_coordinates` of the states. quick: K-means uses the leading axes only, and
+    inertias leave out the others. Silhouettes use all axes.
     """
-    k_max, few = largest_k(states, options.k_max), np.ascontiguousarray(points[:, :axes])
-    fits = kmeans(few, k_max, restarts=options.restarts, rounds=rounds, seed=seed)
+    k_max = largest_k(states, options.k_max)
+    fits = kmeans(points, k_max, restarts=options.restarts, quick=quick, seed=seed)
     sample = _sample(len(points), options.silhouette_rows, seed)
     scores = mean_silhouettes(points[sample], [fit.labels[sample] for fit in fits])
-    total = float(np.einsum("nd,nd->", few, few))
+    total = float(np.einsum("nd,nd->", points, points))
     inertias = tuple(fit.inertia / total for fit in fits)
     labels = _best(fits, scores, options.min_silhouette, len(points))
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)

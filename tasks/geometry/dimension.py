@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.geometry.lloyd import chunks
-from tsfmscope.tasks.geometry.parallel import blas_workers
+from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,20 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Rows per task of a thread. The number is fixed, so that sums do not depend on the number of
+# threads.
+CHUNK = 2048
+
 
 class ParallelMap(Protocol):
     """Function like `map`: it applies a function to items and yields the results in order."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
+
+
+def chunks(n: int) -> list[slice]:
+    """Split n rows into the slices that threads process."""
+    return [slice(begin, begin + CHUNK) for begin in range(0, n, CHUNK)]
 
 
 @contextmanager

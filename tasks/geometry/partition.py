@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.geometry.lloyd import chunks
-from tsfmscope.tasks.geometry.parallel import blas_workers
+from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 
 class LogIsotropy(NamedTuple):

@@ -22,6 +22,8 @@ AXES = 64
 # Draws of the null in one half: cheap, and the error of its mean is half a standard deviation of
 # the null.
 PERMUTATIONS = 4
+# Starts of K-means in one half.
+STARTS = 2
 # A half needs 3 rows for a silhouette.
 LEAST_ROWS = 6
 
@@ -54,10 +56,11 @@ def spread_over_halves(
     ζ′ minus its null mean (which falls as 1/n) and about threefold for ζ′ itself, whose floor falls as
     n^-3/2. It is more where halves change the number of clusters that all rows agree on.
 
-    To save time, K-means begins from 2 starts, without local search and in the leading AXES axes. Only these
-    axes are recomputed in each half for d(ε) and log I. The null of a half has at most PERMUTATIONS draws. A
-    measure that is defined in fewer than 2 repeats has no standard deviation (None). With fewer than
-    LEAST_ROWS rows or fewer than 2 repeats, `repeats` is 0 and every standard deviation is None.
+    To save time, K-means begins from STARTS starts and only in the leading axes (`kmeans`, quick). Only the
+    leading AXES axes are recomputed in each half for d(ε) and log I. The null of a half has at most
+    PERMUTATIONS draws. A measure that is defined in fewer than 2 repeats has no standard deviation (None).
+    With fewer than LEAST_ROWS rows or fewer than 2 repeats, `repeats` is 0 and every standard deviation is
+    None.
     """
     n, m = len(rows.states), len(rows.states) // 2
     if n < LEAST_ROWS or repeats < 2:
@@ -76,8 +79,8 @@ def _labels(rows: Rows, options: ClusterOptions, seed: int) -> Int[np.ndarray, "
     """Label the rows as `choose_clusters` does, by a shorter search; None where no K ≥ 2 is possible."""
     if largest_k(rows.states, 2) < 2:
         return None
-    quick = replace(options, restarts=1)
-    return choose_among(rows.states, rows.points, quick, seed=seed, axes=AXES, rounds=0).labels
+    few_starts = replace(options, restarts=STARTS)
+    return choose_among(rows.states, rows.points, few_starts, seed=seed, quick=True).labels
 
 
 def _measures(rows: Rows) -> dict[str, float | None]:

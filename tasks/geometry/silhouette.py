@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.tasks.geometry.lloyd import chunks
-from tsfmscope.tasks.geometry.parallel import ParallelMap, blas_workers
+from tsfmscope.tasks.geometry.parallel import ParallelMap, blas_workers, chunks
 
 # Rows on each side of a block of distances: 1 MiB in float32, half a second-level cache.
 BLOCK = 512

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.tasks.models.common.onednn import times_transposed
-
 if TYPE_CHECKING:
     import torch
 
@@ -205,7 +203,7 @@ def _rows(linear: Any, rows: torch.Tensor) -> torch.Tensor:
 
     if isinstance(linear, LowRank):
         return _rows(linear.wide, _rows(linear.narrow, rows))
-    product = times_transposed(rows, linear.weight)
+    product = _times_transposed(rows, linear.weight)
     return product if linear.bias is None else product.add_(linear.bias)
 
 
@@ -215,8 +213,22 @@ def _columns(linear: Any, columns: torch.Tensor) -> torch.Tensor:
 
     if isinstance(linear, LowRank):
         return _columns(linear.wide, _columns(linear.narrow, columns))
-    product = times_transposed(linear.weight, columns.t())
+    product = _times_transposed(linear.weight, columns.t())
     return product if linear.bias is None else product.add_(linear.bias[:, None])
+
+
+def _times_transposed(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Return rows [..., k] times the transpose of matrix [m, k], shape [..., m].
+
+    Where only one factor is in bfloat16 (tasks/models/common/precision.py), the other is rounded to bfloat16
+    too, and the result has the wider of the two dtypes.
+    """
+    import torch
+
+    if rows.dtype != matrix.dtype and torch.bfloat16 in (rows.dtype, matrix.dtype):
+        rounded = torch.nn.functional.linear(rows.to(torch.bfloat16), matrix.to(torch.bfloat16))
+        return rounded.to(torch.promote_types(rows.dtype, matrix.dtype))
+    return torch.nn.functional.linear(rows, matrix)
 
 
 def _normed_rows(norm: Any, hidden: torch.Tensor, config: Any) -> torch.Tensor:

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from tsfmscope.tasks.geometry.clusters import choose_clusters
-from tsfmscope.tasks.geometry.parallel import _blas, blas_workers
+from tsfmscope.tasks.geometry.parallel import CHUNK, _blas, blas_workers, chunks
 from tsfmscope.tasks.geometry.partition import log_isotropy
 
 
@@ -54,6 +54,11 @@ def test_few_results_wait_while_the_first_is_not_taken() -> None:
         assert next(results) == 0
         time.sleep(0.05)
         assert len(done) <= 5
+
+
+@pytest.mark.parametrize("n", [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
+def test_chunks_cover_every_row_once(n: int) -> None:
+    assert np.concatenate([np.arange(n)[part] for part in chunks(n)] or [[]]).tolist() == list(range(n))
 
 
 def test_an_error_of_one_item_is_raised(threads: int) -> None:
