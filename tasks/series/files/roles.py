@@ -200,4 +200,5 @@ def _begins_with_date(column: pd.Series) -> bool:
 
 
 def is_text(column: pd.Series) -> bool:
+    """Return whether a column holds text, and nothing else but missing cells."""
     return types.infer_dtype(column, skipna=True) in {"string", "categorical", "bytes"}
