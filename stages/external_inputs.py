@@ -32,7 +32,9 @@ def main(params: Params) -> None:
     root = params.data_root
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
-    values = params.model_dump(mode="json", exclude={"resources"})
+    # DVC needs each key that a stage tracks; keys inside that are null are left out, which keeps dvc.lock short.
+    values = dict.fromkeys(Params.model_fields) | params.model_dump(mode="json", exclude_none=True)
+    del values["resources"]
     # The other stages derive these models from the studies.
     values["models"] = {
         name: model for name, model in values["models"].items() if not model["ref"].startswith(COMPRESSED)
