@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tsfmscope.stages import DATA, PARAMS
 from tsfmscope.stages.config import DATA_VARIABLE
@@ -33,7 +34,8 @@ def main(params: Params) -> None:
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
     # DVC needs each key that a stage tracks; keys inside that are null are left out, which keeps dvc.lock short.
-    values = dict.fromkeys(Params.model_fields) | params.model_dump(mode="json", exclude_none=True)
+    values: dict[str, Any] = dict.fromkeys(Params.model_fields)
+    values |= params.model_dump(mode="json", exclude_none=True)
     del values["resources"]
     # The other stages derive these models from the studies.
     values["models"] = {
