@@ -13,7 +13,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 INCLUDED = {name: f"tsfmscope/{name}" for name in ("stages", "tasks", "store")}
 # What stages/config/defaults.py reads where there is no checkout.
-INCLUDED |= {name: f"tsfmscope/stages/default/{name}" for name in ("params.yaml", "checkpoints")}
+DEFAULT = "tsfmscope/stages/default"
+INCLUDED |= {"params/full.yaml": f"{DEFAULT}/params.yaml", "checkpoints": f"{DEFAULT}/checkpoints"}
 
 
 class CustomBuildHook(BuildHookInterface):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-PROFILES = {"default": "params.yaml", "ranks": "params/ranks.yaml", "compression": "params/compression.yaml"}
+PROFILES = {"full": "params/full.yaml", "ranks": "params/ranks.yaml", "compression": "params/compression.yaml"}
 # Prefix of the studies' names -> title of their group in the navigation.
 GROUPS = {
     "isotropy": "Isotropy",
@@ -22,7 +22,7 @@ SHARED = "ranks-fig12"
 # Page -> its notes by kind: label, paper, see.
 Notes = dict[str, dict[str, str]]
 RUN = {
-    "default": "`make repro` runs it.",
+    "full": "`make profile NAME=full` puts it into `params.yaml`; then `dvc repro` runs it, in about nine minutes.",
     "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
     "core.",
     "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
@@ -54,12 +54,12 @@ def every_page(root: Path) -> list[Page]:
         for profile, file in PROFILES.items()
         for name, block in yaml.safe_load((root / file).read_text("utf-8"))["studies"].items()
     ]
-    return [*pages, *(Page(name, "default", title, figure, None) for name, (title, figure) in THEORY.items())]
+    return [*pages, *(Page(name, "full", title, figure, None) for name, (title, figure) in THEORY.items())]
 
 
 def key(page: Page) -> str:
     """Return the page's name in the site and in the notes."""
-    return f"{page.name}-{page.profile}" if page.profile != "default" and page.name == SHARED else page.name
+    return f"{page.name}-{page.profile}" if page.profile != "full" and page.name == SHARED else page.name
 
 
 def path(page: Page) -> str:
@@ -114,7 +114,7 @@ def _page(page: Page, root: Path, note: dict[str, str]) -> str:
     parts += [f"**The paper.** {note['paper']}"] if "paper" in note else []
     if (file := plot_file(page, root)) is not None:
         parts.append(f"[![{page.title}](../{file})](../{file})")
-    elif page.profile == "default":
+    elif page.profile == "full":
         parts.append(f"The plot is the section `study-{page.name}` of `data/report.html` after a run.")
     parts += [f"**The plot.** {note['see']}"] if "see" in note else []
     if claims := _claims(page, root):

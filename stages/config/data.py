@@ -23,7 +23,9 @@ class Model(Strict):
     family: str = Field(
         description="model family: one of tasks/models/registry.py, or one that an installed package adds"
     )
-    ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
+    ref: str = Field(
+        description="checkpoint:NAME (a recipe of this file or of the catalogue), hub:ORG/NAME[@REVISION], or a folder"
+    )
     options: dict[str, Any] = Field(
         {},
         description="keywords of the family's `load`, such as rope_scaling: linear, and precision: bfloat16",

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tsfmscope.stages.config.data import Model
+from tsfmscope.stages.config.model_catalog import load_catalog
 from tsfmscope.stages.config.params import PARAMS_FILE, Params, load
+from tsfmscope.stages.config.training import Recipe
 
 PACKAGE = "tsfmscope"
 # Folder in an installed wheel; the build of the wheel puts the files there.
@@ -16,39 +19,38 @@ PACKAGED = Path(__file__).parents[1] / "default"
 # Exists in a checkout only.
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
-STUDY = {"inspect": {"title": "inspect", "measures": ["weights"], "models": "all"}}
 # Replaces params.yaml in a folder without one.
 BARE: Mapping[str, Any] = {
-    "models": {}, "datasets": {"sets": {}}, "conditions": {}, "studies": STUDY, "report": {"study": "inspect"},
+    "models": {}, "studies": {"inspect": {"title": "inspect", "measures": ["weights"], "models": "all"}}
 }  # fmt: skip
 
 
-def folder() -> Path | None:
-    """Return the folder of the defaults: the root of a checkout, else the installed package's folder.
-
-    Returns None if that folder has no params file.
-    """
-    root = PROJECT.parent if PROJECT.is_file() else PACKAGED
-    return root if (root / PARAMS_FILE).is_file() else None
+def default_file() -> Path | None:
+    """Return the params file with every study: a checkout's, else the installed package's; None without one."""
+    path = PROJECT.parent / "params" / "full.yaml" if PROJECT.is_file() else PACKAGED / PARAMS_FILE
+    return path if path.is_file() else None
 
 
-def params() -> Params | None:
-    """Return the default params; None if the package was installed without them.
-
-    The path of the committed checkpoints in them is valid from any current folder.
-    """
-    root = folder()
-    if root is None:
-        return None
-    defaults = load(root / PARAMS_FILE)
-    committed = defaults.checkpoints.committed
-    absolute = None if committed is None else str(root / committed)
-    return defaults.model_copy(update={"checkpoints": defaults.checkpoints.model_copy(update={"committed": absolute})})
+def _committed_folder() -> Path:
+    """Return the folder of the package's committed checkpoints."""
+    return (PROJECT.parent if PROJECT.is_file() else PACKAGED) / "checkpoints"
 
 
 def params_here() -> Params:
-    """Return the params of this folder, else the package's default params, else params without any models."""
-    return load() if Path(PARAMS_FILE).exists() else params() or Params.model_validate(BARE)
+    """Return the params of this folder, else the package's default params, with all models of the catalogue.
+
+    If the folder of committed checkpoints is not here, it is that of the package.
+    """
+    default = default_file()
+    here = load() if Path(PARAMS_FILE).exists() else load(default) if default else Params.model_validate(BARE)
+    catalog = load_catalog()
+    models = {name: Model(**block) for name, block in catalog["models"].items()} | here.models
+    recipes = {name: Recipe(**block) for name, block in catalog["recipes"].items()} | here.checkpoints.recipes
+    committed = here.checkpoints.committed
+    if default is not None and committed is not None and not Path(committed).is_dir():
+        committed = str(_committed_folder())
+    checkpoints = here.checkpoints.model_copy(update={"recipes": recipes, "committed": committed})
+    return here.model_copy(update={"models": models, "checkpoints": checkpoints})
 
 
 def version() -> str:

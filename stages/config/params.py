@@ -43,6 +43,7 @@ from tsfmscope.stages.config import (
     Tokens,
 )
 from tsfmscope.stages.config.bounded_yaml import load_yaml
+from tsfmscope.stages.config.model_catalog import complete
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.catalog import modality
 
@@ -91,6 +92,11 @@ class Params(Strict):
     theory: Theory | None = Field(None, description="null: no job of theory; {} for the default sizes")
     report: Report = Report()
     resources: Resources = Resources()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_from_catalog(cls, block: Any) -> Any:
+        return complete(block)
 
     @model_validator(mode="after")
     def _compressed_are_models(self) -> Params:

@@ -120,7 +120,7 @@ ELSEWHERE = (
     Elsewhere("CONTRIBUTING.md", "python -m ", ADDITIONS),
     Elsewhere("CONTRIBUTING.md", "tsfmscope ", ADDITIONS),
     Elsewhere(
-        "docs/results/default/README.md", "make repro", REASON + "the default run, which .ci/run makes from nothing"
+        "docs/results/full/README.md", "make profile", REASON + "nine minutes; the full studies are the default's code"
     ),
     Elsewhere("docs/results/ranks/README.md", "make profile", REASON + "pretrains 27 models: an hour of one core"),
     Elsewhere("docs/results/compression/README.md", "make profile", REASON + "pretrains 54 models: hours"),

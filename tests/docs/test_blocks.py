@@ -72,7 +72,7 @@ def test_an_account_is_of_a_command_that_is_there_and_names_a_test_that_is(entry
 
 @pytest.mark.parametrize("block", [pytest.param(one, id=str(one)) for one in every("yaml")])
 def test_a_block_of_params_is_taken_beside_the_default(block: Block, tmp_path: Path) -> None:
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params = yaml.safe_load((ROOT / "params" / "full.yaml").read_text())
     params["datasets"]["sets"] |= OWN
     given = yaml.safe_load(block.text)
     merge(params, given)
@@ -118,7 +118,7 @@ def defined(name: str) -> bool:
 def test_every_study_has_its_page_and_every_note_and_picture_its_study() -> None:
     made = studies.pages(ROOT)
     names = {path.removeprefix("studies/").removesuffix(".md") for path in made} - {"index"}
-    for file in ("params.yaml", "params/ranks.yaml", "params/compression.yaml"):
+    for file in ("params/full.yaml", "params/ranks.yaml", "params/compression.yaml"):
         assert set(yaml.safe_load((ROOT / file).read_text())["studies"]) <= names
     notes = yaml.safe_load((ROOT / "docs/studies/notes.yaml").read_text())["studies"]
     assert set(notes) == names

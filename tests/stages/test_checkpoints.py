@@ -32,7 +32,7 @@ NAME = "chronos-bolt-nano"
 def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    job = training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
+    job = training_job(NAME, load(ROOT / "params" / "full.yaml").checkpoints.recipes[NAME])
     kept = ROOT / "checkpoints" / NAME
     monkeypatch.chdir(tmp_path)
     copy, tree, write = shutil.copy2, shutil.copytree, checkpoint_folders.write_text
@@ -64,7 +64,7 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
 
 @pytest.mark.parametrize("recipe", ["0" * 64, None])
 def test_every_forecaster_of_a_study_has_a_skill_job_whoever_trained_it(recipe: str | None) -> None:
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     place = {"family": "f", "ref": "somewhere", "fingerprint": "0" * 64, "recipe": recipe, "options": None}
     rows = [place | {"model": name, "modality": "series"} for name in (NAME, "lag-llama-nano-rope")]
     rows.append(place | {"model": "t5-text-nano", "modality": "text"})
@@ -85,7 +85,7 @@ def test_a_skill_row_of_a_model_from_elsewhere_is_stored_and_said(tmp_path: Path
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, Path]:
     """The job of a checkpoint, and a copy of the folder that is kept in git, which the stage has taken over."""
-    job = training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
+    job = training_job(NAME, load(ROOT / "params" / "full.yaml").checkpoints.recipes[NAME])
     kept = tmp_path / "kept" / NAME
     shutil.copytree(ROOT / "checkpoints" / NAME, kept)
     monkeypatch.chdir(tmp_path)

@@ -105,7 +105,7 @@ def test_the_context_of_an_image_or_a_table_must_be_whole(tmp_path: Path, datase
 
 def test_every_committed_checkpoint_is_the_one_that_its_recipe_makes() -> None:
     """The fields of a recipe enter its key: none that is added may change those of the checkpoints that there are."""
-    recipes = load(ROOT / "params.yaml").checkpoints.recipes
+    recipes = load(ROOT / "params" / "full.yaml").checkpoints.recipes
     kept = {path.parent.name: json.loads(path.read_text()) for path in ROOT.glob("checkpoints/*/recipe.json")}
     assert kept and set(kept) <= set(recipes)
     for name, found in kept.items():

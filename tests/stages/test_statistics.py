@@ -215,7 +215,7 @@ def test_the_stage_writes_the_same_bytes_again_and_the_same_numbers_whatever_els
     for name, lines in tables(["few-holes"]).items():
         stage = writers(name)[0] if name != "study_jobs" else "geometry"
         files.write_rows(tmp_path / "data" / stage / f"{name}.parquet", name, lines)
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.resamples})
     written = []
     for _ in range(2):

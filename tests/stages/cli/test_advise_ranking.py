@@ -24,7 +24,7 @@ QUICK = ("--rows", "300")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text((ROOT / "params" / "full.yaml").read_text())
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     rng = np.random.default_rng(0)
     waves = {f"s{n}": np.sin(np.arange(333) / (3 + n)) + 0.3 * rng.normal(size=333) for n in range(3)}
@@ -51,7 +51,7 @@ def candidates(by: Any) -> list[dict[str, Any]]:
         Candidate(name, 64, LastLayer("encoder", 4, values.astype(np.float32), None), observed=observed)
         for name, values in states.items()
     ]
-    options = load(ROOT / "params.yaml").geometry.model_dump(exclude={"rows", "cai"})
+    options = load(ROOT / "params" / "full.yaml").geometry.model_dump(exclude={"rows", "cai"})
     return assign_ranks([_row(each, N, by, 0, options) for each in measured], by)
 
 

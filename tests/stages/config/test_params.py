@@ -15,9 +15,9 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
-from tsfmscope.stages import STAGES
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.bounded_yaml import load_yaml
+from tsfmscope.stages.config.model_catalog import complete
 from tsfmscope.stages.config.params import LARGEST_FILE, ParamsError, load, parse
 from tsfmscope.stages.pipeline.run_stage import read_params
 from tsfmscope.stages.pipeline.training_jobs import recipes, training_job, training_jobs
@@ -25,7 +25,7 @@ from tsfmscope.tasks.compression import schedules
 from tsfmscope.tasks.job import Job
 
 ROOT = Path(__file__).parents[3]
-DEFAULT = yaml.safe_load((ROOT / "params.yaml").read_text())
+DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -42,16 +42,23 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["params.yaml", "params/smoke.yaml", "params/paper.yaml", "params/ranks.yaml", "params/compression.yaml"]
+    "path", [ROOT / "params.yaml", *sorted((ROOT / "params").glob("*.yaml"))], ids=lambda p: p.stem
 )
-def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None:
-    assert load(ROOT / name).studies
-    block = yaml.safe_load((ROOT / name).read_text())
-    for key in {key for stage in STAGES for key in stage.params}:  # dvc stops where a tracked key is missing
-        at = block
-        for part in key.split("."):
-            assert part in at, key
-            at = at[part]
+def test_every_profile_loads(path: Path) -> None:
+    assert load(path).studies
+
+
+def test_a_model_of_the_catalogue_needs_no_definition_and_a_recipe_of_the_file_replaces_the_catalogues() -> None:
+    studies = {"mine": {"title": "Mine", "measures": ["weights"], "models": "all"}}
+    params = parse(yaml.safe_dump({"models": {"chronos-bolt-nano": None}, "studies": studies}))
+    assert params.models["chronos-bolt-nano"].family == "chronos-bolt"
+    assert set(params.checkpoints.recipes) == {"chronos-bolt-nano"}
+    recipe = params.checkpoints.recipes["chronos-bolt-nano"].model_dump() | {"seed": 7}
+    block = {"models": {"chronos-bolt-nano": {}}, "studies": studies}
+    block["checkpoints"] = {"recipes": {"chronos-bolt-nano": recipe}}
+    assert parse(yaml.safe_dump(block)).checkpoints.recipes["chronos-bolt-nano"].seed == 7
+    with pytest.raises(ParamsError, match=r"models.chronos-bolt-nan is not in .*did you mean chronos-bolt-nano"):
+        parse(yaml.safe_dump({"models": {"chronos-bolt-nan": {}}, "studies": studies}))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("datasets/sets/exchange_rate", {"file": "../out.parquet"}, ["sets.exchange_rate.file: got '../out.parquet'"]),
         ("datasets/sets/exchange_rate", {"file": "a/../../out"}, ["expected a path under the data root"]),
         ("datasets/sets/exchange_rate", {"file": "/etc/passwd"}, ["sets.exchange_rate.file: got '/etc/passwd'"]),
-        ("models/chronos-t5-nano/family", None, ["models.chronos-t5-nano.family: missing"]),
+        ("models/mine", {"ref": "folder"}, ["models.mine.family: missing"]),
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
@@ -324,7 +331,7 @@ def test_facts_of_known_data_sets_come_from_the_catalog_and_can_be_overridden(tm
 
 
 def test_the_environment_overrides_the_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     monkeypatch.setenv("TSFMSCOPE_DATA", str(tmp_path))
     assert params.data_root == tmp_path
     monkeypatch.delenv("TSFMSCOPE_DATA")
@@ -332,7 +339,7 @@ def test_the_environment_overrides_the_data_root(monkeypatch: pytest.MonkeyPatch
 
 
 def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     kinds = {name: one.source for name, one in params.datasets.sets.items()}
     series = [name for name, source in kinds.items() if source in ("kernelsynth", "bundled", "folder", "hub")]
     assert params.expand("isotropy", "datasets") == series
@@ -341,7 +348,7 @@ def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
 
 
 def test_all_models_are_those_that_are_made_from_no_other() -> None:
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     variants = {name for name, model in params.models.items() if model.base_model is not None}
     assert variants - set(params.compressed) == {"lag-llama-nano-rope"}
     assert set(params.expand("ranks-flow", "models")) == set(params.models) - variants
@@ -351,7 +358,7 @@ def test_all_models_are_those_that_are_made_from_no_other() -> None:
 
 
 def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_where_there_are_some() -> None:
-    params = load(ROOT / "params.yaml")
+    params = load(ROOT / "params" / "full.yaml")
     for name, recipe in recipes(params).items():
         key = json.loads((ROOT / "checkpoints" / name / "recipe.json").read_text())["key"]
         assert training_job(name, recipe).key == key, name
@@ -359,7 +366,7 @@ def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_wh
 
 
 def test_heads_precision_and_the_embedding_that_is_taken_over_are_part_of_a_key_where_they_are_used() -> None:
-    recipe = load(ROOT / "params.yaml").checkpoints.recipes["chronos-t5-nano"]
+    recipe = load(ROOT / "params" / "full.yaml").checkpoints.recipes["chronos-t5-nano"]
 
     def key(source: Job | None = None, **changes: Any) -> str:
         return training_job("m", Recipe.model_validate(recipe.model_dump() | changes), source).key
@@ -439,7 +446,7 @@ def test_a_family_that_no_package_adds_is_named_before_any_work(
     file.write_text(yaml.safe_dump(block))
     with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
         read_params(file)
-    assert read_params(ROOT / "params.yaml").models
+    assert read_params(ROOT / "params" / "full.yaml").models
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def documented_params() -> str:
     """The example of docs/environments.md, in the place of what the default params say."""
     blocks = (ROOT / "docs" / "environments.md").read_text().split("```yaml\n")[1:]
     example = yaml.safe_load(blocks[0].partition("```")[0])
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params = yaml.safe_load((ROOT / "params" / "full.yaml").read_text())
     params["environments"] = example["environments"]
     params["models"] |= example["models"]
     return yaml.safe_dump(params, sort_keys=False)
