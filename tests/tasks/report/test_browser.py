@@ -40,7 +40,7 @@ def _opened(browser: Browser, tables: ReportTables, path: Path) -> Browser:
 
 def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) -> None:
     count = page.js("return document.querySelectorAll('.plot').length")
-    assert count == 7 + 2 + 4 + 1  # and those of the stages, of the theorems, of advice
+    assert count == 7 + 4 + 1  # and those of the theorems, of advice
     for place in range(count):
         page.show(place)
         assert page.js(f"return document.querySelectorAll('.plot')[{place}].querySelectorAll('.main-svg').length")
