@@ -22,16 +22,17 @@ def test_the_smoke_run_gives_the_recorded_tables(smoke: Checkout) -> None:
     assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb smoke"
 
 
-def test_the_default_run_gives_the_recorded_tables() -> None:
+@pytest.mark.parametrize("profile", ["default", "full"])
+def test_a_finished_run_gives_the_recorded_tables(profile: str) -> None:
     database = ROOT / "data" / "results.duckdb"
     if not database.is_file():
         pytest.skip("no data/results.duckdb; `make repro` makes it")
-    profile, datasets = _study(database)
-    recorded = json.loads(golden.RECORDS["default"].read_text())["tables"]["datasets"]["rows"]
-    if (profile, datasets) != ("default", recorded):
-        pytest.skip(f"data/results.duckdb has profile {profile} and {datasets} data sets, the record {recorded}")
-    different = golden.record_differences(database, "default")
-    assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb default"
+    here, datasets = _study(database)
+    recorded = json.loads(golden.RECORDS[profile].read_text())["tables"]["datasets"]["rows"]
+    if (here, datasets) != (profile, recorded):
+        pytest.skip(f"data/results.duckdb has profile {here} and {datasets} data sets, the record {recorded}")
+    different = golden.record_differences(database, profile)
+    assert different == [], f"if the change is meant: python -m tests.golden record data/results.duckdb {profile}"
 
 
 def _study(database: Path) -> tuple[str, int]:
