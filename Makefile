@@ -34,9 +34,13 @@ repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb,
 	@dvc repro
 	@python -m tsfmscope report
 
-submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, PYTHON, NAME, COMMAND): docs/cluster.md
-	@python -m tsfmscope submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
-	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
+# Ray's client prefers RAY_ADDRESS to the given address. A stopped job has 30 s to store its results; Ray's default is 3 s.
+submit: FOLDER ?= $(CURDIR)
+submit: COMMAND ?= dvc repro
+submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, COMMAND, NAME): docs/cluster.md
+	@env -u RAY_ADDRESS -u RAY_API_SERVER_ADDRESS ray job submit --address "$(ADDRESS)" $(if $(NAME),--submission-id "$(NAME)") \
+	  --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}}' -- bash -c 'cd "$(FOLDER)" && \
+	  export TSFMSCOPE_PYTHON="$$PWD/.venv/bin/python" PATH="$$PWD/.venv/bin:$$PATH" && exec $(COMMAND)'
 
 retry: $(READY)  ## run the failed jobs of all stages again
 	@python -m tsfmscope retry

@@ -131,7 +131,6 @@ def test_every_pod_of_kuberay_mounts_the_claim_and_runs_the_pinned_ray() -> None
 
 def test_kuberays_entrypoint_is_bash_that_parses_and_its_job_has_time_to_stop() -> None:
     from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE
-    from tsfmscope.tasks.sweep.submit import STOP_S
 
     _, job = documents("kuberay.yaml")
     shell, option, script = shlex.split(job["spec"]["entrypoint"])
@@ -139,7 +138,7 @@ def test_kuberays_entrypoint_is_bash_that_parses_and_its_job_has_time_to_stop() 
     subprocess.run(["bash", "-n", "-c", script], check=True)
     assert script.startswith(f"cd {SHARED} &&") and f"{PYTHON_VARIABLE}=" in script and script.endswith("dvc repro")
     variables = yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
-    assert variables == {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S)}
+    assert variables == {"RAY_JOB_STOP_WAIT_TIME_S": "30"}
 
 
 def test_rayignore_keeps_data_out_of_an_upload_and_lets_code_in(tmp_path: Path) -> None:

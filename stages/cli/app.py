@@ -27,7 +27,6 @@ from tsfmscope.stages.cli import (
     retry,
     sql,
     status,
-    submit,
     tables,
 )
 from tsfmscope.stages.pipeline.exit_codes import KNOWN, report_error, report_interrupt
@@ -90,7 +89,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": status.status,
     "failures": failures.failures,
     "retry": retry.retry,
-    "submit": submit.submit,
     "corpus": corpus.corpus,
     "commit-checkpoints": commit_checkpoints.commit_checkpoints,
     "check-family": check_family.check_family,

@@ -25,7 +25,7 @@ NAMESPACE = "tsfmscope-local-{}"
 # Small, because only rows pass through it; bulk data goes from the worker to the store.
 OBJECT_STORE_MB = 256
 PROBE_S = 5.0
-# Set by `make submit`: the Python of the workers, where the nodes run Ray from another Python.
+# Variable with the Python of the workers, for nodes that run Ray from another Python; `make submit` sets it.
 PYTHON_VARIABLE = "TSFMSCOPE_PYTHON"
 # Number of attempts to start a local Ray. Ray gives a node 30 s to start, which is too short when a
 # training uses all cores.

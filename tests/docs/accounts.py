@@ -22,7 +22,7 @@ REASON = "reason: "
 CLUSTER = (
     "tests/e2e/test_submit.py::test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro"  # on two raylets
 )
-STOPPED = "tests/e2e/test_submit.py::test_a_stopped_job_has_time_to_end_well_and_is_no_success"
+STOPPED = "tests/e2e/test_submit.py::test_a_stopped_job_has_time_to_store_its_results"
 CLONE = "tests/e2e/test_dvc.py::test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only"
 ROOTED = "tests/e2e/test_dvc.py::test_a_data_root_reruns_what_depends_on_it_and_nothing_else"
 EXPORTED = "tests/stages/cli/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"

@@ -31,10 +31,10 @@ ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
     *("inspect", "recommend", "compress", "embed", "export", "sql", "tables", "report", "plan", "profile", "status"),
-    *("failures", "retry", "submit", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
+    *("failures", "retry", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
 )
 # Commands whose examples need a run of the pipeline, a cluster or minutes.
-WITHOUT_EXAMPLES = {"status", "failures", "submit", "corpus", "commit-checkpoints", "check-family", "profile"}
+WITHOUT_EXAMPLES = {"status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}
 EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
 
 

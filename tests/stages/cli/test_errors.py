@@ -103,11 +103,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("export", "chronos-bold-nano", "out"), 2, "did you mean chronos-bolt-nano"),
         (("export", BOLT, "checkpoints"), 2, "checkpoints: is there already, and not empty; name a new folder"),
         (("check-family", "chronos-bold"), 2, "unknown family 'chronos-bold'; did you mean"),
-        (
-            ("submit", "--address", "ftp://head"),
-            2,
-            "--address: got 'ftp://head', expected the address of the job server",
-        ),
         (("corpus", "out", "--real", "none.parquet"), 2, "--real none.parquet: "),
         (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
