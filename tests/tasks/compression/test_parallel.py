@@ -144,13 +144,14 @@ def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: N
         pretrain(job("chronos-bolt", learning_rate=1e30, steps=20), tmp_path, None)
 
 
-def test_what_cannot_be_shared_is_refused(tmp_path: Path, two: None) -> None:
+def test_what_cannot_be_shared_is_refused() -> None:
+    totem = family_class("totem").new(test_pretraining.CONFIGS["totem"], seed=0)
     with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step moves unused codes"):
-        pretrain(job("totem"), tmp_path / "totem", None)
+        Share(0, 2).loss(totem)
     with pytest.raises(
         ValueError, match="processes: got 2, expected at most 1, the windows of a batch; raise batch_steps"
     ):
-        pretrain(job("chronos-bolt", batch_steps=48), tmp_path / "bolt", None)
+        Share(0, 2).part(np.zeros((1, 4)))
 
 
 @pytest.mark.parametrize(("windows", "of"), [(5, 2), (7, 3), (4, 4), (3, 1)])

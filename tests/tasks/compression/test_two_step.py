@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tasks.compression import stock
-from tests.tasks.compression.test_export import CONFIGS, OWN
+from tests.tasks.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.tasks.compression import export, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
@@ -23,7 +22,6 @@ from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.models.common.low_rank import factors
 from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.parquet import load_parquet
@@ -175,14 +173,7 @@ def test_every_family_keeps_its_function_through_a_folder(
     monkeypatch.setattr(two_step, "HEADS", (1.5,))
     monkeypatch.setattr(two_step, "choose", lambda errors: list(errors)[-1])  # heads and factors both
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
-    values = stock.context().numpy()
-    if family == "vit":
-        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
-        values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
-    steps = 1 if family == "vit" else stock.HORIZON
-    origin = np.full(3, values.shape[1] - steps)
-    windows = Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
-    tokens = model.tokenize(windows)
+    tokens = model.tokenize(stock_windows(family))
     before = count_parameters(list(model.attentions()))
     two_step.compress(model, method_with_budget(0.45), [tokens])
     assert count_parameters(list(model.attentions())) <= 0.45 * before
@@ -225,7 +216,7 @@ def assert_no_candidate_is_better(base: Any, budget: float, parts: list[Any], un
         assert heads != budget or more.mean() < np.log(1.05), (heads, more)
 
 
-@pytest.mark.parametrize("budget", [0.25, 0.1])
+@pytest.mark.parametrize("budget", [pytest.param(0.25, marks=pytest.mark.slow), 0.1])
 def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget: float) -> None:
     base = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
     sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
-from tsfmscope.tasks.errors import ModelError
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.models.chronos_2 import LEVELS, Chronos2
 from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.types import TokenKind
@@ -35,17 +34,6 @@ def model() -> Chronos2:
 @pytest.fixture(scope="module")
 def linear() -> Chronos2:
     return Chronos2.new(SHAPE | {"initializer_factor": 0.5, "use_arcsinh": False}, seed=2)
-
-
-def hard(windows: Windows) -> Windows:
-    """Rows with a gap, a constant, all missing, one step and a missing patch in the middle."""
-    context = windows.context
-    context[0, :7] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3, :-1] = np.nan
-    context[4, 16:24] = np.nan
-    return windows
 
 
 def theirs(network: Any, context: np.ndarray, ahead: int) -> list[np.ndarray]:
@@ -73,32 +61,12 @@ def test_every_layer_is_that_of_the_package(
     name: str, context: int, horizon: int, ahead: int, windows: Make, request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(name)
-    made = hard(windows(count=6, context=context, horizon=horizon))
+    made = hard_windows(windows(count=6, context=context, horizon=horizon))
     tokens = model.tokenize(made)
     layers = list(model.hidden_states(tokens))
     assert [(layer.layer, layer.normed) for layer in layers] == [(0, False), (1, False), (2, False), (2, True)]
     for layer, want in zip(layers, theirs(model.network, made.context, ahead), strict=True):
         np.testing.assert_allclose(layer.states, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
-
-
-def test_the_last_state_is_what_the_package_embeds(model: Chronos2, windows: Make) -> None:
-    made = windows(count=5, horizon=8)
-    embedded, places = Chronos2Pipeline(model.network).embed(torch.from_numpy(made.context)[:, None])
-    tokens = model.tokenize(made)
-    states = next(layer.states for layer in model.hidden_states(tokens) if layer.normed)
-    np.testing.assert_allclose(states, torch.cat(embedded), atol=1e-4)
-    np.testing.assert_allclose(tokens.arrays["loc"], [loc.item() for loc, _ in places], rtol=1e-6)
-    np.testing.assert_allclose(tokens.arrays["scale"], [scale.item() for _, scale in places], rtol=1e-6)
-
-
-def test_a_padding_row_reads_no_other_window(model: Chronos2, windows: Make) -> None:
-    made = hard(windows(count=6))
-    tokens = model.tokenize(made)
-    together = [layer.states for layer in model.hidden_states(tokens)]
-    for window in range(6):
-        alone = [layer.states for layer in model.hidden_states(tokens.take([window]))]
-        for one, all_of_them in zip(alone, together, strict=True):
-            np.testing.assert_allclose(one[0], all_of_them[window], atol=1e-4)
 
 
 def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Windows]) -> None:
@@ -126,7 +94,7 @@ def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Win
 def test_a_forecast_is_that_of_the_packages_pipeline(
     model: Chronos2, windows: Make, horizon: int, levels: tuple[float, ...]
 ) -> None:
-    made = hard(windows(count=6, context=60, horizon=horizon))
+    made = hard_windows(windows(count=6, context=60, horizon=horizon))
     pipeline = Chronos2Pipeline(model.network)
     parts = []
     for row in made.context:  # one at a time
@@ -227,21 +195,3 @@ def test_a_folder_that_the_package_saved_loads_and_forecasts_as_it_does(windows:
         model.hidden_states(model.tokenize(made)), theirs(pipeline.model, made.context, 2), strict=True
     ):
         np.testing.assert_allclose(layer.states, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
-
-
-def test_a_saved_model_is_a_chronos_2_pipeline(model: Chronos2, windows: Make, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    pipeline = BaseChronosPipeline.from_pretrained(tmp_path)
-    assert isinstance(pipeline, Chronos2Pipeline)
-    context = torch.from_numpy(windows().context)[:, None]
-    for one, other in zip(pipeline.embed(context)[0], Chronos2Pipeline(model.network).embed(context)[0], strict=True):
-        assert torch.equal(one, other)
-
-
-def test_a_checkpoint_without_the_reg_token_is_refused(model: Chronos2, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["chronos_config"]["use_reg_token"] = False
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="got use_reg_token False, expected true: chronos-forecasting runs no other"):
-        Chronos2.load(tmp_path)

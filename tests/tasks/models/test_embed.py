@@ -308,12 +308,12 @@ def test_half_precision_is_used_where_states_fit(bolt: Family, monkeypatch: pyte
     assert embed(job(EMBED, store_dtype="float16"), data, bolt).rows[0]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("rows", [1, 7, 20, 34])
+@pytest.mark.parametrize("rows", [1, 20])
 def test_every_token_is_as_likely_to_be_kept_as_any_other(rows: int) -> None:
     kinds = {"encoder": np.zeros((4, 10), np.int8), "decoder": np.zeros((5, 9), np.int8)}
     kinds["encoder"][1, 3:8] = TokenKind.PADDING  # 35 of 40 are left
     tokens = Tokens({}, kinds, {}, ["a"] * 4, np.zeros(4))
-    seeds, tests = 2000, 8  # of every rows and stack
+    seeds, tests = 1000, 4  # of every rows and stack
     for stack, values in kinds.items():
         counts = np.zeros(values.size)
         for seed in range(seeds):

@@ -340,7 +340,7 @@ def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, wind
     assert decoder and all(row["norm"] is None and "1 tokens an instance" in row["reason"] for row in decoder)
 
 
-@pytest.mark.parametrize("name", ["chronos-t5", "chronos-bolt", "patchtst"])
+@pytest.mark.parametrize("name", ["chronos-t5", "patchtst"])
 def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: str, windows: Make) -> None:
     family = family_class(name).load(ROOT / "checkpoints" / f"{name}-nano")
     made = windows(count=4, context=300, horizon=16)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tsfmscope.tasks.models.common.attention import Projections
 from tsfmscope.tasks.models.lag_llama.checkpoint import LAGS
 from tsfmscope.tasks.models.lag_llama.network import (
     Block,
@@ -42,21 +43,27 @@ def turned_twin(head: np.ndarray, position: float) -> np.ndarray:
     return np.concatenate([pairs.real, pairs.imag])
 
 
-def block_twin(x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
-    """One block on x [T, d], token by token and head by head."""
-    d = HEADS * WIDTH
+def heads_of(w: dict[str, np.ndarray]) -> Projections:
+    """Return a block's weights head by head; keys and values are one matrix in a file."""
+    q, both, o = (w[f"attn.{name}.weight"] for name in ("q_proj", "kv_proj", "c_proj"))
+    q, k, v = (part.reshape(HEADS, WIDTH, -1) for part in (q, *np.split(both, 2)))
+    return Projections(q, k, v, np.moveaxis(o.reshape(len(o), HEADS, WIDTH), 1, 0))
+
+
+def block_twin(x: np.ndarray, w: dict[str, np.ndarray], heads: Projections | None = None) -> np.ndarray:
+    """Return one block of x [T, d], token by token and head by head; `heads`: by default those of the weights."""
+    heads = heads or heads_of(w)
     normed = rms_twin(x, w["rms_1.scale"])
-    queries, both = normed @ w["attn.q_proj.weight"].T, normed @ w["attn.kv_proj.weight"].T
-    keys, values = both[:, :d], both[:, d:]
-    out = np.zeros_like(x)
-    for head in range(HEADS):
-        part = slice(head * WIDTH, (head + 1) * WIDTH)
+    out = np.tile(0.0 if heads.o_bias is None else heads.o_bias, (len(x), 1)) + np.zeros_like(x)
+    for head, (q, k, v, o) in enumerate(zip(*heads[:4], strict=True)):
+        queries, keys, values = normed @ q.T, normed @ k.T, normed @ v.T
+        values += 0.0 if heads.v_bias is None else heads.v_bias[head]
         for t in range(len(x)):
-            query = turned_twin(queries[t, part], t)
-            scores = np.array([query @ turned_twin(keys[s, part], s) for s in range(t + 1)]) / np.sqrt(WIDTH)
+            query = turned_twin(queries[t], t)
+            scores = np.array([query @ turned_twin(keys[s], s) for s in range(t + 1)]) / np.sqrt(len(query))
             chances = np.exp(scores - scores.max())
-            out[t, part] = (chances / chances.sum()) @ values[: t + 1, part]
-    x = x + out @ w["attn.c_proj.weight"].T
+            out[t] += o @ (chances / chances.sum() @ values[: t + 1])
+    x = x + out
     normed = rms_twin(x, w["rms_2.scale"])
     gate = normed @ w["mlp.c_fc1.weight"].T
     inner = gate / (1 + np.exp(-gate)) * (normed @ w["mlp.c_fc2.weight"].T)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from chronos import BaseChronosPipeline, ChronosPipeline
+from chronos import ChronosPipeline
 from chronos.chronos import ChronosModel
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.models.t5 import sampling
 from tsfmscope.tasks.models.t5.chronos_t5 import EOS, PAD, ChronosT5
 from tsfmscope.tasks.models.types import TokenKind
@@ -25,21 +25,8 @@ def pipeline_of(family: ChronosT5) -> ChronosPipeline:
     return ChronosPipeline(tokenizer, ChronosModel(family.chronos, family.network))
 
 
-def hard(windows: Windows) -> Windows:
-    """Rows with gaps, a constant, all missing, zeros and one step."""
-    context, future = windows.context, windows.future
-    context[0, :7] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3] = 0.0
-    context[4, :-1] = np.nan
-    future[0, 3] = np.nan
-    future[2] = np.nan
-    return windows
-
-
 def test_ids_are_those_of_the_package(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=8))
+    made = hard_windows(windows(count=8))
     tokens = t5.tokenize(made)
     tokenizer = t5.chronos.create_tokenizer()
     ids, mask, scale = tokenizer.context_input_transform(torch.from_numpy(made.context))
@@ -63,45 +50,8 @@ def test_ids_of_a_window_worked_by_hand(t5: ChronosT5, windows_of: Callable[...,
     assert tokens.kinds["decoder"].tolist() == [[TokenKind.START, TokenKind.FUTURE, TokenKind.PADDING]]
 
 
-def test_the_last_encoder_state_is_the_packages_embedding(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=8))
-    embedded, _ = pipeline_of(t5).embed(torch.from_numpy(made.context))
-    found = {(s.stack, s.layer, s.normed): s.states for s in t5.hidden_states(t5.tokenize(made))}
-    np.testing.assert_allclose(found["encoder", 3, True], embedded, atol=1e-5)
-
-
-def test_every_layer_is_that_of_transformers(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=3)
-    tokens = t5.tokenize(made)
-    labels = torch.from_numpy(tokens.arrays["decoder_ids"]).long()
-    with torch.no_grad():
-        out = t5.network(
-            input_ids=torch.from_numpy(tokens.arrays["ids"]).long(),
-            attention_mask=torch.from_numpy(tokens.arrays["mask"]),
-            decoder_input_ids=labels,
-            output_hidden_states=True,
-        )
-    for layer in t5.hidden_states(tokens):
-        theirs = out.encoder_hidden_states if layer.stack == "encoder" else out.decoder_hidden_states
-        last = t5.layers[layer.stack]
-        if layer.layer < last or layer.normed:  # transformers keeps the last block's state normed only
-            np.testing.assert_allclose(layer.states, theirs[layer.layer], atol=1e-5)
-        else:
-            stack = getattr(t5.network, layer.stack)
-            normed = stack.final_layer_norm(torch.from_numpy(layer.states)).detach()
-            np.testing.assert_allclose(normed, theirs[layer.layer], atol=1e-5)
-
-
-def test_a_saved_model_is_a_chronos_pipeline(t5: ChronosT5, windows: Make, tmp_path: Path) -> None:
-    t5.save(tmp_path)
-    pipeline = BaseChronosPipeline.from_pretrained(tmp_path)
-    assert isinstance(pipeline, ChronosPipeline)
-    context = torch.from_numpy(windows().context)
-    assert torch.equal(pipeline.embed(context)[0], pipeline_of(t5).embed(context)[0])
-
-
 def test_the_loss_is_the_mean_over_ids_that_were_observed(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=6))
+    made = hard_windows(windows(count=6))
     context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
     tokenizer = t5.chronos.create_tokenizer()
     ids, mask, scale = tokenizer.context_input_transform(context)
