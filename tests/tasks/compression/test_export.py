@@ -96,8 +96,9 @@ def fresh(folders: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPath
     return dict(np.load(out))
 
 
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-@pytest.mark.parametrize("family", ["chronos-bolt", "moirai", "time-moe"])  # by transformers; by safetensors itself
+@pytest.mark.parametrize(  # by transformers; by safetensors itself
+    ("family", "mask", "mode"), [("chronos-bolt", 0o022, 0o644), ("moirai", 0o022, 0o644), ("time-moe", 0o077, 0o600)]
+)
 def test_who_may_read_a_saved_model_is_what_the_umask_says(family: str, mask: int, mode: int, tmp_path: Path) -> None:
     former = os.umask(mask)
     try:

@@ -71,21 +71,11 @@ def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: Non
 
 
 @pytest.mark.slow
-def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(
-    tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, step = job("chronos-bolt"), pretraining._step
-
-    def dies_at_5(*arguments: Any) -> Any:
-        if arguments[3] == 5:
-            raise KeyboardInterrupt
-        return step(*arguments)
-
-    monkeypatch.setattr(pretraining, "_step", dies_at_5)
-    with pytest.raises(KeyboardInterrupt):
+def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(tmp_path: Path, two: None, dies_at: Any) -> None:
+    asked = job("chronos-bolt")
+    with dies_at(5):
         pretrain(asked, tmp_path / "broken", None)
     assert not helpers(os.getpid())  # they ended with the first
-    monkeypatch.setattr(pretraining, "_step", step)
     pretrain(asked, tmp_path / "broken", None)
     EXECUTION_CONTEXT.set(ExecutionContext())
     pretrain(asked, tmp_path / "alone", None)

@@ -57,7 +57,7 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
         assert np.array_equal(ours.states, theirs.states)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.1, 0.6])
 def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
     before = count_parameters(list(toy.attentions()))
     two_step.compress(toy, method_with_budget(share), [toy.tokenize(windows)])
@@ -149,23 +149,6 @@ def test_rank_1_beyond_the_budget_is_said(toy: Any, windows: Windows) -> None:
         two_step.compress(toy, method_with_budget(0.01), [toy.tokenize(windows)])
 
 
-def test_it_is_saved_and_loaded_and_multiplied_out(
-    toy: Any, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = toy.tokenize(windows)
-    monkeypatch.setattr(two_step, "choose", lambda errors: list(errors)[-1])  # heads and factors both
-    two_step.compress(toy, method_with_budget(0.2), [tokens])
-    assert factors(toy.attentions()), "no matrix is of two factors"
-    assert any(layer.widths.key < 8 for layer in toy.attentions()), "no head is narrower"
-    export.save(toy, tmp_path / "plain")
-    loaded = type(toy).load(tmp_path / "plain")
-    assert loaded.compression == toy.compression
-    export.save(export.densify(loaded), tmp_path / "dense")
-    for made in (type(toy).load(tmp_path / "plain"), type(toy).load(tmp_path / "dense")):
-        for ours, theirs in zip(made.hidden_states(tokens), toy.hidden_states(tokens), strict=True):
-            np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
-
-
 @pytest.mark.parametrize("family", [*CONFIGS, *OWN])
 def test_every_family_keeps_its_function_through_a_folder(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -179,9 +162,13 @@ def test_every_family_keeps_its_function_through_a_folder(
     assert count_parameters(list(model.attentions())) <= 0.45 * before
     export.save(model, tmp_path / "made")
     loaded = family_class(family).load(tmp_path / "made")
-    for ours, theirs in zip(loaded.hidden_states(tokens), model.hidden_states(tokens), strict=True):
-        assert np.isfinite(ours.states).all()
-        np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
+    assert loaded.compression == model.compression and factors(loaded.attentions())
+    export.save(export.densify(loaded), tmp_path / "dense")
+    for folder in ("made", "dense"):
+        saved = family_class(family).load(tmp_path / folder)
+        for ours, theirs in zip(saved.hidden_states(tokens), model.hidden_states(tokens), strict=True):
+            assert np.isfinite(ours.states).all()
+            np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
 
 
 def series(name: str) -> Any:

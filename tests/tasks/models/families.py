@@ -68,5 +68,7 @@ def has_checkpoint(name: str) -> bool:
 
 FORECASTERS = names(lambda cls: issubclass(cls, Forecaster))
 OTHERS = names(lambda cls: not issubclass(cls, Forecaster))
+# Families of which each has its own way of reading a folder.
+READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")
 # Families whose attention layers can be compressed.
 COMPRESSED = names(lambda cls: cls.attentions is not Family.attentions)

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from scipy import stats
 from transformers import PatchTSTConfig, PatchTSTForPrediction
 
@@ -185,25 +182,6 @@ def test_the_cls_row_comes_first_and_stands_for_no_value(windows: Make) -> None:
     assert (kinds[:, 0] == TokenKind.REG).all()
     assert (kinds[:, 1:] == TokenKind.OBSERVATION).all()
     assert family.rows_per_window(50, 12) == {"encoder": kinds.shape[1] - 1}
-
-
-EQUIVARIANT = PatchTST.new(SIZE, seed=3)
-
-
-@settings(max_examples=50, deadline=None)
-@given(data=st.data(), shift=st.floats(-50, 50), factor=st.floats(0.1, 100))
-def test_forecasts_follow_level_and_scale(data: st.DataObject, shift: float, factor: float) -> None:
-    family = EQUIVARIANT
-    context = data.draw(arrays(np.float32, (1, 20), elements=st.floats(-10, 10, width=16)))
-    context[0, data.draw(st.integers(1, 19))] = np.nan
-    if np.nanstd(context) < 1:  # below, the 1e-5 that the package adds to the variance shows
-        context[0, ::2] += 5
-    future = np.zeros((1, 12), np.float32)
-    plain = Windows(context, future, ["w"], np.array([20]), "walks", "D", 7)
-    moved = Windows((context * factor + shift).astype(np.float32), future, ["w"], np.array([20]), "walks", "D", 7)
-    a, b = (family.forecast(w, levels=LEVELS, seeds=[0]).values for w in (plain, moved))
-    spread = float(np.nanstd(context)) * factor
-    np.testing.assert_allclose(b, a * factor + shift, rtol=1e-3, atol=1e-2 * spread)
 
 
 def test_a_saved_model_is_read_by_transformers_and_batch_norms_keep_what_they_saw(tmp_path: Path) -> None:

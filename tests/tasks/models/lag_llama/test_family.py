@@ -18,7 +18,7 @@ from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.lag_llama import sampling
 from tsfmscope.tasks.models.lag_llama.family import LagLlama
 from tsfmscope.tasks.models.lag_llama.network import StudentT, features
-from tsfmscope.tasks.models.types import TokenKind, tokens_from_table, tokens_to_table
+from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.calendar import window_dates
 from tsfmscope.tasks.series.types import Windows
 
@@ -116,12 +116,6 @@ def test_a_window_without_dates_has_nominal_ones(lag_llama: LagLlama, windows: M
     assert lag_llama.loss(context, future).item() == lag_llama.loss(context, future, dates).item()
 
 
-def test_dates_survive_a_token_file(lag_llama: LagLlama, windows: Make) -> None:
-    tokens = lag_llama.tokenize(dated(windows(), "1999-05-06"))
-    again = tokens_from_table(tokens_to_table(tokens))
-    assert np.array_equal(again.arrays["inputs"], tokens.arrays["inputs"])
-
-
 def test_steps_beyond_the_largest_lag_are_not_read(lag_llama: LagLlama, windows: Make) -> None:
     made = windows(context=60)
     assert lag_llama.max_context == 16 + 23
@@ -195,19 +189,6 @@ def test_a_forecast_is_the_quantiles_of_seeded_paths(lag_llama: LagLlama, window
         paths = stats.t.ppf(uniforms, *(float(part[w, -1]) for part in answer))
         paths = paths * tokens.arrays["scale"][w] + tokens.arrays["loc"][w]
         np.testing.assert_allclose(got[w, :, 0], np.quantile(paths, (0.1, 0.5, 0.9)), rtol=1e-4)
-
-
-def test_a_window_s_samples_do_not_depend_on_the_others(
-    lag_llama: LagLlama, windows: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = windows(count=5)
-    seeds = [3, 1, 4, 1, 5]
-    together = lag_llama.forecast(made, seeds=seeds).values
-    assert np.array_equal(together, lag_llama.forecast(made, seeds=seeds).values)
-    monkeypatch.setattr(sampling, "ROWS", 1)
-    alone = lag_llama.forecast(made, seeds=seeds).values
-    np.testing.assert_allclose(alone, together, rtol=1e-4, atol=1e-3)
-    assert not np.allclose(together[1], lag_llama.forecast(made, seeds=[3, 2, 4, 1, 5]).values[1], atol=1e-3)
 
 
 def test_a_uniform_of_zero_gives_a_finite_value() -> None:

@@ -103,27 +103,6 @@ def test_windowwise_attention_has_the_gradients_of_torch(windows: Make, gaps: bo
         torch.testing.assert_close(grads["windowwise"][name], grad, rtol=1e-4, atol=1e-6)
 
 
-def test_logits_of_every_step_are_those_of_teacher_forcing(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=3)
-    made.context[1, :9] = np.nan
-    arrays = t5.tokenize(made).arrays
-    ids, mask = torch.from_numpy(arrays["ids"]).long(), torch.from_numpy(arrays["mask"])
-    forced = torch.randint(0, 128, (3, 4, 12), generator=torch.Generator().manual_seed(0))
-    seen = []
-
-    def choose(logits: torch.Tensor, step: int) -> torch.Tensor:
-        seen.append(logits.clone())
-        return forced[:, :, step]
-
-    with torch.inference_mode():
-        sampling.walk(sampling.StepDecoder(t5.network, ids, mask, 4, 12), choose)
-        for sample in range(4):
-            read = torch.cat((torch.full((3, 1), PAD), forced[:, sample, :-1]), dim=1)
-            logits = t5.network(input_ids=ids, attention_mask=mask, decoder_input_ids=read).logits
-            ours = torch.stack([step[:, sample] for step in seen], dim=1)
-            torch.testing.assert_close(ours, logits, rtol=0, atol=1e-4 * logits.abs().max().item())
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (50, 1.0), (None, 0.7), (10, 0.4), (200, 0.05)])
 def test_ids_are_drawn_with_the_probabilities_of_transformers(
@@ -158,33 +137,3 @@ def test_a_greedy_forecast_is_that_of_the_package(windows: Make, horizon: int) -
     assert (theirs[:, 0].diff() != 0).any(dim=1).all(), "a constant forecast would prove nothing"
     for level in range(3):
         np.testing.assert_allclose(ours.values[:, level], theirs[:, 0], rtol=1e-5)
-
-
-def test_samples_have_the_packages_quantiles(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=2, horizon=6)
-    count = 1500
-    torch.manual_seed(0)
-    theirs = pipeline_of(t5).predict(torch.from_numpy(made.context), 6, num_samples=count).numpy()
-    levels = (0.1, 0.25, 0.5, 0.75, 0.9)
-    ours = t5.forecast(made, levels=levels, samples=count, seeds=[5, 6]).values
-    # the share of their samples below, and at or below, our quantile brackets the level within Monte-Carlo error
-    room = 4.5 * np.sqrt(2 * 0.25 / count)
-    scale = t5.tokenize(made).arrays["scale"][:, None, None]
-    for index, level in enumerate(levels):
-        quantile = ours[:, index][:, None]
-        below = (theirs < quantile - 1e-4 * scale).mean(axis=1)
-        up_to = (theirs <= quantile + 1e-4 * scale).mean(axis=1)
-        assert (below <= level + room).all()
-        assert (up_to >= level - room).all()
-
-
-def test_a_forecast_depends_on_its_own_seed_and_not_on_its_company(
-    t5: ChronosT5, windows: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = windows(count=5)
-    whole = t5.forecast(made, seeds=[1, 2, 3, 4, 5]).values
-    monkeypatch.setattr(sampling, "ROWS", 40)
-    parted = t5.forecast(made, seeds=[1, 2, 3, 4, 5]).values
-    np.testing.assert_allclose(parted, whole, rtol=1e-5)
-    other = t5.forecast(made, seeds=[1, 2, 9, 4, 5]).values
-    assert [bool(np.array_equal(a, b)) for a, b in zip(parted, other, strict=True)] == [True, True, False, True, True]

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tasks.models.families import shake
+from tests.tasks.models.families import change_config, shake
+from tests.tasks.models.lag_llama.test_network import turned_twin
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.models.time_moe import continuation
 from tsfmscope.tasks.models.time_moe.checkpoint import make_config
@@ -73,13 +74,6 @@ def experts(w: Weights, where: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return routed + shared, chances
 
 
-def turned(x: np.ndarray, position: int) -> np.ndarray:
-    """A head's vector [d_h], pairs (i, i + d_h / 2) as complex numbers times exp(i position 10000^(-2 i / d_h))."""
-    half = len(x) // 2
-    pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * position * 10_000.0 ** -(np.arange(half) / half))
-    return np.concatenate((pairs.real, pairs.imag))
-
-
 def slow_states(w: Weights, values: np.ndarray, heads: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """States of every layer [T, d], the normed last, and router probabilities [T, E], of one series without padding."""
     embed = "model.embed_layer"
@@ -103,7 +97,7 @@ def slow_states(w: Weights, values: np.ndarray, heads: int = 3) -> tuple[list[np
             mixed = []
             for head in range(heads):
                 part = slice(head * width, (head + 1) * width)
-                scores = np.array([turned(q[t][part], t) @ turned(k[s][part], s) for s in range(t + 1)])
+                scores = np.array([turned_twin(q[t][part], t) @ turned_twin(k[s][part], s) for s in range(t + 1)])
                 weights = np.exp(scores / np.sqrt(width))
                 mixed.append(sum(p * v[s][part] for s, p in enumerate(weights / weights.sum())))
             middle = states[t] + w[f"{block}.self_attn.o_proj.weight"] @ np.concatenate(mixed)
@@ -297,9 +291,7 @@ def test_a_bfloat16_file_as_released_loads_in_float32(model: TimeMoE, tmp_path: 
     model.save(tmp_path)
     path = tmp_path / "model.safetensors"
     save_file({name: value.bfloat16() for name, value in load_file(path).items()}, path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    more = {"auto_map": {"AutoConfig": "x.Y"}, "torch_dtype": "bfloat16", "use_cache": True}
-    (tmp_path / "config.json").write_text(json.dumps(told | more))
+    change_config(tmp_path, auto_map={"AutoConfig": "x.Y"}, torch_dtype="bfloat16", use_cache=True)
     loaded = TimeMoE.load(tmp_path)
     for name, value in loaded.network.state_dict().items():
         assert torch.equal(value, model.network.state_dict()[name].bfloat16().float()), name

@@ -12,9 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.tasks.models.families import shake
+from tests.tasks.models.test_vit import released
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.models.visionts.checkpoint import positions_2d
 from tsfmscope.tasks.models.visionts.family import VisionTS, _largest_filled_context
@@ -104,7 +105,7 @@ def test_a_series_is_drawn_and_read_off_as_by_the_slow_definition(context: int, 
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.integers(1, 600), st.integers(1, 300), st.integers(1, 400), st.sampled_from([(2, 8), (8, 8), (14, 16)]))
 def test_every_horizon_fits_in_the_image(context: int, horizon: int, period: int, size: tuple[int, int]) -> None:
     where = layout(context, horizon, period, grid=size[0], patch=size[1])
@@ -291,16 +292,8 @@ def released_names(layers: int, decoder_layers: int) -> set[str]:
 
 
 def test_a_folder_with_the_released_names_loads(model: VisionTS, tmp_path: Path, windows: Make) -> None:
-    from safetensors.torch import save_file
-
-    state, renamed = model.network.state_dict(), {}
-    told = {"self_": "", "q_proj": "attention.query", "k_proj": "attention.key", "v_proj": "attention.value"}
-    told |= {"o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
-    for name, value in state.items():
-        old = name.replace("vit.layers.", "vit.encoder.layer.")
-        for new, before in told.items():
-            old = old.replace(new, before)
-        renamed[old] = value.contiguous()
+    state = model.network.state_dict()
+    renamed = released(state)
     assert set(renamed) == released_names(2, 2)
     config = {"model_type": "vit_mae", "architectures": ["ViTMAEForPreTraining"], **SIZE, "layer_norm_eps": 1e-6}
     save_file(renamed, tmp_path / "model.safetensors", {"format": "pt"})

@@ -130,15 +130,6 @@ def test_a_greedy_forecast_is_generate_and_lifting_undone(windows: Make, horizon
     np.testing.assert_allclose(found[:, 4], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_ids_do_not_depend_on_level_and_unit(wavetoken: WaveToken, windows: Make, windows_of: Make) -> None:
-    made = windows(count=4)
-    other = windows_of(made.context * 8 + 4096, made.future * 8 + 4096)
-    first, second = (wavetoken.tokenize(w).arrays for w in (made, other))
-    for name in ("ids", "decoder_ids"):
-        off = np.abs(first[name] - second[name])
-        assert off.max() <= 1 and (off > 0).mean() < 0.02  # float32 of the shifted series moves a few over an edge
-
-
 def test_two_levels_and_a_threshold_are_saved_and_used(windows: Make, tmp_path: Path) -> None:
     family = WaveToken.new(TINY | {"levels": 2, "threshold": "universal", "n_tokens": 600}, seed=0)
     family.save(tmp_path)
