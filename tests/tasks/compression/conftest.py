@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.types import Windows
 from tsfmscope.tasks.training import pretraining
+
+# A busy machine may take longer for one example than the default of 0.2 s.
+settings.register_profile("compression", deadline=None)
+settings.load_profile("compression")
 
 T5: dict[str, Any] = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2, "num_layers": 2, "num_decoder_layers": 2}
 T5 |= {"context_length": 32, "prediction_length": 8, "dropout_rate": 0.0, "initializer_factor": 1.0}
