@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.capture import Pass, Stack
@@ -103,9 +102,8 @@ class PatchLine(Forecaster):
         """Load a checkpoint that `save` wrote. Raises ModelError for any other folder."""
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        if (kind := config.pop("model_type", None)) != cls.name:
-            got = f"{folder / 'config.json'}: got model_type {kind!r}, expected {cls.name!r}"
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+        checkpoint_folder.check_model_type(config, folder, cls.name)
+        del config["model_type"]
         with checkpoint_folder.limit_parameters(folder):
             model = cls.new(config, seed=0)
             model.network.load_state_dict(checkpoint_folder.read_weights(folder))
@@ -142,13 +140,14 @@ class PatchLine(Forecaster):
                 yield WeightMatrix.of(getattr(block, name), "encoder", layer, name)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Return the mean pinball loss over the observed steps of the future, in scaled units."""
+        """Return the mean pinball loss over the observed steps of the future, in scaled units; 0 if there are none."""
         patches, padding, loc, scale = self._patches(context.cpu().numpy())
         found = self.network(*self._to_device(patches, padding))[:, :, : future.shape[1]]
         target = (future.cpu().double().numpy() - loc) / scale
         target = torch.from_numpy(target[:, None, : found.shape[2]]).to(found)
         error, levels = target - found, torch.tensor(QUANTILES).to(found)[:, None]
-        return torch.maximum(levels * error, (levels - 1) * error).nanmean()
+        pinball = torch.maximum(levels * error, (levels - 1) * error)
+        return pinball.nan_to_num().sum() / pinball.isfinite().sum().clamp(min=1)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         patches, padding, _, _ = self._patches(windows.context)

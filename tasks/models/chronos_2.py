@@ -18,6 +18,7 @@ from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -46,7 +47,7 @@ ATTENTION = {"time": 0, "group": 1}
 PARTS = {matrix: matrix for matrix in ("q", "k", "v", "o")}
 
 
-class Chronos2(Forecaster):
+class Chronos2(Pretrained, Forecaster):
     """Chronos-2 models.
 
     Rows of the encoder: one per patch of the context, then REG, then one per patch of the horizon (MASK). The
@@ -67,11 +68,6 @@ class Chronos2(Forecaster):
     )
     # A Chronos2Model of the package chronos.
     network: Any
-
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a Chronos2Model; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
@@ -117,13 +113,6 @@ class Chronos2(Forecaster):
                 "chronos-forecasting runs no other; train it with the token"
             )
         return cls(checkpoint_folder.load_network(with_compression_block(Chronos2Model, _attentions), folder, device))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors.
-
-        `chronos.BaseChronosPipeline.from_pretrained` can read them.
-        """
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:

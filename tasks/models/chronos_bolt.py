@@ -51,11 +51,6 @@ class ChronosBolt(shared.T5Family):
     # A ChronosBoltModelForForecasting of the package chronos.
     network: Any
 
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a ChronosBoltModelForForecasting; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
-
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.

@@ -15,6 +15,7 @@ from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -52,7 +53,7 @@ PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 HEADS = ("student_t", "normal")
 
 
-class PatchTST(Forecaster):
+class PatchTST(Pretrained, Forecaster):
     """PatchTST models of one channel.
 
     Rows of the encoder: one CLS row (kind REG) where the model has a CLS token, then one row per patch of a
@@ -72,11 +73,6 @@ class PatchTST(Forecaster):
     plain_attention: ClassVar[bool] = True
     # transformers' PatchTSTForPrediction.
     network: Any
-
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a PatchTSTForPrediction of one channel; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
@@ -112,10 +108,6 @@ class PatchTST(Forecaster):
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         network_class = with_compression_block(PatchTSTForPrediction, _attentions)
         return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which `PatchTSTForPrediction.from_pretrained` reads."""
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:

@@ -115,6 +115,14 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     return config
 
 
+def check_model_type(config: Mapping[str, Any], folder: Path, family: str, expected: str | None = None) -> None:
+    """Raise ModelError if config.json is of another model_type. expected: by default the family's name."""
+    expected = expected or family
+    if (kind := config.get("model_type")) != expected:
+        problem = f"{folder / 'config.json'}: got model_type {kind!r}, expected {expected!r}"
+        raise ModelError(of_other_family(problem, family))
+
+
 def of_other_family(got: str, family: str) -> str:
     """Return the message for a config that is not the family's. got: what was found, and what was expected."""
     return f"{got}, so this is no {family} checkpoint; name the family that the checkpoint belongs to"

@@ -183,10 +183,8 @@ def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], 
     """Return config, weights, and the `compression` block (None if the model is not compressed)."""
 
     saved = checkpoint_folder.read_config(folder, NAME)
-    path = folder / "config.json"
-    if (kind := saved.pop("model_type", None)) != NAME:
-        problem = f"{path}: got model_type {kind!r}, expected {NAME!r}"
-        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
+    checkpoint_folder.check_model_type(saved, folder, NAME)
+    del saved["model_type"]
     block = saved.pop(attention.BLOCK, None)
     try:
         config = make_config(saved, str(folder))

@@ -63,9 +63,8 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
 
         from tsfmscope.tasks.models.t5.attention import use_windowwise
 
-        self.network = network.eval()
+        super().__init__(network, batch=batch)
         use_windowwise(network.encoder)
-        self.batch = batch
         self.chronos = ChronosConfig(**network.config.chronos_config)
         self._tokenizer = self.chronos.create_tokenizer()
         if getattr(network.config, "chebyshev_rank", None) is not None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.base import Family, Forecaster
+from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.types import Tokens, WeightMatrix
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
-class T5Stacks(Family):
+class T5Stacks(Pretrained):
     """Family with an encoder and a decoder T5 stack."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
@@ -31,10 +32,6 @@ class T5Stacks(Family):
     plain_attention: ClassVar[bool] = True
     # A transformers network with .encoder and .decoder.
     network: Any
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which the family's own package reads."""
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -112,9 +109,6 @@ class T5Family(T5Stacks, Forecaster):
 
     # Key of config.json: context_length, prediction_length and settings of the tokens.
     block: ClassVar[str] = "chronos_config"
-
-    @abstractmethod
-    def __init__(self, network: Any) -> None: ...
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:

@@ -57,9 +57,8 @@ class T5Text(shared.T5Ids):
         """
         from tsfmscope.tasks.models.t5.attention import use_windowwise
 
-        self.network = network.eval()
+        super().__init__(network, batch=batch)
         use_windowwise(network.encoder)
-        self.batch = batch
         self._tokenizer = tokenizer
 
     @classmethod

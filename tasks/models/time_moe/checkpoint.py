@@ -104,9 +104,7 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
 def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
     saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
-    if saved.get("model_type") != MODEL_TYPE:
-        problem = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
-        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
+    checkpoint_folder.check_model_type(saved, folder, NAME, MODEL_TYPE)
     fixed = FIXED | {"num_key_value_heads": saved.get("num_attention_heads")}
     if wrong := {key: saved[key] for key, value in fixed.items() if saved.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")

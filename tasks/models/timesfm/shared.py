@@ -18,6 +18,7 @@ from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm import patches as timesfm_patches
 from tsfmscope.tasks.models.timesfm.patches import Patched, Steps
@@ -34,7 +35,7 @@ REQUIRED = (
 SHARED = {"patch_length": 32, "quantiles": QUANTILES, "initializer_range": 0.02, "rms_norm_eps": 1e-6}
 
 
-class TimesFMFamily(Forecaster):
+class TimesFMFamily(Pretrained, Forecaster):
     """TimesFM models of either version.
 
     Rows of the decoder: one row per patch of the context, which is padded on the left to whole patches.
@@ -54,11 +55,6 @@ class TimesFMFamily(Forecaster):
     defaults: ClassVar[Mapping[str, Any]]
     network: Any
 
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap the family's network for prediction; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
-
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.
@@ -77,19 +73,12 @@ class TimesFMFamily(Forecaster):
         """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        wrong = cls._find_problem(config)
-        if config.get("model_type") != cls.model_type:
-            problem = f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}"
-            wrong = checkpoint_folder.of_other_family(problem, cls.name)
-        if wrong:
+        checkpoint_folder.check_model_type(config, folder, cls.name, cls.model_type)
+        if wrong := cls._find_problem(config):
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(
             checkpoint_folder.load_network(with_compression_block(cls._classes()[1], cls._layers), folder, device)
         )
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which the package's `from_pretrained` reads."""
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import HUGE, clip_float32, mean_and_deviation
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -43,7 +44,7 @@ FACTOR = 4
 BETA = 0.1
 
 
-class Totem(Forecaster):
+class Totem(Pretrained, Forecaster):
     """TOTEM models: a VQ-VAE and a forecaster that reads its codes.
 
     Rows of the encoder: one row per code of four steps of a context of fixed length. A row's type is its
@@ -72,11 +73,6 @@ class Totem(Forecaster):
     # TotemNetwork.
     network: Any
 
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a TotemNetwork; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
-
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.
@@ -98,17 +94,11 @@ class Totem(Forecaster):
 
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        if config.get("model_type") != cls.name:
-            problem = f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}"
-            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
+        checkpoint_folder.check_model_type(config, folder, cls.name)
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _find_problem(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
         return cls(checkpoint_folder.load_network(with_compression_block(TotemNetwork, attentions), folder, device))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors."""
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:

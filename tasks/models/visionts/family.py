@@ -18,6 +18,7 @@ from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import HUGE, clip_float32
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.models.visionts import checkpoint
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 TRAINED = (1, 7, 12, 24)
 
 
-class VisionTS(Forecaster):
+class VisionTS(Pretrained, Forecaster):
     """VisionTS models.
 
     Rows of the encoder: CLS (kind REG), then one row per visible patch, row by row. The context is drawn on
@@ -58,11 +59,6 @@ class VisionTS(Forecaster):
     # transformers' ViTMAEForPreTraining.
     network: Any
 
-    def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a ViTMAEForPreTraining; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.batch = batch
-
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.
@@ -84,10 +80,6 @@ class VisionTS(Forecaster):
         the file that is wrong.
         """
         return cls(checkpoint.read(Path(folder), device, periodicity))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which `ViTMAEForPreTraining.from_pretrained` reads."""
-        self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:

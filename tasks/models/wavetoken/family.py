@@ -91,9 +91,8 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         """
         from tsfmscope.tasks.models.t5.attention import use_windowwise
 
-        self.network = network.eval()
+        super().__init__(network, batch=batch)
         use_windowwise(network.encoder)
-        self.batch = batch
         own = network.config.wavetoken_config
         count = own["n_tokens"] - SPECIAL
         limits = float(own["low_limit"]), float(own["high_limit"])

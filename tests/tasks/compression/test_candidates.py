@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tasks.compression import stock
-from tests.tasks.compression.test_export import CONFIGS, OWN
+from tests.tasks.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.types import Windows
 
 
@@ -22,7 +20,7 @@ from tsfmscope.tasks.series.types import Windows
 def test_idle_queries_and_keys_are_exactly_those_that_change_nothing(name: str) -> None:
     """Weights of zero, kind of attention by kind: what comes out is the same to the last bit, or differs."""
     model = family_class(name).new((CONFIGS | OWN)[name], seed=1)
-    before, windows = {}, windows_of(name)
+    before, windows = {}, stock_windows(name)
     answer = forecast_or_states(model, windows)
     for layer in model.attentions():
         before.setdefault((layer.stack, layer.kind), []).append(layer.name)
@@ -58,16 +56,6 @@ def set_to_zero(layer: Any) -> None:
         for what in "qk":
             for parameter in layer.linear(what).parameters():
                 parameter.zero_()
-
-
-def windows_of(name: str) -> Windows:
-    values = stock.context().numpy()
-    if name == "vit":
-        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
-        values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
-    steps = 1 if name == "vit" else stock.HORIZON
-    origin = np.full(3, values.shape[1] - steps)
-    return Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
 
 
 def forecast_or_states(model: Family, windows: Windows) -> np.ndarray:

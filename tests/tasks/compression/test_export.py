@@ -20,44 +20,34 @@ from tests.tasks.compression import stock
 from tsfmscope.tasks.compression import export
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common.attention import Projections, Widths, shapes
 from tsfmscope.tasks.models.registry import facts, family_class
+from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.types import Windows
 
-SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 2}
-T5 = {**SHAPE, "context_length": stock.STEPS, "prediction_length": stock.HORIZON, "initializer_factor": 1.0}
-CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
-PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
-TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_attention_heads": 2, "num_hidden_layers": 2}
-TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
-VIT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-VIT |= {"image_size": 16, "patch_size": 4, "initializer_range": 0.2}
-DECODER = {"decoder_hidden_size": 8, "decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1}
-DECODER |= {"decoder_num_attention_heads": 2}
-CONFIGS: dict[str, dict[str, Any]] = {  # of families that a package forecasts with
-    "chronos-t5": {**T5, "n_tokens": 64},
-    "chronos-bolt": {**T5, "input_patch_size": 8, "input_patch_stride": 8},
-    "chronos-2": {**CHRONOS_2, "input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5},
-    "patchtst": {**PATCHTST, "patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12},
-    "timesfm": TIMESFM,
-    "timesfm-2.5": {**TIMESFM, "output_quantile_len": 12},
-    "moirai": {"d_model": 128, "num_layers": 2, "patch_sizes": [8, 16], "patch_size": 8},
-    "wavetoken": {**T5, "n_tokens": 64},
-    "t5-text": SHAPE,
-    "vit": VIT,
-    "visionts": {**VIT, **DECODER, "image_size": 80, "periodicity": 7},
-}
-OWN: dict[str, dict[str, Any]] = {  # of those that only we run
+# Families that a package forecasts with, and those that only this project runs.
+CONFIGS: dict[str, dict[str, Any]] = {name: dict(EXAMPLES[name]) for name in stock.STOCK}
+CONFIGS["vit"] |= {"image_size": 16, "patch_size": 4}
+OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
-    "time-moe": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    | {"num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48, "initializer_range": 0.2},
-    "totem": {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "num_codes": 32}
-    | {"code_width": 8, "conv_width": 8, "residual_width": 4, "context_length": 32, "prediction_length": 8},
+    "time-moe": dict(EXAMPLES["time-moe"]),
+    "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
 }
 OPTIONS: dict[str, dict[str, Any]] = {"moirai": {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}}
-ORIGIN = np.full(3, stock.STEPS - stock.HORIZON)
+
+
+def stock_windows(name: str) -> Windows:
+    """Return three windows that a family reads: crops of images for ViT, else the walks of `stock`."""
+    values = stock.context().numpy()
+    if name == "vit":
+        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
+        values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
+    steps = 1 if name == "vit" else stock.HORIZON
+    origin = np.full(3, values.shape[1] - steps)
+    return Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
 
 
 def assert_same(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -106,8 +96,9 @@ def fresh(folders: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPath
     return dict(np.load(out))
 
 
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-@pytest.mark.parametrize("family", ["chronos-bolt", "moirai", "time-moe"])  # by transformers; by safetensors itself
+@pytest.mark.parametrize(  # by transformers; by safetensors itself
+    ("family", "mask", "mode"), [("chronos-bolt", 0o022, 0o644), ("moirai", 0o022, 0o644), ("time-moe", 0o077, 0o600)]
+)
 def test_who_may_read_a_saved_model_is_what_the_umask_says(family: str, mask: int, mode: int, tmp_path: Path) -> None:
     former = os.umask(mask)
     try:
@@ -173,9 +164,7 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
 @pytest.mark.parametrize("family", ["chronos-bolt", "patchtst"])  # the latter has biases everywhere
 def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp_path: Path) -> None:
     model = family_class(family).new(CONFIGS[family], seed=2)
-    values = stock.context().numpy()
-    windows = Windows(values[:, : -stock.HORIZON], values[:, -stock.HORIZON :], ["a", "b", "c"], ORIGIN, "x", "D", 1)
-    moments = gather(model, model.tokenize(windows))
+    moments = gather(model, model.tokenize(stock_windows(family)))
     asked = {"method": method, "ranks": {"share": 0.3}}
     compress(model, asked, moments)
     wanted = stock.answer(family, export.as_package_model(model))

@@ -71,21 +71,11 @@ def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: Non
 
 
 @pytest.mark.slow
-def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(
-    tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, step = job("chronos-bolt"), pretraining._step
-
-    def dies_at_5(*arguments: Any) -> Any:
-        if arguments[3] == 5:
-            raise KeyboardInterrupt
-        return step(*arguments)
-
-    monkeypatch.setattr(pretraining, "_step", dies_at_5)
-    with pytest.raises(KeyboardInterrupt):
+def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(tmp_path: Path, two: None, dies_at: Any) -> None:
+    asked = job("chronos-bolt")
+    with dies_at(5):
         pretrain(asked, tmp_path / "broken", None)
     assert not helpers(os.getpid())  # they ended with the first
-    monkeypatch.setattr(pretraining, "_step", step)
     pretrain(asked, tmp_path / "broken", None)
     EXECUTION_CONTEXT.set(ExecutionContext())
     pretrain(asked, tmp_path / "alone", None)
@@ -144,13 +134,14 @@ def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: N
         pretrain(job("chronos-bolt", learning_rate=1e30, steps=20), tmp_path, None)
 
 
-def test_what_cannot_be_shared_is_refused(tmp_path: Path, two: None) -> None:
+def test_what_cannot_be_shared_is_refused() -> None:
+    totem = family_class("totem").new(test_pretraining.CONFIGS["totem"], seed=0)
     with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step moves unused codes"):
-        pretrain(job("totem"), tmp_path / "totem", None)
+        Share(0, 2).loss(totem)
     with pytest.raises(
         ValueError, match="processes: got 2, expected at most 1, the windows of a batch; raise batch_steps"
     ):
-        pretrain(job("chronos-bolt", batch_steps=48), tmp_path / "bolt", None)
+        Share(0, 2).part(np.zeros((1, 4)))
 
 
 @pytest.mark.parametrize(("windows", "of"), [(5, 2), (7, 3), (4, 4), (3, 1)])

@@ -18,7 +18,6 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models.registry import family_class, snapshots
 from tsfmscope.tasks.series.types import Windows
-from tsfmscope.tasks.training import pretraining
 from tsfmscope.tasks.training.initialization import start
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
@@ -207,30 +206,6 @@ def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alon
     for one, other in zip(model.attentions(), whole.attentions(), strict=True):
         assert np.allclose(one.read().q, other.read().q, atol=1e-7)
     assert merge_factors(whole) is whole
-
-
-@pytest.mark.parametrize("heads", [FLOW, {**FLOW, "factors": "shared"}], ids=["head", "shared"])
-def test_a_killed_training_of_low_ranks_goes_on_as_an_unbroken_one(
-    heads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, whole = train(tmp_path / "whole", "chronos-t5", heads=heads)
-    step = pretraining._step
-
-    def dies_at_4(*arguments: Any) -> tuple[float, int]:
-        if arguments[3] == 4:
-            raise KeyboardInterrupt
-        return step(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "_step", dies_at_4)
-        with pytest.raises(KeyboardInterrupt):
-            train(tmp_path / "broken", "chronos-t5", heads=heads)
-    _, mended = train(tmp_path / "broken", "chronos-t5", heads=heads)
-    assert mended.rows == whole.rows
-    assert mended.tokens < whole.tokens  # of this run alone, as its seconds are
-    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
-        tmp_path / "broken" / "model.safetensors"
-    ).read_bytes()
 
 
 def test_an_embedding_is_taken_over_and_only_the_one_that_the_key_covers(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_every_method_takes_every_rule(
 
 
 @pytest.mark.parametrize("method", ["svd", "joint", "activation-aware", "activation-aware-svd"])
-@pytest.mark.parametrize("share", [0.15, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.15, 0.6, 1.0])
 def test_a_budget_is_kept_and_nearly_spent(toys: dict[str, Any], windows: Windows, method: str, share: float) -> None:
     model, before = copy_toy(toys, "chronos-t5")
     size, moments = count_parameters(before), gather(model, model.tokenize(windows))
@@ -277,22 +277,6 @@ def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(
             assert (row["part"], row["rank"]) == (part, max(ranks))
             apart |= len(set(ranks)) > 1
     assert apart, "heads that agree would prove nothing"
-
-
-@pytest.mark.parametrize("method", ["svd", "activation-aware", "project"])
-def test_a_compressed_model_saves_loads_and_forecasts_the_same(
-    toy: Any, windows: Windows, tmp_path: Path, method: str
-) -> None:
-    asked = {"method": method, "ranks": {"flat": 1}}
-    compress(toy, asked, gather(toy, toy.tokenize(windows)))
-    toy.save(tmp_path)
-    again = type(toy).load(tmp_path)
-    assert again.compression is not None and {name: again.compression[name] for name in asked} == asked
-    assert again.compression == toy.compression
-    assert [layer.widths for layer in again.attentions()] == [layer.widths for layer in toy.attentions()]
-    seeds = list(range(6))
-    assert np.array_equal(again.forecast(windows, seeds=seeds).values, toy.forecast(windows, seeds=seeds).values)
-    assert len(list(again.weights())) == len(list(toy.weights()))
 
 
 @pytest.mark.parametrize(

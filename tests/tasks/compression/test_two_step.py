@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tasks.compression import stock
-from tests.tasks.compression.test_export import CONFIGS, OWN
+from tests.tasks.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.tasks.compression import export, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
@@ -23,7 +22,6 @@ from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.models.common.low_rank import factors
 from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.parquet import load_parquet
@@ -59,7 +57,7 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
         assert np.array_equal(ours.states, theirs.states)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.1, 0.6])
 def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
     before = count_parameters(list(toy.attentions()))
     two_step.compress(toy, method_with_budget(share), [toy.tokenize(windows)])
@@ -151,23 +149,6 @@ def test_rank_1_beyond_the_budget_is_said(toy: Any, windows: Windows) -> None:
         two_step.compress(toy, method_with_budget(0.01), [toy.tokenize(windows)])
 
 
-def test_it_is_saved_and_loaded_and_multiplied_out(
-    toy: Any, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = toy.tokenize(windows)
-    monkeypatch.setattr(two_step, "choose", lambda errors: list(errors)[-1])  # heads and factors both
-    two_step.compress(toy, method_with_budget(0.2), [tokens])
-    assert factors(toy.attentions()), "no matrix is of two factors"
-    assert any(layer.widths.key < 8 for layer in toy.attentions()), "no head is narrower"
-    export.save(toy, tmp_path / "plain")
-    loaded = type(toy).load(tmp_path / "plain")
-    assert loaded.compression == toy.compression
-    export.save(export.densify(loaded), tmp_path / "dense")
-    for made in (type(toy).load(tmp_path / "plain"), type(toy).load(tmp_path / "dense")):
-        for ours, theirs in zip(made.hidden_states(tokens), toy.hidden_states(tokens), strict=True):
-            np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
-
-
 @pytest.mark.parametrize("family", [*CONFIGS, *OWN])
 def test_every_family_keeps_its_function_through_a_folder(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,22 +156,19 @@ def test_every_family_keeps_its_function_through_a_folder(
     monkeypatch.setattr(two_step, "HEADS", (1.5,))
     monkeypatch.setattr(two_step, "choose", lambda errors: list(errors)[-1])  # heads and factors both
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
-    values = stock.context().numpy()
-    if family == "vit":
-        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
-        values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
-    steps = 1 if family == "vit" else stock.HORIZON
-    origin = np.full(3, values.shape[1] - steps)
-    windows = Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
-    tokens = model.tokenize(windows)
+    tokens = model.tokenize(stock_windows(family))
     before = count_parameters(list(model.attentions()))
     two_step.compress(model, method_with_budget(0.45), [tokens])
     assert count_parameters(list(model.attentions())) <= 0.45 * before
     export.save(model, tmp_path / "made")
     loaded = family_class(family).load(tmp_path / "made")
-    for ours, theirs in zip(loaded.hidden_states(tokens), model.hidden_states(tokens), strict=True):
-        assert np.isfinite(ours.states).all()
-        np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
+    assert loaded.compression == model.compression and factors(loaded.attentions())
+    export.save(export.densify(loaded), tmp_path / "dense")
+    for folder in ("made", "dense"):
+        saved = family_class(family).load(tmp_path / folder)
+        for ours, theirs in zip(saved.hidden_states(tokens), model.hidden_states(tokens), strict=True):
+            assert np.isfinite(ours.states).all()
+            np.testing.assert_allclose(ours.states, theirs.states, atol=1e-5 * np.abs(theirs.states).max())
 
 
 def series(name: str) -> Any:
@@ -225,7 +203,7 @@ def assert_no_candidate_is_better(base: Any, budget: float, parts: list[Any], un
         assert heads != budget or more.mean() < np.log(1.05), (heads, more)
 
 
-@pytest.mark.parametrize("budget", [0.25, 0.1])
+@pytest.mark.parametrize("budget", [pytest.param(0.25, marks=pytest.mark.slow), 0.1])
 def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget: float) -> None:
     base = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
     sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}

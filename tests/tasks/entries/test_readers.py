@@ -20,7 +20,10 @@ def readers() -> set[str]:
     found = set()
     for folder in ("stages", "store", "tasks", "tsfmscope"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
-            tree = ast.parse(path.read_text("utf-8"))
+            text = path.read_text("utf-8")
+            if ".spec" not in text:
+                continue
+            tree = ast.parse(text)
             calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
             for node in ast.walk(tree):
                 if isinstance(node, ast.Attribute) and node.attr == "spec" and id(node) not in calls:

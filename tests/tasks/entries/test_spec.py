@@ -104,7 +104,7 @@ def test_a_plain_dict_becomes_typed_values_and_the_same_dict_again() -> None:
 
 
 @every
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.data())
 def test_every_spec_survives_the_way_through_json(spec: type[Spec], data: st.DataObject) -> None:
     made = data.draw(specs(spec))

@@ -103,14 +103,14 @@ def _few_types(rng: np.random.Generator, shared: float = 0.0) -> tuple[np.ndarra
 
 def test_isotropic_types_of_unequal_counts_are_inside_the_null_as_often_as_the_level_says() -> None:
     outside = 0
-    for seed in range(120):
+    for seed in range(60):
         states, labels, types = _few_types(np.random.default_rng(seed))
         got = adjusted_cosine(states, labels, types, permutations=39, seed=seed)
         outside += got.p <= 0.05
         assert abs(got.corrected) < 6 * got.null_sd
     assert got.floor == pytest.approx(-0.82, abs=0.01)
     assert got.mean < -0.55  # where -1 / (n - 1), a floor of rows, is -0.022
-    assert 1 <= outside <= 14  # 6 expected
+    assert outside <= 9  # 3 expected
 
 
 def test_types_that_share_a_direction_are_told_from_isotropic() -> None:
@@ -193,11 +193,11 @@ def test_a_null_that_moves_nothing_is_the_cosine_itself(monkeypatch: pytest.Monk
 
 def test_independent_coordinates_are_told_from_isotropic_about_as_often_as_the_level_says() -> None:
     found = 0
-    for seed in range(300):
+    for seed in range(120):
         states = np.random.default_rng(seed).standard_normal((120, 6)) * [3, 1, 1, 1, 0.5, 0.2] + 7
         got = adjusted_cosine(states, np.arange(120) % 2, permutations=39, seed=seed)
         found += got.p <= 0.05
-    assert 3 <= found <= 30  # 15 expected
+    assert 1 <= found <= 14  # 6 expected
 
 
 def test_norms_that_go_with_a_direction_are_told_from_isotropic() -> None:

@@ -33,7 +33,7 @@ def _dimension(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_halves_estimate_the_spread_over_independent_samples() -> None:
-    many = [_dimension(measure_states(_drawn(np.random.default_rng(s)), seed=s, repeats=0, **QUICK)) for s in range(50)]
+    many = [_dimension(measure_states(_drawn(np.random.default_rng(s)), seed=s, repeats=0, **QUICK)) for s in range(30)]
     rows = [measure_states(_drawn(np.random.default_rng(900 + s)), seed=s, repeats=12, **QUICK) for s in range(8)]
     # spreads that fall faster than 1/√n are overstated by halves: of the floor of ζ′ as n^-3/2, of ζ′ less it as 1/n
     most = dict.fromkeys(MEASURES, 1.5) | {"zeta_adjusted": 4, "zeta_adjusted_corrected": 2.5}

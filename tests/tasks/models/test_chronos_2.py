@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,9 +14,8 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
-from tsfmscope.tasks.errors import ModelError
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.models.chronos_2 import LEVELS, Chronos2
-from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows
 
@@ -35,17 +33,6 @@ def model() -> Chronos2:
 @pytest.fixture(scope="module")
 def linear() -> Chronos2:
     return Chronos2.new(SHAPE | {"initializer_factor": 0.5, "use_arcsinh": False}, seed=2)
-
-
-def hard(windows: Windows) -> Windows:
-    """Rows with a gap, a constant, all missing, one step and a missing patch in the middle."""
-    context = windows.context
-    context[0, :7] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3, :-1] = np.nan
-    context[4, 16:24] = np.nan
-    return windows
 
 
 def theirs(network: Any, context: np.ndarray, ahead: int) -> list[np.ndarray]:
@@ -73,32 +60,12 @@ def test_every_layer_is_that_of_the_package(
     name: str, context: int, horizon: int, ahead: int, windows: Make, request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(name)
-    made = hard(windows(count=6, context=context, horizon=horizon))
+    made = hard_windows(windows(count=6, context=context, horizon=horizon))
     tokens = model.tokenize(made)
     layers = list(model.hidden_states(tokens))
     assert [(layer.layer, layer.normed) for layer in layers] == [(0, False), (1, False), (2, False), (2, True)]
     for layer, want in zip(layers, theirs(model.network, made.context, ahead), strict=True):
         np.testing.assert_allclose(layer.states, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
-
-
-def test_the_last_state_is_what_the_package_embeds(model: Chronos2, windows: Make) -> None:
-    made = windows(count=5, horizon=8)
-    embedded, places = Chronos2Pipeline(model.network).embed(torch.from_numpy(made.context)[:, None])
-    tokens = model.tokenize(made)
-    states = next(layer.states for layer in model.hidden_states(tokens) if layer.normed)
-    np.testing.assert_allclose(states, torch.cat(embedded), atol=1e-4)
-    np.testing.assert_allclose(tokens.arrays["loc"], [loc.item() for loc, _ in places], rtol=1e-6)
-    np.testing.assert_allclose(tokens.arrays["scale"], [scale.item() for _, scale in places], rtol=1e-6)
-
-
-def test_a_padding_row_reads_no_other_window(model: Chronos2, windows: Make) -> None:
-    made = hard(windows(count=6))
-    tokens = model.tokenize(made)
-    together = [layer.states for layer in model.hidden_states(tokens)]
-    for window in range(6):
-        alone = [layer.states for layer in model.hidden_states(tokens.take([window]))]
-        for one, all_of_them in zip(alone, together, strict=True):
-            np.testing.assert_allclose(one[0], all_of_them[window], atol=1e-4)
 
 
 def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Windows]) -> None:
@@ -126,7 +93,7 @@ def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Win
 def test_a_forecast_is_that_of_the_packages_pipeline(
     model: Chronos2, windows: Make, horizon: int, levels: tuple[float, ...]
 ) -> None:
-    made = hard(windows(count=6, context=60, horizon=horizon))
+    made = hard_windows(windows(count=6, context=60, horizon=horizon))
     pipeline = Chronos2Pipeline(model.network)
     parts = []
     for row in made.context:  # one at a time
@@ -137,15 +104,6 @@ def test_a_forecast_is_that_of_the_packages_pipeline(
     ours = model.forecast(made, levels=levels, seeds=[0] * 6).values
     for one, other in zip(ours, want, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4 * max(1.0, float(np.abs(other).max())))
-
-
-def test_a_forecast_is_what_the_networks_own_forward_pass_answers(model: Chronos2, windows: Make) -> None:
-    made = windows(count=4, horizon=12)
-    with torch.no_grad():
-        answer = model.network(context=torch.from_numpy(made.context), num_output_patches=2).quantile_preds.numpy()
-    ours = model.forecast(made, levels=NINE, seeds=[0] * 4).values
-    chosen = [LEVELS.index(round(float(level), 2)) for level in NINE]
-    np.testing.assert_allclose(ours, answer[:, chosen, :12], rtol=1e-4, atol=1e-4)
 
 
 def test_the_loss_is_the_quantile_loss_of_the_scaled_future(linear: Chronos2, windows: Make) -> None:
@@ -164,23 +122,6 @@ def test_the_loss_is_the_quantile_loss_of_the_scaled_future(linear: Chronos2, wi
     # summed over the levels, averaged over windows and the 16 steps of two patches; missing ones count as 0
     got = linear.loss(torch.from_numpy(made.context), torch.from_numpy(made.future)).item()
     assert got == pytest.approx(total / (3 * 16), rel=1e-4)
-
-
-def test_every_matrix_is_named_once_and_time_is_told_from_group(model: Chronos2) -> None:
-    found = list(model.weights())
-    parameters = dict(model.network.named_parameters())
-    of_blocks = [name for name in parameters if ".block." in name and "norm" not in name]
-    by_name = {(w.layer, w.name, w.attention): w.matrix for w in found}
-    assert len(by_name) == len(found) == len(of_blocks) == 2 * 10
-    for key, name in {
-        (1, "q", "time"): "encoder.block.0.layer.0.self_attention.q.weight",
-        (2, "o", "group"): "encoder.block.1.layer.1.self_attention.o.weight",
-        (1, "mlp_in", None): "encoder.block.0.layer.2.mlp.wi.weight",
-        (2, "mlp_out", None): "encoder.block.1.layer.2.mlp.wo.weight",
-    }.items():
-        np.testing.assert_array_equal(by_name[key], parameters[name].detach().numpy())
-    assert {w.heads for w in found if w.attention} == {3}
-    assert projections(model) == {}  # no attention of it is taken for a plain one over a window's tokens
 
 
 def test_group_attention_of_single_series_has_no_gradient_in_q_and_k(model: Chronos2, windows: Make) -> None:
@@ -227,21 +168,3 @@ def test_a_folder_that_the_package_saved_loads_and_forecasts_as_it_does(windows:
         model.hidden_states(model.tokenize(made)), theirs(pipeline.model, made.context, 2), strict=True
     ):
         np.testing.assert_allclose(layer.states, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
-
-
-def test_a_saved_model_is_a_chronos_2_pipeline(model: Chronos2, windows: Make, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    pipeline = BaseChronosPipeline.from_pretrained(tmp_path)
-    assert isinstance(pipeline, Chronos2Pipeline)
-    context = torch.from_numpy(windows().context)[:, None]
-    for one, other in zip(pipeline.embed(context)[0], Chronos2Pipeline(model.network).embed(context)[0], strict=True):
-        assert torch.equal(one, other)
-
-
-def test_a_checkpoint_without_the_reg_token_is_refused(model: Chronos2, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["chronos_config"]["use_reg_token"] = False
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="got use_reg_token False, expected true: chronos-forecasting runs no other"):
-        Chronos2.load(tmp_path)

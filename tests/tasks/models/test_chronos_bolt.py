@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from chronos import BaseChronosPipeline, ChronosBoltPipeline
+from chronos import ChronosBoltPipeline
 
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
-
-
-def hard(windows: Windows) -> Windows:
-    """Rows with a gap, a constant, all missing, one step and a missing patch in the middle."""
-    context = windows.context
-    context[0, :7] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3, :-1] = np.nan
-    context[4, 16:24] = np.nan
-    windows.future[0, 3] = np.nan
-    return windows
 
 
 def test_a_window_worked_by_hand(bolt: ChronosBolt, windows_of: Callable[..., Windows]) -> None:
@@ -41,55 +29,12 @@ def test_a_window_worked_by_hand(bolt: ChronosBolt, windows_of: Callable[..., Wi
     assert dict(tokens.types) == {}
 
 
-@pytest.mark.parametrize("reg", [True, False])
-def test_the_last_encoder_state_is_the_packages_embedding(windows: Make, reg: bool) -> None:
-    config = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
-    config |= {"context_length": 48, "prediction_length": 12, "input_patch_size": 8, "input_patch_stride": 8}
-    family = ChronosBolt.new(config | {"initializer_factor": 1.0, "use_reg_token": reg}, seed=2)
-    made = hard(windows(count=8, context=60)) if reg else windows(count=8, context=60)
-    embedded, (loc, scale) = ChronosBoltPipeline(family.network).embed(torch.from_numpy(made.context))
-    tokens = family.tokenize(made)
-    found = {(s.stack, s.layer, s.normed): s.states for s in family.hidden_states(tokens)}
-    np.testing.assert_allclose(found["encoder", 3, True], embedded, atol=1e-5)
-    np.testing.assert_array_equal(tokens.arrays["loc"], loc)
-    np.testing.assert_array_equal(tokens.arrays["scale"], scale)
-    assert (TokenKind.REG in tokens.kinds["encoder"]) == reg
-
-
-def test_every_layer_is_that_of_transformers(bolt: ChronosBolt, windows: Make) -> None:
-    made = hard(windows(count=6))
-    network = bolt.network
-    with torch.no_grad():
-        _, _, embedded, mask = network.encode(torch.from_numpy(made.context))
-        encoder = network.encoder(inputs_embeds=embedded, attention_mask=mask, output_hidden_states=True)
-        decoder = network.decoder(
-            input_ids=torch.zeros(6, 1, dtype=torch.long),
-            encoder_hidden_states=encoder.last_hidden_state,
-            encoder_attention_mask=mask,
-            output_hidden_states=True,
-        )
-    theirs = {"encoder": encoder.hidden_states, "decoder": decoder.hidden_states}
-    for layer in bolt.hidden_states(bolt.tokenize(made)):
-        states = torch.from_numpy(layer.states)
-        if layer.layer == bolt.layers[layer.stack] and not layer.normed:
-            states = getattr(network, layer.stack).final_layer_norm(states).detach()
-        np.testing.assert_allclose(states, theirs[layer.stack][layer.layer], atol=1e-5)
-
-
-def test_a_saved_model_is_a_bolt_pipeline(bolt: ChronosBolt, windows: Make, tmp_path: Path) -> None:
-    bolt.save(tmp_path)
-    pipeline = BaseChronosPipeline.from_pretrained(tmp_path)
-    assert isinstance(pipeline, ChronosBoltPipeline)
-    context = torch.from_numpy(windows().context)
-    assert torch.equal(pipeline.embed(context)[0], ChronosBoltPipeline(bolt.network).embed(context)[0])
-
-
 @pytest.mark.parametrize("horizon", [5, 12])
 @pytest.mark.parametrize("levels", [(0.1, 0.5, 0.9), (0.25, 0.5, 0.95)])
 def test_a_forecast_is_that_of_the_package(
     bolt: ChronosBolt, windows: Make, horizon: int, levels: tuple[float, ...]
 ) -> None:
-    made = hard(windows(count=6, context=60, horizon=horizon))
+    made = hard_windows(windows(count=6, context=60, horizon=horizon))
     pipeline = ChronosBoltPipeline(bolt.network)
     theirs, _ = pipeline.predict_quantiles(torch.from_numpy(made.context), horizon, quantile_levels=list(levels))
     ours = bolt.forecast(made, levels=levels, seeds=[0] * 6)

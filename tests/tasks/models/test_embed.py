@@ -23,15 +23,7 @@ from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
-CELL = {
-    "model": "m",
-    "base_model": None,
-    "rank": None,
-    "dataset": "walks",
-    "condition": "c",
-    "context": 40,
-    "noise": 0.0,
-}
+CELL = dict(zip(IDENTITY, ("m", None, None, "walks", "c", 40, 0.0), strict=True))
 MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
 SPEC = {**CELL, "horizon": 12, "min_context": 16, "held_out": None, "rows": 30, **MODEL}
 EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32", **MODEL}
@@ -171,7 +163,7 @@ def test_where_every_window_is_run_the_states_are_those_of_the_plain_pass_bit_by
         np.testing.assert_array_equal(kept.states, whole.states.reshape(-1, family.width)[rows[kept.stack]])
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+@pytest.mark.parametrize("batch", [2, 100])
 def test_one_row_of_one_window_is_that_row(family: Family, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     monkeypatch.setattr(family, "batch", batch)
     tokens = tokens_from_table(dumped(family, walks()))
@@ -265,9 +257,9 @@ def test_a_window_of_more_tokens_than_a_pass_should_have_is_run_alone() -> None:
     assert pass_windows(tokens, "cpu") == pass_windows(tokens, "cuda:0") == 1
 
 
-def test_the_same_job_gives_the_same_bytes(family: Family) -> None:
-    data, unset = dumped(family, walks()), job(EMBED | {"batch": None})
-    first, second = (list(embed(unset, data, family).dump or []) for _ in range(2))
+def test_the_same_job_gives_the_same_bytes(t5: Family) -> None:
+    data, unset = dumped(t5, walks()), job(EMBED | {"batch": None})
+    first, second = (list(embed(unset, data, t5).dump or []) for _ in range(2))
     assert all(a.equals(b) for a, b in zip(first, second, strict=True))
 
 
@@ -308,12 +300,12 @@ def test_half_precision_is_used_where_states_fit(bolt: Family, monkeypatch: pyte
     assert embed(job(EMBED, store_dtype="float16"), data, bolt).rows[0]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("rows", [1, 7, 20, 34])
+@pytest.mark.parametrize("rows", [1, 20])
 def test_every_token_is_as_likely_to_be_kept_as_any_other(rows: int) -> None:
     kinds = {"encoder": np.zeros((4, 10), np.int8), "decoder": np.zeros((5, 9), np.int8)}
     kinds["encoder"][1, 3:8] = TokenKind.PADDING  # 35 of 40 are left
     tokens = Tokens({}, kinds, {}, ["a"] * 4, np.zeros(4))
-    seeds, tests = 2000, 8  # of every rows and stack
+    seeds, tests = 1000, 4  # of every rows and stack
     for stack, values in kinds.items():
         counts = np.zeros(values.size)
         for seed in range(seeds):

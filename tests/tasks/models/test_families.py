@@ -1,63 +1,83 @@
-"""What families keep beside the checks of their conformance, on small random checkpoints."""
+"""What families guarantee besides the checks of their conformance, on small random checkpoints."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.tasks.models.families import names
-from tsfmscope.tasks.conformance.examples import EXAMPLES
+from tests.tasks.models.families import CLASSES, READERS, change_config, example_model, names
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
-from tsfmscope.tasks.models.patchtst import PatchTST
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.tasks.models.t5.shared import T5Stacks
-from tsfmscope.tasks.models.totem.family import Totem
-from tsfmscope.tasks.models.types import LayerStates, Tokens
+from tsfmscope.tasks.models.lag_llama import sampling as lag_sampling
+from tsfmscope.tasks.models.t5 import sampling as t5_sampling
+from tsfmscope.tasks.models.types import LayerStates
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 
 
-def states_of(family: Family, tokens: Tokens) -> dict[tuple[str, int, bool], np.ndarray]:
-    return {(s.stack, s.layer, s.normed): s.states for s in family.hidden_states(tokens)}
-
-
-def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-5) -> bool:
-    return bool(np.max(np.abs(a - b)) <= tolerance * max(1.0, float(np.max(np.abs(b)))))
-
-
-def test_changing_one_input_changes_that_window_alone(any_family: Family, items: Make) -> None:
-    tokens = any_family.tokenize(items(any_family, count=4))
-    name = next(
-        name for name in ("ids", "codes", "inputs", "values", "pixels", "features", "patches") if name in tokens.arrays
-    )
-    changed = np.array(tokens.arrays[name])
-    changed[2].reshape(-1)[5] += 3
-    before, after = states_of(any_family, tokens), states_of(any_family, replace_arrays(tokens, name, changed))
-    for key, states in before.items():
-        same = [bool(np.array_equal(a, b)) for a, b in zip(states, after[key], strict=True)]
-        # a decoder's own embedding reads no context
-        untouched = key[:2] == ("decoder", 0) and "encoder" in any_family.stacks
-        assert same == [True, True, untouched, True], key
-
-
-def replace_arrays(tokens: Tokens, name: str, values: np.ndarray) -> Tokens:
-    return replace(tokens, arrays={**tokens.arrays, name: values})
+T5 = {
+    "encoder 1 q self": "encoder.block.0.layer.0.SelfAttention.q",
+    "decoder 2 o cross": "decoder.block.1.layer.1.EncDecAttention.o",
+    "decoder 1 mlp_out": "decoder.block.0.layer.2.DenseReluDense.wo",
+    "encoder 3 mlp_in": "encoder.block.2.layer.1.DenseReluDense.wi",
+}
+VIT = {"encoder 1 q self": "vit.layers.0.attention.q_proj", "encoder 2 mlp_out": "vit.layers.1.mlp.fc2"}
+TIMESFM = {"decoder 1 k self": "layers.0.self_attn.k_proj", "decoder 3 o self": "layers.2.self_attn.o_proj"}
+# Of each example: number of matrices, heads of attention, and some parameters. TimesFM scales queries.
+MATRICES: dict[str, tuple[int, int, dict[str, str]]] = {
+    **dict.fromkeys(("chronos-t5", "chronos-bolt", "wavetoken", "t5-text"), (38, 3, T5)),
+    "chronos-2": (30, 3, {
+        "encoder 1 q time": "encoder.block.0.layer.0.self_attention.q",
+        "encoder 2 o group": "encoder.block.1.layer.1.self_attention.o",
+        "encoder 1 mlp_in": "encoder.block.0.layer.2.mlp.wi", "encoder 2 mlp_out": "encoder.block.1.layer.2.mlp.wo",
+    }),
+    "lag-llama": (21, 2, {
+        "decoder 1 k self": "transformer.h.0.attn.k_proj", "decoder 2 v self": "transformer.h.1.attn.v_proj",
+        "decoder 1 o self": "transformer.h.0.attn.c_proj", "decoder 1 mlp_gate": "transformer.h.0.mlp.c_fc1",
+        "decoder 1 mlp_in": "transformer.h.0.mlp.c_fc2", "decoder 3 mlp_out": "transformer.h.2.mlp.c_proj",
+    }),
+    "moirai": (21, 2, {
+        "encoder 1 q self": "encoder.layers.0.self_attn.q_proj", "encoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
+        "encoder 2 o self": "encoder.layers.1.self_attn.out_proj", "encoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
+    }),
+    "patchtst": (18, 2, {
+        "encoder 1 q self": "model.encoder.layers.0.self_attn.q_proj",
+        "encoder 3 o self": "model.encoder.layers.2.self_attn.out_proj",
+        "encoder 2 mlp_in": "model.encoder.layers.1.ff.0", "encoder 2 mlp_out": "model.encoder.layers.1.ff.3",
+    }),
+    "totem": (18, 2, {"encoder 1 q self": "encoder.0.q", "encoder 3 mlp_out": "encoder.2.mlp_out"}),
+    "tabular": (24, 2, {"encoder 1 q self": "blocks.0.attention.q", "encoder 4 mlp_in": "blocks.3.mlp_in"}),
+    "vit": (18, 2, VIT),
+    "visionts": (24, 2, VIT | {
+        "decoder 1 o self": "decoder.decoder_layers.0.attention.o_proj",
+        "decoder 1 mlp_in": "decoder.decoder_layers.0.mlp.fc1",
+    }),
+    "timesfm": (18, 2, {name: f"decoder.{part}" for name, part in TIMESFM.items()}),
+    "timesfm-2.5": (18, 2, {name: f"model.{part}" for name, part in TIMESFM.items()}),
+    "time-moe": (57, 2, {
+        "decoder 1 q self": "model.layers.0.self_attn.q_proj",
+        "decoder 2 mlp_gate.3": "model.layers.1.ffn_layer.experts.3.gate_proj",
+        "decoder 1 mlp_in.0": "model.layers.0.ffn_layer.experts.0.up_proj",
+        "decoder 3 mlp_out.shared": "model.layers.2.ffn_layer.shared_expert.down_proj",
+    }),
+}  # fmt: skip
 
 
 def test_a_context_near_the_largest_float_has_finite_states(family: Family, windows_of: Callable[..., Windows]) -> None:
     made = windows_of(np.linspace(1, 3e38, 48)[None], np.full((1, 12), np.nan))
     # no forecast: T5's samples reach 15 scales, beyond float32
-    assert all(np.isfinite(s).all() for s in states_of(family, family.tokenize(made)).values())
+    assert all(np.isfinite(layer.states).all() for layer in family.hidden_states(family.tokenize(made)))
 
 
 # Inputs of the others hold the scale, so that a scaled copy is another window.
@@ -72,106 +92,111 @@ def test_a_huge_window_is_forecast_as_its_scaled_copy(
     np.testing.assert_allclose(b / 2.0**90, a, rtol=1e-5, atol=1e-5 * float(np.abs(a).max()))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_config_without_a_key_is_named(name: str) -> None:
-    first = next(iter(EXAMPLES[name]))
-    with pytest.raises(ValueError, match=rf"keys \['{first}'"):
-        family_class(name).new({k: v for k, v in EXAMPLES[name].items() if k != first}, seed=0)
-
-
-def break_nothing_there(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-
-
-def break_no_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-
-
-def break_config(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-
-
-def break_foreign(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
-
-
-def break_pickled(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def break_cut(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def raise_one(folder: Path, names: tuple[str, ...]) -> None:
+    """Raise the first of these numbers of config.json, or all numbers where a family has keys of its own."""
     config = json.loads((folder / "config.json").read_text())
     numbers = [name for name, value in config.items() if isinstance(value, int) and not isinstance(value, bool)]
-    # A family with keys of its own: all numbers of its config are raised.
     raised = next(([name] for name in names if name in config), numbers)
-    (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1 for name in raised}))
+    change_config(folder, **{name: config[name] + 1 for name in raised})
 
 
-def break_deeper(folder: Path) -> None:
-    raise_one(folder, ("num_layers", "num_hidden_layers", "n_layer", "n_layers"))
+DEPTHS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers")
+SIZES = ("d_ff", "ffn_dim", "n_head", "d_model", "intermediate_size", "dim_output")
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no folder": (shutil.rmtree, "no folder .*expected one with config.json"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json: file is missing"),
+    "broken config": (
+        lambda folder: (folder / "config.json").write_text("{"), "config.json: not valid JSON.*fetch or save",
+    ),
+    "another model": (
+        lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "so this is no .* checkpoint",
+    ),
+    "pickled weights": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        r"expected \*.safetensors; convert pickled",
+    ),
+    "cut weights": (
+        lambda folder: os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 100),
+        "cannot be read.*fetch or save the checkpoint again",
+    ),
+    "one layer more": (
+        lambda folder: raise_one(folder, DEPTHS),
+        "weights do not fit config.json: missing .*(encoder|transformer.h|layers)|cannot be read",
+    ),
+    "wider": (lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json"),
+}  # fmt: skip
 
 
-def break_wider(folder: Path) -> None:
-    raise_one(folder, ("d_ff", "ffn_dim", "n_head", "d_model", "intermediate_size", "dim_output"))
+# Conformance checks that every family refuses most of these damages; the same functions word the error in all.
+NAMED = [*product(READERS, DAMAGES)]
+NAMED += product(set(CLASSES) - set(READERS), ("another model", "one layer more", "wider"))
+
+
+@pytest.mark.parametrize(("name", "damage"), sorted(NAMED))
+def test_a_broken_checkpoint_is_named_with_what_to_do(name: str, damage: str, tmp_path: Path) -> None:
+    apply, text = DAMAGES[damage]
+    example_model(name).save(tmp_path / "checkpoint")
+    apply(tmp_path / "checkpoint")
+    with pytest.raises(ModelError, match=text):
+        CLASSES[name].load(tmp_path / "checkpoint")
+
+
+# Two families whose config.json have keys in common, each way round.
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [("chronos-bolt", "chronos-t5"), ("chronos-t5", "chronos-bolt"), ("patchtst", "chronos-bolt"),
+     ("totem", "chronos-t5"), ("timesfm", "timesfm-2.5"), ("timesfm-2.5", "timesfm"), ("moirai", "chronos-t5"),
+     ("visionts", "vit"), ("vit", "visionts"), ("t5-text", "chronos-t5")],
+)  # fmt: skip
+def test_a_checkpoint_of_another_family_is_refused(name: str, saved: str, tmp_path: Path) -> None:
+    example_model(saved).save(tmp_path)
+    with pytest.raises(ModelError, match=f"so this is no {name} checkpoint; name the family"):
+        CLASSES[name].load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("damage", "text"),
-    [
-        (break_nothing_there, "no folder .*expected one with config.json"),
-        (break_no_config, "config.json: file is missing"),
-        (break_config, "config.json: not valid JSON.*fetch or save"),
-        (break_foreign, "so this is no .* checkpoint"),
-        (break_pickled, r"expected \*.safetensors; convert pickled"),
-        (break_cut, "cannot be read.*fetch or save the checkpoint again"),
-        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)|cannot be read"),
-        (break_wider, "cannot be read|do not fit config.json"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ("name", "sampling", "rows"), [("chronos-t5", t5_sampling, 40), ("lag-llama", lag_sampling, 1)]
 )
-def test_a_broken_checkpoint_is_named_with_the_mend(
-    any_family: Family, tmp_path: Path, damage: Callable[[Path], None], text: str
+def test_paths_do_not_depend_on_how_many_are_drawn_at_once(
+    name: str, sampling: Any, rows: int, windows: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "checkpoint"
-    any_family.save(folder)
-    damage(folder)
-    with pytest.raises(ModelError, match=text):
-        type(any_family).load(folder)
+    model, made = example_model(name), windows()
+    whole = model.forecast(made, seeds=[3, 1, 4, 1, 5]).values
+    monkeypatch.setattr(sampling, "ROWS", rows)
+    parted = model.forecast(made, seeds=[3, 1, 4, 1, 5]).values
+    np.testing.assert_allclose(parted, whole, rtol=1e-4, atol=1e-3)
 
 
-def test_a_checkpoint_of_the_other_family_is_refused(t5: ChronosT5, bolt: ChronosBolt, tmp_path: Path) -> None:
-    t5.save(tmp_path / "t5")
-    bolt.save(tmp_path / "bolt")
-    for cls, folder in ((ChronosBolt, "t5"), (ChronosT5, "bolt"), (PatchTST, "bolt"), (Totem, "t5")):
-        with pytest.raises(ModelError, match="name the family that the checkpoint belongs to"):
-            cls.load(tmp_path / folder)
+# Families whose loss is 0 where no step is observed. Chronos-T5 counts the EOS id, Time-MoE its experts' balance.
+ZERO_LOSS = set(MATRICES) - {"chronos-t5", "time-moe"}
 
 
-@pytest.mark.parametrize("any_family", names(lambda cls: issubclass(cls, T5Stacks)), indirect=True)
-def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(any_family: Family) -> None:
-    family = any_family
-    found = list(family.weights())
-    parameters = dict(family.network.named_parameters())
-    names = {(w.stack, w.layer, w.name, w.attention) for w in found}
-    assert len(names) == len(found)
-    of_blocks = [n for n in parameters if ".block." in n and "norm" not in n and "relative" not in n]
-    assert len(of_blocks) == len(found)
-    by_name = {(w.stack, w.layer, w.name, w.attention): w.matrix for w in found}
-    for key, name in {
-        ("encoder", 1, "q", "self"): "encoder.block.0.layer.0.SelfAttention.q.weight",
-        ("decoder", 2, "o", "cross"): "decoder.block.1.layer.1.EncDecAttention.o.weight",
-        ("decoder", 1, "mlp_out", None): "decoder.block.0.layer.2.DenseReluDense.wo.weight",
-        ("encoder", 3, "mlp_in", None): "encoder.block.2.layer.1.DenseReluDense.wi.weight",
-    }.items():
-        np.testing.assert_array_equal(by_name[key], parameters[name].detach().numpy())
-    assert {w.heads for w in found if w.attention} == {3}
+def test_a_batch_without_any_observed_step_has_a_finite_loss_and_gradients(family: Family) -> None:
+    loss = family.loss(torch.full((2, 48), torch.nan), torch.full((2, 12), torch.nan))
+    parameters = [part for part in family.network.parameters() if part.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    assert torch.isfinite(loss) and (family.name not in ZERO_LOSS or loss.item() == 0)
+    assert all(torch.isfinite(part).all() for part in gradients if part is not None)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 3e38, 1e-30])
+def test_windows_without_a_scale_have_a_finite_loss(family: Family, level: float) -> None:
+    context, future = torch.full((2, 48), level), torch.full((2, 12), level)
+    if level < 1e38 or family.name.startswith("timesfm"):  # beyond, a future without a scale overflows
+        context[1] = torch.nan
+    assert torch.isfinite(family.loss(context, future))
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices_are_the_networks_parameters_each_under_one_name(name: str) -> None:
+    model, (count, heads, expected) = example_model(name), MATRICES[name]
+    matrices = list(model.weights())
+    by_name = {" ".join(filter(None, (w.stack, str(w.layer), w.name, w.attention))): w.matrix for w in matrices}
+    assert len(by_name) == len(matrices) == count
+    assert {w.heads for w in matrices if w.attention} == {heads}
+    parameters = dict(model.network.named_parameters())
+    for key, parameter in expected.items():
+        np.testing.assert_array_equal(by_name[key], parameters[f"{parameter}.weight"].detach())
 
 
 @pytest.mark.skipif("TSFMSCOPE_WEIGHTS" not in os.environ, reason="TSFMSCOPE_WEIGHTS names no folder of checkpoints")

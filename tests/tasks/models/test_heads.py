@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.tasks.models.families import CLASSES, FORECASTERS
+from tests.tasks.models.families import CHECKPOINTS, CLASSES, EXAMPLES, FORECASTERS, names
 from tsfmscope.tasks.entries import heads
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.geometry.alignment import Axes, spectral_alignment
@@ -23,27 +22,18 @@ from tsfmscope.tasks.models import base
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.patchtst import PatchTST
-from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
 from tsfmscope.tasks.models.t5.shared import T5Stacks
 from tsfmscope.tasks.models.timesfm.versions import TimesFM
-from tsfmscope.tasks.models.totem.family import Totem
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
-from tsfmscope.tasks.models.visionts.family import VisionTS
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
-ROOT = Path(__file__).parents[3]
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
 MODEL = {"family": "f", "ref": "r", "seed": 0}
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
-PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
-PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 plain = pytest.mark.parametrize(
     "family", [name for name in FORECASTERS if CLASSES[name].plain_attention], indirect=True
-)
-rotary = pytest.mark.parametrize(
-    "family", [name for name in FORECASTERS if not CLASSES[name].plain_attention], indirect=True
 )
 
 
@@ -79,7 +69,7 @@ def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family:
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("kind", ["batchnorm", "layernorm"])
 def test_a_patchtst_head_is_given_what_the_order_of_its_norms_says(windows: Make, kind: str, pre_norm: bool) -> None:
-    family = PatchTST.new(PATCHTST | {"norm_type": kind, "pre_norm": pre_norm}, seed=1)
+    family = PatchTST.new({**EXAMPLES["patchtst"], "norm_type": kind, "pre_norm": pre_norm}, seed=1)
     blocks = family.network.model.encoder.layers
     rng = np.random.default_rng(0)
     for block in blocks:  # statistics and weights that are not the identity
@@ -89,7 +79,7 @@ def test_a_patchtst_head_is_given_what_the_order_of_its_norms_says(windows: Make
                 tensor.copy_(torch.from_numpy(rng.uniform(0.5, 2.0, tensor.shape)))
     tokens = family.tokenize(windows())
     given, states = inputs_of(family, tokens), states_of(family, tokens)
-    assert list(given) == [("encoder", 1), ("encoder", 2)]
+    assert list(given) == [("encoder", layer) for layer in (1, 2, 3)]
     for (_, layer), found in given.items():
         before = states["encoder", layer - 1].astype(np.float64)
         expected = _normed(blocks[layer - 1].norm_sublayer1, kind, before) if pre_norm else before
@@ -106,27 +96,31 @@ def _normed(module: Any, kind: str, states: np.ndarray) -> np.ndarray:
     return (states - mean) / np.sqrt(variance + norm.eps) * weight + bias
 
 
-@plain
-def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(family: Any, windows: Make) -> None:
+# Query projections of a family's blocks; of a family without an entry, those that its pass names.
+QUERIES = {
+    **dict.fromkeys(
+        names(lambda cls: issubclass(cls, T5Stacks)), "{stack}.block.{at}.layer.0.SelfAttention.q"
+    ),
+    "patchtst": "model.encoder.layers.{at}.self_attn.q_proj", "totem": "encoder.{at}.q",
+    **dict.fromkeys(("visionts", "vit"), "vit.layers.{at}.attention.q_proj"),
+    "timesfm": "decoder.layers.{at}.self_attn.q_proj",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("any_family", names(lambda cls: cls.plain_attention), indirect=True)
+def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(any_family: Any, items: Make) -> None:
     """W_Q times the input is what the query projection answers, bias apart: input and weights are of one block."""
-    tokens = family.tokenize(windows(count=2))
-    weights = projections(family)
-    for (stack, layer), states in inputs_of(family, tokens).items():
-        network, scale = family.network, np.ones(1)
-        if isinstance(family, TimesFM):
-            attention = network.decoder.layers[layer - 1].self_attn
-            module, ones = attention.q_proj, torch.ones(1, 2, 1, attention.head_dim)
+    tokens = any_family.tokenize(items(any_family, count=2))
+    weights, path = projections(any_family), QUERIES.get(any_family.name)
+    queries = any_family._pass(tokens).queries
+    for (stack, layer), states in inputs_of(any_family, tokens).items():
+        module, scale = queries[stack][layer - 1], np.ones(1)
+        if path is not None:
+            module = any_family.network.get_submodule(path.format(stack=stack, at=layer - 1))
+        if isinstance(any_family, TimesFM):
+            attention = any_family.network.decoder.layers[layer - 1].self_attn
+            ones = torch.ones(1, 2, 1, attention.head_dim)
             scale = attention._scale_query(ones).detach().numpy().reshape(-1)  # of both heads
-        elif isinstance(family, PatchTST):
-            module = network.model.encoder.layers[layer - 1].self_attn.q_proj
-        elif isinstance(family, Totem):
-            module = network.encoder[layer - 1].q
-        elif isinstance(family, VisionTS):
-            module = network.vit.layers[layer - 1].attention.q_proj
-        elif isinstance(family, T5Stacks):
-            module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
-        else:
-            module = family._pass(tokens).queries[stack][layer - 1]
         answer = module(torch.from_numpy(states)).detach().numpy()
         bias = 0.0 if module.bias is None else module.bias.detach().numpy()
         made = states @ weights[stack, layer].query.T + bias * scale
@@ -145,12 +139,13 @@ def test_the_batch_changes_nothing_but_rounding_and_hooks_are_gone(family: Any, 
     assert not any(module._forward_pre_hooks for module in family.network.modules())
 
 
-@rotary
-def test_rotary_families_have_no_alignment_and_no_logits(family: Family, windows: Make) -> None:
-    tokens = family.tokenize(windows())
-    assert not family.plain_attention and not family.softmax_head
-    assert not list(family.attention_inputs(tokens)) and not list(family.forecast_logits(tokens))
-    assert align(family, tokens) == []
+@pytest.mark.parametrize("any_family", names(lambda cls: not cls.plain_attention), indirect=True)
+def test_families_of_other_scores_have_no_alignment_and_no_logits(any_family: Family, items: Make) -> None:
+    tokens = any_family.tokenize(items(any_family))
+    assert not any_family.softmax_head
+    assert not list(any_family.attention_inputs(tokens)) and not list(any_family.forecast_logits(tokens))
+    assert align(any_family, tokens) == []
+    assert any_family.name != "chronos-2" or projections(any_family) == {}  # its groups are not a window's tokens
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -340,9 +335,9 @@ def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, wind
     assert decoder and all(row["norm"] is None and "1 tokens an instance" in row["reason"] for row in decoder)
 
 
-@pytest.mark.parametrize("name", ["chronos-t5", "chronos-bolt", "patchtst"])
+@pytest.mark.parametrize("name", ["chronos-t5", "patchtst"])
 def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: str, windows: Make) -> None:
-    family = family_class(name).load(ROOT / "checkpoints" / f"{name}-nano")
+    family = CLASSES[name].load(CHECKPOINTS / f"{name}-nano")
     made = windows(count=4, context=300, horizon=16)
     rows = rows_of(heads.lemma, family, family.tokenize(made), **LEMMA)
     found = [row for row in rows if row["reason"] is None]

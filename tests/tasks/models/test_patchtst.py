@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from scipy import stats
 from transformers import PatchTSTConfig, PatchTSTForPrediction
 
@@ -165,13 +162,6 @@ def test_missing_future_steps_weigh_nothing_in_the_loss(name: str, windows: Make
     assert ours == pytest.approx(total / seen.sum(), rel=1e-4)
 
 
-def test_a_batch_without_any_observed_future_has_no_loss_and_finite_gradients(patchtst: PatchTST) -> None:
-    loss = patchtst.loss(torch.full((2, 48), torch.nan), torch.full((2, 12), torch.nan))
-    gradients = torch.autograd.grad(loss, [p for p in patchtst.network.parameters() if p.requires_grad])
-    assert loss.item() == 0
-    assert all(torch.isfinite(g).all() for g in gradients)
-
-
 def test_a_window_worked_by_hand(windows_of: Callable[..., Windows]) -> None:
     family = PatchTST.new(SIZE | {"context_length": 14, "patch_length": 4, "patch_stride": 4}, seed=0)
     tokens = family.tokenize(windows_of(np.array([[1.0, np.nan, 3.0]]), np.zeros((1, 12))))
@@ -192,39 +182,6 @@ def test_the_cls_row_comes_first_and_stands_for_no_value(windows: Make) -> None:
     assert (kinds[:, 0] == TokenKind.REG).all()
     assert (kinds[:, 1:] == TokenKind.OBSERVATION).all()
     assert family.rows_per_window(50, 12) == {"encoder": kinds.shape[1] - 1}
-
-
-EQUIVARIANT = PatchTST.new(SIZE, seed=3)
-
-
-@settings(max_examples=50, deadline=None)
-@given(data=st.data(), shift=st.floats(-50, 50), factor=st.floats(0.1, 100))
-def test_forecasts_follow_level_and_scale(data: st.DataObject, shift: float, factor: float) -> None:
-    family = EQUIVARIANT
-    context = data.draw(arrays(np.float32, (1, 20), elements=st.floats(-10, 10, width=16)))
-    context[0, data.draw(st.integers(1, 19))] = np.nan
-    if np.nanstd(context) < 1:  # below, the 1e-5 that the package adds to the variance shows
-        context[0, ::2] += 5
-    future = np.zeros((1, 12), np.float32)
-    plain = Windows(context, future, ["w"], np.array([20]), "walks", "D", 7)
-    moved = Windows((context * factor + shift).astype(np.float32), future, ["w"], np.array([20]), "walks", "D", 7)
-    a, b = (family.forecast(w, levels=LEVELS, seeds=[0]).values for w in (plain, moved))
-    spread = float(np.nanstd(context)) * factor
-    np.testing.assert_allclose(b, a * factor + shift, rtol=1e-3, atol=1e-2 * spread)
-
-
-def test_every_attention_and_mlp_matrix_is_named_once(patchtst: PatchTST) -> None:
-    found = {(w.stack, w.layer, w.name, w.attention): w for w in patchtst.weights()}
-    assert len(found) == 3 * 6 == len(list(patchtst.weights()))
-    parameters = dict(patchtst.network.named_parameters())
-    for key, name in {
-        ("encoder", 1, "q", "self"): "model.encoder.layers.0.self_attn.q_proj.weight",
-        ("encoder", 3, "o", "self"): "model.encoder.layers.2.self_attn.out_proj.weight",
-        ("encoder", 2, "mlp_in", None): "model.encoder.layers.1.ff.0.weight",
-        ("encoder", 2, "mlp_out", None): "model.encoder.layers.1.ff.3.weight",
-    }.items():
-        np.testing.assert_array_equal(found[key].matrix, parameters[name].detach().numpy())
-        assert found[key].heads == (2 if key[3] else None)
 
 
 def test_a_saved_model_is_read_by_transformers_and_batch_norms_keep_what_they_saw(tmp_path: Path) -> None:
@@ -293,8 +250,6 @@ def test_a_checkpoint_that_is_no_model_of_one_real_channel_is_refused(
         PatchTST.load(tmp_path)
 
 
-def test_what_the_head_cannot_do_is_refused(patchtst: PatchTST) -> None:
-    with pytest.raises(ValueError, match="patchtst config: got distribution_output 'negative_binomial'"):
-        PatchTST.new(SIZE | {"distribution_output": "negative_binomial"}, seed=0)
+def test_a_future_of_another_length_is_refused(patchtst: PatchTST) -> None:
     with pytest.raises(ValueError, match="future: got 7 steps, expected prediction_length 12"):
         patchtst.loss(torch.zeros(1, 48), torch.zeros(1, 7))

@@ -27,12 +27,6 @@ def folder(bolt: ChronosBolt, tmp_path: Path) -> Path:
     return tmp_path / "bolt"
 
 
-@pytest.mark.parametrize(("name", "cls"), [("chronos-t5", ChronosT5), ("chronos-bolt", ChronosBolt)])
-def test_a_name_gives_its_class(name: str, cls: type) -> None:
-    assert registry.family_class(name) is cls
-    assert cls.name == name
-
-
 def test_an_unknown_name_is_answered_with_near_names_and_the_list() -> None:
     with pytest.raises(
         ValueError, match=r"'chronos_bolt'; did you mean chronos-bolt.*known: chronos-2, chronos-bolt, chronos-t5"

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.tasks.models.families import READERS, change_config
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.checkpoint_folder import LARGEST_CONFIG
 from tsfmscope.tasks.models.registry import FAMILIES, family_class
 
 COMMITTED = Path(__file__).resolve().parents[3] / "checkpoints"
-READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")  # each has its own way of reading a folder
 GROWING = 3 * 2**30  # bytes of address space that a load may take
 
 
@@ -64,11 +64,6 @@ def with_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> Non
     change(next(iter(tensors.values())))
     text = json.dumps(header).encode()
     weights(folder).write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
-
-
-def with_config(folder: Path, **changes: Any) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
 
 
 BROKEN_WEIGHTS: dict[str, Callable[[Path], object]] = {
@@ -118,7 +113,7 @@ LAYERS = ("num_layers", "num_decoder_layers", "num_hidden_layers", "n_layer", "n
 def test_a_number_of_layers_that_the_weights_do_not_have_is_refused_at_once(made: tuple[str, Path], count: Any) -> None:
     family, folder = made
     held = json.loads((folder / "config.json").read_text())
-    with_config(folder, **{name: count for name in LAYERS if name in held})
+    change_config(folder, **{name: count for name in LAYERS if name in held})
     assert str(folder) in refused(family, folder)
 
 
@@ -128,7 +123,7 @@ def test_a_number_of_layers_that_the_weights_do_not_have_is_refused_at_once(made
 def test_a_patch_of_no_steps_is_refused_with_its_key(made: tuple[str, Path], key: str, value: Any) -> None:
     family, folder = made
     block = json.loads((folder / "config.json").read_text())["chronos_config"]
-    with_config(folder, chronos_config=block | {key: value})
+    change_config(folder, chronos_config=block | {key: value})
     assert f"config.json: {key}: got {value!r}, expected a whole number from 1" in refused(family, folder)
 
 
@@ -136,7 +131,7 @@ def test_a_patch_of_no_steps_is_refused_with_its_key(made: tuple[str, Path], key
 @pytest.mark.parametrize("value", ["float99", "__class__", 5, {}, ["float32"]])
 def test_an_odd_dtype_is_refused_or_passed_over(made: tuple[str, Path], value: Any) -> None:
     family, folder = made
-    with_config(folder, dtype=value, torch_dtype=value)
+    change_config(folder, dtype=value, torch_dtype=value)
     with suppress(ModelError):
         assert family_class(family).load(folder).network.dtype.itemsize == 4
 
@@ -190,7 +185,7 @@ def test_code_beside_the_weights_is_never_run(made: tuple[str, Path], tmp_path: 
     family, folder = made
     (folder / "hostile.py").write_text(f"import os\nos.mknod({str(tmp_path / 'ran')!r})\nclass Model: ...\n")
     kinds = ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoTokenizer")
-    with_config(folder, auto_map=dict.fromkeys(kinds, "hostile.Model"))
+    change_config(folder, auto_map=dict.fromkeys(kinds, "hostile.Model"))
     with suppress(ModelError):  # of those that refuse keys which they do not know
         family_class(family).load(folder)
     assert not (tmp_path / "ran").exists()

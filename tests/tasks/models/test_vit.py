@@ -152,20 +152,3 @@ def test_a_broken_processor_is_named(vit: ViT, tmp_path: Path, content: str) -> 
     (tmp_path / "preprocessor_config.json").write_text(content)
     with pytest.raises(ModelError, match=r"preprocessor_config.json: .*fetch"):
         ViT.load(tmp_path)
-
-
-def test_every_attention_and_mlp_matrix_is_named_once_and_makes_the_scores(vit: ViT, items: Make) -> None:
-    found = {(w.layer, w.name): w for w in vit.weights()}
-    assert len(found) == 3 * 6 == len(list(vit.weights()))
-    parameters = dict(vit.network.named_parameters())
-    np.testing.assert_array_equal(found[2, "mlp_in"].matrix, parameters["vit.layers.1.mlp.fc1.weight"].detach())
-    assert {w.heads for w in found.values() if w.attention == "self"} == {2}
-    for layer in vit.attention_inputs(vit.tokenize(items(vit, count=2))):
-        query = vit.network.vit.layers[layer.layer - 1].attention.q_proj
-        answer = query(torch.from_numpy(layer.states)).detach().numpy() - query.bias.detach().numpy()
-        np.testing.assert_allclose(layer.states @ found[layer.layer, "q"].matrix.T, answer, atol=1e-5)
-
-
-def test_an_image_that_holds_no_whole_patches_is_refused() -> None:
-    with pytest.raises(ValueError, match="image_size: got 10, expected whole patches of 4 pixels"):
-        ViT.new(SHAPE | {"image_size": 10}, seed=0)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 
+from tests.tasks.models.families import change_config
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.chebyshev import chebyshev_embedding
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
@@ -135,8 +136,7 @@ def test_without_the_key_ids_are_tied_and_trained_as_before(tmp_path: Path) -> N
 
 def test_a_frozen_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
     ChronosT5.new(CONFIG, seed=0).save(tmp_path)  # tied: no head of its own in the file
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chebyshev_rank": 3}))
+    change_config(tmp_path, chebyshev_rank=3)
     with pytest.raises(ModelError, match=r"missing \['lm_head.weight'\]"):
         ChronosT5.load(tmp_path)
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.attention import Widths, shapes
-from tsfmscope.tasks.models.lag_llama.checkpoint import LAGS, make_config, read_lightning
+from tsfmscope.tasks.models.lag_llama.checkpoint import LAGS, read_lightning
 from tsfmscope.tasks.models.lag_llama.family import LagLlama
 
 TINY = {"context_length": 8, "n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "lags": [0, 1, 5]}
@@ -253,36 +252,3 @@ def test_a_file_that_is_no_checkpoint_is_named(folder: Path, content: bytes) -> 
     (folder / "lag-llama.ckpt").write_bytes(content)
     with pytest.raises(ModelError, match=r"lag-llama.ckpt: (cannot be read|is refused|expected|got)"):
         LagLlama.load(folder)
-
-
-def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
-    family = LagLlama.new(TINY, seed=0)
-    family.save(tmp_path)
-    half = {name: value.half() for name, value in load_file(tmp_path / "model.safetensors").items()}
-    save_file(half, tmp_path / "model.safetensors")
-    loaded = LagLlama.load(tmp_path).network.state_dict()
-    assert {value.dtype for value in loaded.values()} == {torch.float32}
-    np.testing.assert_allclose(
-        loaded["transformer.wte.weight"], family.network.state_dict()["transformer.wte.weight"], rtol=1e-3, atol=1e-4
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"n_layer": 0}, "n_layer: got 0, expected a whole number from 1 to 4096"),
-        ({"n_head": True}, "n_head: got True"),
-        ({"n_embd_per_head": 5}, "n_embd_per_head: got 5, expected an even number"),
-        ({"tokens": 0}, "tokens: got 0"),
-        ({"lags": []}, r"lags: got \[\], expected ascending whole numbers"),
-        ({"lags": [1, 1]}, r"lags: got \[1, 1\]"),
-        ({"lags": [0, 5000]}, r"lags: got \[0, 5000\]"),
-        ({"lags": "all"}, "lags: got 'all', expected a list"),
-        ({"rope_scaling": "dynamic"}, r"rope_scaling: got 'dynamic', expected one of \[None, 'linear'\]"),
-        ({"missing": "mean"}, r"missing: got 'mean', expected one of \['zero', 'median'\]"),
-        ({"n_heads": 2}, r"unknown keys \['n_heads'\]"),
-    ],
-)
-def test_a_wrong_config_is_named(change: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=f"lag-llama config: .*{text}"):
-        make_config(TINY | change, "lag-llama")

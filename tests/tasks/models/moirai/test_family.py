@@ -13,6 +13,7 @@ from uni2ts.distribution.mixture import Mixture
 from uni2ts.loss.packed import PackedNLLLoss
 from uni2ts.model.moirai import MoiraiForecast
 
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.models.common.capture import capture
 from tsfmscope.tasks.models.moirai.family import Moirai
@@ -25,19 +26,6 @@ CONFIG = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16, 32]}
 @pytest.fixture(scope="module")
 def moirai() -> Moirai:
     return Moirai.new(CONFIG | {"patch_size": 8}, seed=1)
-
-
-def hard(windows: Windows) -> Windows:
-    """Rows that begin late, are constant, all missing, one step long, lack a patch in the middle, are far from 0."""
-    context = windows.context
-    context[0, :11] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3, :-1] = np.nan
-    context[4, 16:25] = np.nan
-    context[5] += 1000.0
-    windows.future[0, 3] = np.nan
-    return windows
 
 
 def package_inputs(context: np.ndarray) -> dict[str, torch.Tensor]:
@@ -65,7 +53,7 @@ def forecaster(family: Moirai, windows: Windows, size: int) -> MoiraiForecast:
 @pytest.mark.parametrize(("size", "context", "horizon"), [(8, 48, 12), (16, 50, 16), (32, 100, 40)])
 def test_every_layer_is_that_of_the_package(windows: Make, size: int, context: int, horizon: int) -> None:
     family = Moirai.new(CONFIG | {"patch_size": size}, seed=2)
-    made = hard(windows(count=7, context=context, horizon=horizon))
+    made = hard_windows(windows(count=7, context=context, horizon=horizon))
     encoder = family.network.encoder
     outputs: dict[Any, torch.nn.Module] = dict(enumerate(encoder.layers, start=1))
     with torch.no_grad(), capture(outputs | {"normed": encoder.norm}, {0: encoder.layers[0]}) as theirs:
@@ -96,7 +84,7 @@ def test_quantiles_are_those_of_the_packages_mixture_under_the_same_seed(
     windows: Make, size: int, horizon: int
 ) -> None:
     family = Moirai.new(CONFIG | {"patch_size": size}, seed=3)
-    made = hard(windows(count=7, context=48, horizon=horizon))
+    made = hard_windows(windows(count=7, context=48, horizon=horizon))
     mixture, loc, scale = package_mixture(family, made, size)
     seeds, start, levels = [11, 12, 13, 14, 15, 16, 17], 48 // size, (0.1, 0.5, 0.75)
     ours = family.forecast(made, levels=levels, samples=50, seeds=seeds).values
@@ -125,7 +113,7 @@ def test_samples_are_spread_as_those_of_the_packages_own_forecast(moirai: Moirai
 @pytest.mark.parametrize("size", [8, 16])
 def test_the_loss_is_the_packages_on_the_future(windows: Make, size: int) -> None:
     family = Moirai.new(CONFIG | {"patch_size": size}, seed=4)
-    made = hard(windows(count=7))
+    made = hard_windows(windows(count=7))
     made.future[6, 4:] = np.nan
     inputs = package_inputs(made.context)
     observed = torch.from_numpy(~np.isnan(made.future))[:, :, None]
@@ -172,44 +160,6 @@ def test_parameters_that_are_not_finite_are_named(windows: Make) -> None:
         family.forecast(windows(count=1), seeds=[0])
 
 
-def test_mask_tokens_read_neither_the_future_nor_one_another_at_first(moirai: Moirai, windows: Make) -> None:
-    made = windows(count=2)
-    first = [s.states for s in moirai.hidden_states(moirai.tokenize(made))]
-    made.future[:] += 5
-    second = [s.states for s in moirai.hidden_states(moirai.tokenize(made))]
-    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    mask = moirai.network.mask_encoding.weight.detach().numpy()
-    np.testing.assert_array_equal(first[0][:, 6:], np.broadcast_to(mask, (2, 2, 128)))
-
-
-def test_a_windows_forecast_is_its_own_whatever_the_batch(moirai: Moirai, windows: Make) -> None:
-    made = hard(windows(count=7))
-    together = moirai.forecast(made, seeds=list(range(7))).values
-    for w in range(7):
-        alone = Windows(made.context[[w]], made.future[[w]], ["s"], made.origin[[w]], "walks", "D", 7)
-        assert np.allclose(moirai.forecast(alone, seeds=[w]).values[0], together[w], rtol=1e-4, atol=1e-4)
-    state = torch.random.get_rng_state()
-    moirai.forecast(made, seeds=list(range(7)))
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_every_attention_and_mlp_matrix_is_named_once(moirai: Moirai) -> None:
-    found = {(w.layer, w.name): w for w in moirai.weights()}
-    assert len(found) == len(list(moirai.weights())) == 3 * 7
-    parameters = dict(moirai.network.named_parameters())
-    for (layer, what), name in {
-        (1, "q"): "encoder.layers.0.self_attn.q_proj.weight",
-        (2, "o"): "encoder.layers.1.self_attn.out_proj.weight",
-        (3, "mlp_gate"): "encoder.layers.2.ffn.fc_gate.weight",
-        (3, "mlp_in"): "encoder.layers.2.ffn.fc1.weight",
-        (1, "mlp_out"): "encoder.layers.0.ffn.fc2.weight",
-    }.items():
-        np.testing.assert_array_equal(found[layer, what].matrix, parameters[name].detach().numpy())
-    assert {w.heads for w in found.values() if w.attention == "self"} == {2}
-    matrices = [n for n in parameters if n.startswith("encoder.layers") and "norm" not in n and "bias" not in n]
-    assert len(matrices) == len(found)
-
-
 def test_patch_sizes_of_a_training_batch_are_drawn_by_the_seed(windows: Make) -> None:
     family = Moirai.new(CONFIG, seed=0)
     made = windows(count=2, context=40)
@@ -221,18 +171,3 @@ def test_patch_sizes_of_a_training_batch_are_drawn_by_the_seed(windows: Make) ->
             losses.append(family.loss(context, future).item())
     assert losses[:8] == losses[8:]
     assert len({round(loss, 4) for loss in losses}) == 2  # 8 and 16: of 32 a context of 40 holds but one
-
-
-def test_gradient_steps_lower_the_loss(windows: Make) -> None:
-    family = Moirai.new({"d_model": 64, "num_layers": 1, "patch_sizes": [8]}, seed=0)
-    made = windows(count=8, context=16, horizon=4)
-    context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
-    optimizer = torch.optim.AdamW(family.network.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss = family.loss(context, future)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.5

@@ -65,20 +65,6 @@ def test_patches_hold_every_observed_step_in_its_place(
     assert (np.diff(packed.time_id[0, packed.start :]) == 1).all()
 
 
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 99), patches=st.integers(1, 4), power=st.integers(-20, 60))
-def test_padding_adds_patches_alone_and_scaling_changes_nothing(seed: int, patches: int, power: int) -> None:
-    context = np.random.default_rng(seed).normal(size=(2, 32)).cumsum(axis=1)
-    future = np.full((2, 8), np.nan)
-    plain = pack(context, future, size=8, minimum_scale=0.0)
-    longer = np.pad(context, ((0, 0), (8 * patches, 0)), constant_values=np.nan)
-    padded = pack(longer * 2.0**power, future, size=8, minimum_scale=0.0)
-    assert np.array_equal(padded.patches[:, patches:], plain.patches)
-    assert np.array_equal(padded.time_id[:, patches:], plain.time_id)
-    assert not padded.sample_id[:, :patches].any()
-    assert np.array_equal(padded.scale, plain.scale * 2.0**power)
-
-
 def test_a_checkpoint_without_scaling_reads_the_values_themselves(windows: Make) -> None:
     family = Moirai.new(CONFIG | {"scaling": False, "patch_size": 8}, seed=0)
     made = windows(count=2)

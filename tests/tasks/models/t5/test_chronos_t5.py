@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from chronos import BaseChronosPipeline, ChronosPipeline
+from chronos import ChronosPipeline
 from chronos.chronos import ChronosModel
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from tests.tasks.models.families import hard_windows
 from tsfmscope.tasks.models.t5 import sampling
 from tsfmscope.tasks.models.t5.chronos_t5 import EOS, PAD, ChronosT5
 from tsfmscope.tasks.models.types import TokenKind
@@ -25,21 +25,8 @@ def pipeline_of(family: ChronosT5) -> ChronosPipeline:
     return ChronosPipeline(tokenizer, ChronosModel(family.chronos, family.network))
 
 
-def hard(windows: Windows) -> Windows:
-    """Rows with gaps, a constant, all missing, zeros and one step."""
-    context, future = windows.context, windows.future
-    context[0, :7] = np.nan
-    context[1] = 3.0
-    context[2] = np.nan
-    context[3] = 0.0
-    context[4, :-1] = np.nan
-    future[0, 3] = np.nan
-    future[2] = np.nan
-    return windows
-
-
 def test_ids_are_those_of_the_package(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=8))
+    made = hard_windows(windows(count=8))
     tokens = t5.tokenize(made)
     tokenizer = t5.chronos.create_tokenizer()
     ids, mask, scale = tokenizer.context_input_transform(torch.from_numpy(made.context))
@@ -63,45 +50,8 @@ def test_ids_of_a_window_worked_by_hand(t5: ChronosT5, windows_of: Callable[...,
     assert tokens.kinds["decoder"].tolist() == [[TokenKind.START, TokenKind.FUTURE, TokenKind.PADDING]]
 
 
-def test_the_last_encoder_state_is_the_packages_embedding(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=8))
-    embedded, _ = pipeline_of(t5).embed(torch.from_numpy(made.context))
-    found = {(s.stack, s.layer, s.normed): s.states for s in t5.hidden_states(t5.tokenize(made))}
-    np.testing.assert_allclose(found["encoder", 3, True], embedded, atol=1e-5)
-
-
-def test_every_layer_is_that_of_transformers(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=3)
-    tokens = t5.tokenize(made)
-    labels = torch.from_numpy(tokens.arrays["decoder_ids"]).long()
-    with torch.no_grad():
-        out = t5.network(
-            input_ids=torch.from_numpy(tokens.arrays["ids"]).long(),
-            attention_mask=torch.from_numpy(tokens.arrays["mask"]),
-            decoder_input_ids=labels,
-            output_hidden_states=True,
-        )
-    for layer in t5.hidden_states(tokens):
-        theirs = out.encoder_hidden_states if layer.stack == "encoder" else out.decoder_hidden_states
-        last = t5.layers[layer.stack]
-        if layer.layer < last or layer.normed:  # transformers keeps the last block's state normed only
-            np.testing.assert_allclose(layer.states, theirs[layer.layer], atol=1e-5)
-        else:
-            stack = getattr(t5.network, layer.stack)
-            normed = stack.final_layer_norm(torch.from_numpy(layer.states)).detach()
-            np.testing.assert_allclose(normed, theirs[layer.layer], atol=1e-5)
-
-
-def test_a_saved_model_is_a_chronos_pipeline(t5: ChronosT5, windows: Make, tmp_path: Path) -> None:
-    t5.save(tmp_path)
-    pipeline = BaseChronosPipeline.from_pretrained(tmp_path)
-    assert isinstance(pipeline, ChronosPipeline)
-    context = torch.from_numpy(windows().context)
-    assert torch.equal(pipeline.embed(context)[0], pipeline_of(t5).embed(context)[0])
-
-
 def test_the_loss_is_the_mean_over_ids_that_were_observed(t5: ChronosT5, windows: Make) -> None:
-    made = hard(windows(count=6))
+    made = hard_windows(windows(count=6))
     context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
     tokenizer = t5.chronos.create_tokenizer()
     ids, mask, scale = tokenizer.context_input_transform(context)
@@ -153,27 +103,6 @@ def test_windowwise_attention_has_the_gradients_of_torch(windows: Make, gaps: bo
         torch.testing.assert_close(grads["windowwise"][name], grad, rtol=1e-4, atol=1e-6)
 
 
-def test_logits_of_every_step_are_those_of_teacher_forcing(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=3)
-    made.context[1, :9] = np.nan
-    arrays = t5.tokenize(made).arrays
-    ids, mask = torch.from_numpy(arrays["ids"]).long(), torch.from_numpy(arrays["mask"])
-    forced = torch.randint(0, 128, (3, 4, 12), generator=torch.Generator().manual_seed(0))
-    seen = []
-
-    def choose(logits: torch.Tensor, step: int) -> torch.Tensor:
-        seen.append(logits.clone())
-        return forced[:, :, step]
-
-    with torch.inference_mode():
-        sampling.walk(sampling.StepDecoder(t5.network, ids, mask, 4, 12), choose)
-        for sample in range(4):
-            read = torch.cat((torch.full((3, 1), PAD), forced[:, sample, :-1]), dim=1)
-            logits = t5.network(input_ids=ids, attention_mask=mask, decoder_input_ids=read).logits
-            ours = torch.stack([step[:, sample] for step in seen], dim=1)
-            torch.testing.assert_close(ours, logits, rtol=0, atol=1e-4 * logits.abs().max().item())
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (50, 1.0), (None, 0.7), (10, 0.4), (200, 0.05)])
 def test_ids_are_drawn_with_the_probabilities_of_transformers(
@@ -208,33 +137,3 @@ def test_a_greedy_forecast_is_that_of_the_package(windows: Make, horizon: int) -
     assert (theirs[:, 0].diff() != 0).any(dim=1).all(), "a constant forecast would prove nothing"
     for level in range(3):
         np.testing.assert_allclose(ours.values[:, level], theirs[:, 0], rtol=1e-5)
-
-
-def test_samples_have_the_packages_quantiles(t5: ChronosT5, windows: Make) -> None:
-    made = windows(count=2, horizon=6)
-    count = 1500
-    torch.manual_seed(0)
-    theirs = pipeline_of(t5).predict(torch.from_numpy(made.context), 6, num_samples=count).numpy()
-    levels = (0.1, 0.25, 0.5, 0.75, 0.9)
-    ours = t5.forecast(made, levels=levels, samples=count, seeds=[5, 6]).values
-    # the share of their samples below, and at or below, our quantile brackets the level within Monte-Carlo error
-    room = 4.5 * np.sqrt(2 * 0.25 / count)
-    scale = t5.tokenize(made).arrays["scale"][:, None, None]
-    for index, level in enumerate(levels):
-        quantile = ours[:, index][:, None]
-        below = (theirs < quantile - 1e-4 * scale).mean(axis=1)
-        up_to = (theirs <= quantile + 1e-4 * scale).mean(axis=1)
-        assert (below <= level + room).all()
-        assert (up_to >= level - room).all()
-
-
-def test_a_forecast_depends_on_its_own_seed_and_not_on_its_company(
-    t5: ChronosT5, windows: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = windows(count=5)
-    whole = t5.forecast(made, seeds=[1, 2, 3, 4, 5]).values
-    monkeypatch.setattr(sampling, "ROWS", 40)
-    parted = t5.forecast(made, seeds=[1, 2, 3, 4, 5]).values
-    np.testing.assert_allclose(parted, whole, rtol=1e-5)
-    other = t5.forecast(made, seeds=[1, 2, 9, 4, 5]).values
-    assert [bool(np.array_equal(a, b)) for a, b in zip(parted, other, strict=True)] == [True, True, False, True, True]

@@ -215,37 +215,12 @@ def test_the_names_of_the_weights_are_those_of_the_release(tabular: Tabular, tmp
     assert config == {"dim": 16, "n_layers": 2, "n_heads": 2, "dim_output": 10, "task": "CLASSIFICATION"}
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"task": "REGRESSION"}, "got task 'REGRESSION' .* or take a classifier"),
-        ({"n_heads": 3}, "dim: got 16, expected a multiple of n_heads 3"),
-        ({"dim": "16"}, "dim: got '16', expected a whole number"),
-    ],
-)
-def test_a_config_that_cannot_be_used_is_named(tabular: Tabular, tmp_path: Path, change: dict, text: str) -> None:
-    tabular.save(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ModelError, match=text):
-        Tabular.load(tmp_path)
-
-
 def test_a_tensor_that_the_layout_does_not_have_is_named(tabular: Tabular, tmp_path: Path) -> None:
     tabular.save(tmp_path)
     path = tmp_path / "model.safetensors"
     save_file({**load_file(path), "layers.9.linear1.bias": torch.zeros(3)}, path)
     with pytest.raises(ModelError, match=r"unknown \['layers.9.linear1.bias'\]"):
         Tabular.load(tmp_path)
-
-
-def test_every_attention_and_mlp_matrix_is_named_once(tabular: Tabular) -> None:
-    found = {(w.layer, w.name): w for w in tabular.weights()}
-    assert len(found) == 4 * 6 == len(list(tabular.weights()))
-    matrices = [p for n, p in tabular.network.blocks.named_parameters() if p.dim() == 2]
-    assert len(matrices) == len(found)
-    assert {w.heads for w in found.values() if w.attention} == {2}
-    assert not list(tabular.attention_inputs(None))  # scores are never those of all tokens of a window
 
 
 def test_windows_that_are_no_like_tables_have_no_loss(tabular: Tabular, items: Make) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tsfmscope.tasks.errors import HealthError, ModelError
+from tests.tasks.models.families import change_config, shake
+from tests.tasks.models.lag_llama.test_network import turned_twin
+from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.models.time_moe import continuation
 from tsfmscope.tasks.models.time_moe.checkpoint import make_config
 from tsfmscope.tasks.models.time_moe.family import TimeMoE
@@ -46,15 +47,7 @@ def released_shapes(d: int = 384, inner: int = 1536, layers: int = 12) -> dict[s
 
 @pytest.fixture(scope="module")
 def model() -> TimeMoE:
-    """A random model whose norms and biases are not what they start as."""
-    family = TimeMoE.new(SIZE, seed=3)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in family.network.named_parameters():
-            if parameter.ndim == 1:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-            assert parameter.abs().sum() > 0, name
-    return family
+    return shake(TimeMoE.new(SIZE, seed=3))
 
 
 # -- the slow definition ----------------------------------------------------------------------------------------------
@@ -81,13 +74,6 @@ def experts(w: Weights, where: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return routed + shared, chances
 
 
-def turned(x: np.ndarray, position: int) -> np.ndarray:
-    """A head's vector [d_h], pairs (i, i + d_h / 2) as complex numbers times exp(i position 10000^(-2 i / d_h))."""
-    half = len(x) // 2
-    pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * position * 10_000.0 ** -(np.arange(half) / half))
-    return np.concatenate((pairs.real, pairs.imag))
-
-
 def slow_states(w: Weights, values: np.ndarray, heads: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """States of every layer [T, d], the normed last, and router probabilities [T, E], of one series without padding."""
     embed = "model.embed_layer"
@@ -111,7 +97,7 @@ def slow_states(w: Weights, values: np.ndarray, heads: int = 3) -> tuple[list[np
             mixed = []
             for head in range(heads):
                 part = slice(head * width, (head + 1) * width)
-                scores = np.array([turned(q[t][part], t) @ turned(k[s][part], s) for s in range(t + 1)])
+                scores = np.array([turned_twin(q[t][part], t) @ turned_twin(k[s][part], s) for s in range(t + 1)])
                 weights = np.exp(scores / np.sqrt(width))
                 mixed.append(sum(p * v[s][part] for s, p in enumerate(weights / weights.sum())))
             middle = states[t] + w[f"{block}.self_attn.o_proj.weight"] @ np.concatenate(mixed)
@@ -301,73 +287,15 @@ def test_no_more_steps_are_read_than_the_model_was_trained_on(model: TimeMoE, wi
     np.testing.assert_array_equal(tokens.arrays["values"], model.tokenize(cut).arrays["values"])
 
 
-def test_every_attention_and_expert_matrix_is_named_once(model: TimeMoE) -> None:
-    found = list(model.weights())
-    assert len({(w.layer, w.name) for w in found}) == len(found) == 2 * (4 + 3 * 6)
-    parameters = dict(model.network.named_parameters())
-    by_name = {(w.layer, w.name): w for w in found}
-    for key, name in {
-        (1, "q"): "self_attn.q_proj",
-        (2, "mlp_gate.4"): "ffn_layer.experts.4.gate_proj",
-        (1, "mlp_in.0"): "ffn_layer.experts.0.up_proj",
-        (2, "mlp_out.shared"): "ffn_layer.shared_expert.down_proj",
-    }.items():
-        np.testing.assert_array_equal(
-            by_name[key].matrix, parameters[f"model.layers.{key[0] - 1}.{name}.weight"].detach().numpy()
-        )
-    matrices = [n for n, p in parameters.items() if ".layers." in n and p.ndim == 2 and "gate.weight" not in n]
-    assert len(matrices) == len(found)
-    assert {w.heads for w in found if w.attention == "self"} == {3}
-
-
 def test_a_bfloat16_file_as_released_loads_in_float32(model: TimeMoE, tmp_path: Path, windows: Make) -> None:
     model.save(tmp_path)
     path = tmp_path / "model.safetensors"
     save_file({name: value.bfloat16() for name, value in load_file(path).items()}, path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    more = {"auto_map": {"AutoConfig": "x.Y"}, "torch_dtype": "bfloat16", "use_cache": True}
-    (tmp_path / "config.json").write_text(json.dumps(told | more))
+    change_config(tmp_path, auto_map={"AutoConfig": "x.Y"}, torch_dtype="bfloat16", use_cache=True)
     loaded = TimeMoE.load(tmp_path)
     for name, value in loaded.network.state_dict().items():
         assert torch.equal(value, model.network.state_dict()[name].bfloat16().float()), name
     assert loaded.forecast(windows(), seeds=[0] * 5).values.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"use_dense": True}, "got {'use_dense': True}, expected {'use_dense': False} as released"),
-        ({"num_key_value_heads": 1}, "num_key_value_heads"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"model_type": "mixtral"}, "so this is no time-moe checkpoint"),
-        ({"num_experts": 0}, "num_experts: got 0"),
-        ({"num_experts": 6}, "missing .*experts.5"),
-    ],
-)
-def test_another_model_is_refused_with_what_is_wrong(
-    model: TimeMoE, tmp_path: Path, change: dict[str, Any], text: str
-) -> None:
-    model.save(tmp_path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(told | change))
-    with pytest.raises(ModelError, match=text):
-        TimeMoE.load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"num_attention_heads": 4}, "no even width"),
-        ({"horizon_lengths": [8, 1]}, "ascending"),
-        ({"horizon_lengths": []}, "ascending"),
-        ({"horizon_lengths": [0]}, "whole number"),
-        ({"num_experts_per_tok": 6}, "num_experts_per_tok"),
-        ({"num_hidden_layers": 2.0}, "whole number"),
-    ],
-)
-def test_a_config_that_cannot_be_is_named(change: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        TimeMoE.new(SIZE | change, seed=0)
 
 
 def test_one_horizon_may_be_a_number() -> None:

@@ -17,7 +17,7 @@ from transformers import (
     TimesFmModelForPrediction,
 )
 
-from tsfmscope.tasks.errors import ModelError
+from tests.tasks.models.families import shake
 from tsfmscope.tasks.models.timesfm.shared import TimesFMFamily
 from tsfmscope.tasks.models.timesfm.versions import TimesFM, TimesFM25
 from tsfmscope.tasks.models.types import TokenKind
@@ -30,29 +30,19 @@ SHAPE |= {"initializer_range": 0.3}
 QUANTILES = np.arange(1, 10) / 10
 
 
-def shaken(family: TimesFMFamily) -> Any:
-    """Other scales of queries, biases and norms than those of a new network, which are all alike."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for values in family.network.parameters():
-            if values.ndim == 1:
-                values += 0.3 * torch.randn(values.shape, generator=generator)
-    return family
-
-
 @pytest.fixture(scope="module")
 def plain() -> TimesFM:
-    return shaken(TimesFM.new(SHAPE, seed=3))
+    return shake(TimesFM.new(SHAPE, seed=3))
 
 
 @pytest.fixture(scope="module")
 def placed() -> TimesFM:
-    return shaken(TimesFM.new(SHAPE | {"use_positional_embedding": True}, seed=4))
+    return shake(TimesFM.new(SHAPE | {"use_positional_embedding": True}, seed=4))
 
 
 @pytest.fixture(scope="module")
 def newer() -> TimesFM25:
-    return shaken(TimesFM25.new(SHAPE | {"output_quantile_len": 16, "num_key_value_heads": 1}, seed=5))
+    return shake(TimesFM25.new(SHAPE | {"output_quantile_len": 16, "num_key_value_heads": 1}, seed=5))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +50,7 @@ def bare() -> TimesFM25:
     """Without a quantile head, mirror image and clamp, and with biases."""
     off = dict.fromkeys(("use_continuous_quantile_head", "force_flip_invariance", "infer_is_positive"), False)
     more = {"output_quantile_len": 12, "use_bias": True, "attention_bias": True}
-    return shaken(TimesFM25.new(SHAPE | more | off, seed=6))
+    return shake(TimesFM25.new(SHAPE | more | off, seed=6))
 
 
 @pytest.fixture(params=["plain", "placed", "newer", "bare"])
@@ -267,19 +257,6 @@ def test_scores_are_plain_products_of_the_weights_that_are_given(windows: Make) 
         np.testing.assert_allclose(probabilities, want / want.sum(axis=-1, keepdims=True), atol=1e-5)
 
 
-def test_every_matrix_of_the_blocks_is_named_once(model: TimesFMFamily) -> None:
-    found = list(model.weights())
-    of_blocks = [n for n, p in model.network.named_parameters() if ".layers." in n and p.ndim == 2]
-    assert len({(w.layer, w.name) for w in found}) == len(found) == len(of_blocks) == 2 * 6
-    assert {w.name for w in found} == {"q", "k", "v", "o", "mlp_in", "mlp_out"}
-    parameters = dict(model.network.named_parameters())
-    for one in found:
-        if one.name in ("k", "v", "o"):
-            name = next(n for n in parameters if f"layers.{one.layer - 1}.self_attn.{one.name}_proj.weight" in n)
-            np.testing.assert_array_equal(one.matrix, parameters[name].detach().numpy())
-        assert one.heads is None or one.matrix.shape[1 if one.name == "o" else 0] == 6 * one.heads
-
-
 RELEASED = {  # the shape of the released configs, at another size
     "2.0": (TimesFM, TimesFmConfig, TimesFmModelForPrediction, {"freq_size": 3}),
     "2.5": (
@@ -307,33 +284,3 @@ def test_a_folder_that_the_package_saved_loads_and_forecasts_as_it_does(
     again = network_class.from_pretrained(tmp_path / "again")
     for key, values in model.network.state_dict().items():
         assert torch.equal(again.state_dict()[key], values), key
-
-
-@pytest.mark.parametrize(
-    ("cls", "change", "text"),
-    [
-        (TimesFM, {"context_length": 50}, "context_length 50, expected a multiple of patch_length 8"),
-        (TimesFM25, {"context_length": 50}, "context_length 50, expected a multiple of patch_length 8"),
-        (TimesFM25, {"output_quantile_len": 11}, "output_quantile_len 11, expected at least horizon_length 12"),
-        (TimesFM25, {"decode_index": 4}, "decode_index 4 of 9 quantiles, expected the middle one"),
-    ],
-)
-def test_a_config_that_cannot_be_used_is_named(cls: type[TimesFMFamily], change: dict[str, int], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        cls.new(SHAPE | change, seed=0)
-
-
-def test_one_version_does_not_load_as_the_other(plain: TimesFM, newer: TimesFM25, tmp_path: Path) -> None:
-    plain.save(tmp_path / "2.0")
-    newer.save(tmp_path / "2.5")
-    with pytest.raises(ModelError, match="'timesfm2_5', expected 'timesfm', so this is no timesfm checkpoint"):
-        TimesFM.load(tmp_path / "2.5")
-    with pytest.raises(ModelError, match=r"'timesfm', expected 'timesfm2_5', so this is no timesfm-2\.5 checkpoint"):
-        TimesFM25.load(tmp_path / "2.0")
-
-
-@pytest.mark.parametrize("level", [0.0, 0.1, 3e38, 1e-30])
-def test_a_window_without_a_scale_has_a_finite_loss(model: TimesFMFamily, level: float) -> None:
-    context, future = torch.full((2, 24), level), torch.full((2, 12), level)
-    context[1] = torch.nan
-    assert torch.isfinite(model.loss(context, future))

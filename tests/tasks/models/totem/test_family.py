@@ -217,20 +217,6 @@ def test_only_training_places_codes(tiny: Totem, windows: Make) -> None:
     assert torch.equal(book, last) and torch.equal(tiny.network.vqvae.usage, used)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"context_length": 22}, "got context_length 22, expected a multiple of 4"),
-        ({"context_length": 0}, "got context_length 0"),
-        ({"num_attention_heads": 3}, "got d_model 8 and num_attention_heads 3"),
-        ({"d_model": 9, "num_attention_heads": 3}, "expected an even width that the heads divide"),
-    ],
-)
-def test_a_config_that_cannot_be_is_said(change: dict[str, int], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        Totem.new(TINY | change, seed=0)
-
-
 def test_the_papers_shape_is_the_default_and_is_saved_in_full(tmp_path: Path) -> None:
     family = Totem.new(SHAPE, seed=0)
     vqvae = family.network.vqvae

@@ -1,0 +1,153 @@
+"""Configs that a family cannot use: `new` raises a ValueError and `load` a ModelError that names what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tasks.models.families import CLASSES, change_config, example_model
+from tsfmscope.tasks.conformance.examples import EXAMPLES
+from tsfmscope.tasks.errors import ModelError
+
+EVIL = {"_target_": "uni2ts.distribution._base.torch.load", "f": "weights.bin"}
+MIXTURE = {"_target_": "uni2ts.distribution.MixtureOutput", "components": [EVIL]}
+# Changes of the example's config, and the words of the error.
+WAVETOKEN: list[tuple[dict[str, Any], str]] = [
+    ({"wavelet": "bior9.9"}, "got wavelet 'bior9.9', expected a discrete one of PyWavelets"),
+    ({"wavelet": "db4", "prediction_length": 16}, "wavelet 'db4': .* do not give the series back"),
+    ({"threshold": "soft"}, r"got threshold 'soft', expected one of \['none', 'universal'\]"),
+    ({"context_length": 15}, r"got context_length 15, expected a multiple of 2\^levels = 2"),
+    ({"levels": 3}, r"got prediction_length 12, expected a multiple of 2\^levels = 8"),
+]
+NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "totem": [
+        ({"context_length": 22}, "got context_length 22, expected a multiple of 4"),
+        ({"context_length": 0}, "got context_length 0"),
+        ({"num_attention_heads": 3}, "got d_model 16 and num_attention_heads 3"),
+        ({"d_model": 9, "num_attention_heads": 3}, "expected an even width that the heads divide"),
+    ],
+    "patchtst": [
+        ({"distribution_output": "negative_binomial"}, "patchtst config: got distribution_output 'negative_b")
+    ],
+    "vit": [({"image_size": 9}, "image_size: got 9, expected whole patches of 2 pixels")],
+    "t5-text": [({"vocab_size": 258}, "vocab_size: got 258, expected at least 259")],
+    "time-moe": [
+        ({"hidden_size": 12, "num_attention_heads": 4}, "no even width"),
+        ({"horizon_lengths": [8, 1]}, "ascending"),
+        ({"horizon_lengths": []}, "ascending"),
+        ({"horizon_lengths": [0]}, "whole number"),
+        ({"num_experts_per_tok": 6}, "num_experts_per_tok"),
+        ({"num_hidden_layers": 2.0}, "whole number"),
+    ],
+    "timesfm": [({"context_length": 50}, "context_length 50, expected a multiple of patch_length 8")],
+    "timesfm-2.5": [
+        ({"context_length": 50}, "context_length 50, expected a multiple of patch_length 8"),
+        ({"output_quantile_len": 11}, "output_quantile_len 11, expected at least horizon_length 12"),
+        ({"decode_index": 4}, "decode_index 4 of 9 quantiles, expected the middle one"),
+    ],
+    "visionts": [
+        ({"hidden_size": 18}, "hidden_size 18"),
+        ({"image_size": 4}, "image_size 4"),
+        ({"periodicity": 1.5}, "1.5"),
+    ],
+    "wavetoken": WAVETOKEN,
+    "lag-llama": [
+        ({"n_layer": 0}, "n_layer: got 0, expected a whole number from 1 to 4096"),
+        ({"n_head": True}, "n_head: got True"),
+        ({"n_embd_per_head": 5}, "n_embd_per_head: got 5, expected an even number"),
+        ({"tokens": 0}, "tokens: got 0"),
+        ({"lags": []}, r"lags: got \[\], expected ascending whole numbers"),
+        ({"lags": [1, 1]}, r"lags: got \[1, 1\]"),
+        ({"lags": [0, 5000]}, r"lags: got \[0, 5000\]"),
+        ({"lags": "all"}, "lags: got 'all', expected a list"),
+        ({"rope_scaling": "dynamic"}, r"rope_scaling: got 'dynamic', expected one of \[None, 'linear'\]"),
+        ({"missing": "mean"}, r"missing: got 'mean', expected one of \['zero', 'median'\]"),
+        ({"n_heads": 2}, r"lag-llama config: .*unknown keys \['n_heads'\]"),
+    ],
+    "moirai": [
+        ({"d_modle": 64}, r"unknown keys \['d_modle'\]"),
+        ({"d_model": 102}, "got d_model 102, expected a multiple of 64"),
+        ({"patch_sizes": [0, 8]}, r"got patch_sizes \[0, 8\]"),
+        ({"patch_size": 5}, "got patch_size 5"),
+    ],
+}
+# Changes of a saved config.json; a block in it is changed by key.
+SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "chronos-2": [
+        (
+            {"chronos_config": {"use_reg_token": False}},
+            "got use_reg_token False, expected true: chronos-forecasting runs no other",
+        ),
+    ],
+    "t5-text": [
+        ({"vocab_size": 32128}, "got 32128 ids and no tokenizer, expected one of"),
+        ({"vocab_size": 100}, "got 100 ids and no tokenizer"),
+        ({"chronos_config": {}}, "got model_type 't5', chronos_config, expected 't5' of text"),
+        ({"model_type": "bart"}, "got model_type 'bart', expected 't5' of text"),
+    ],
+    "tabular": [
+        ({"task": "REGRESSION"}, "got task 'REGRESSION' .* or take a classifier"),
+        ({"n_heads": 3}, "dim: got 16, expected a multiple of n_heads 3"),
+        ({"dim": "16"}, "dim: got '16', expected a whole number"),
+    ],
+    "time-moe": [
+        ({"use_dense": True}, "got {'use_dense': True}, expected {'use_dense': False} as released"),
+        ({"num_key_value_heads": 1}, "num_key_value_heads"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"model_type": "mixtral"}, "so this is no time-moe checkpoint"),
+        ({"num_experts": 0}, "num_experts: got 0"),
+        ({"num_experts": 6}, "missing .*experts.5"),
+    ],
+    "visionts": [
+        ({"norm_pix_loss": True}, "got norm_pix_loss true, expected a model that reconstructs pixels"),
+        ({"model_type": "vit"}, "so this is no visionts checkpoint"),
+        ({"architectures": ["ViTMAEModel"]}, "so this is no visionts checkpoint"),
+        ({"image_size": 30}, "expected a square of 2 x 2 whole patches"),
+        ({"periodicity": 0}, "got periodicity 0"),
+    ],
+    "wavetoken": [({"wavetoken_config": changes}, text) for changes, text in WAVETOKEN],
+    "moirai": [
+        ({"distr_output": EVIL}, "got _target_ 'uni2ts.distribution._base.torch.load', expected"),
+        ({"distr_output": {"_target_": "os.system", "command": "true"}}, "got _target_ 'os.system'"),
+        ({"distr_output": MIXTURE}, "torch.load"),
+        ({"distr_output": {"_target_": "uni2ts.distribution.StudentTOutput", "df": 3}}, "TypeError"),
+        ({"distr_output": None}, "got _target_ None"),
+        ({"d_model": 40}, "got d_model 40, expected a multiple of 64"),
+        ({"d_model": 192}, "weights do not fit config.json.*another shape"),
+        ({"num_layers": 4}, "weights do not fit config.json: missing .*encoder.layers.3"),
+        ({"patch_sizes": []}, r"got patch_sizes \[\]"),
+        ({"patch_size": 64}, "got patch_size 64, expected one of patch_sizes"),
+    ],
+}
+
+
+def rows(table: dict[str, list[tuple[dict[str, Any], str]]]) -> list[tuple[str, dict[str, Any], str]]:
+    return [(name, *row) for name, cases in table.items() for row in cases]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_config_without_a_key_is_named(name: str) -> None:
+    first = next(iter(EXAMPLES[name]))
+    with pytest.raises(ValueError, match=rf"keys \['{first}'"):
+        CLASSES[name].new({key: value for key, value in EXAMPLES[name].items() if key != first}, seed=0)
+
+
+@pytest.mark.parametrize(("name", "changes", "text"), rows(NEW))
+def test_a_config_that_a_new_model_cannot_have_is_named(name: str, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        CLASSES[name].new({**EXAMPLES[name], **changes}, seed=0)
+
+
+@pytest.mark.parametrize(("name", "changes", "text"), rows(SAVED))
+def test_a_config_that_a_checkpoint_cannot_have_is_named(
+    name: str, changes: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    example_model(name).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    blocks = [key for key in ("chronos_config", "wavetoken_config") if key in changes and key in config]
+    change_config(tmp_path, **changes | {key: config[key] | changes[key] for key in blocks})
+    with pytest.raises(ModelError, match=text):
+        CLASSES[name].load(tmp_path)
