@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+
+from tsfmscope import store
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -45,10 +47,14 @@ class Checkout:
         return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(
-            self.run("python", "-m", "tsfmscope", "sql", query, "--format", "json").stdout
-        )
-        return found
+        """Rows of a query; in this process, since a start of Python takes seconds."""
+        with store.open(self.folder / "data/results.duckdb") as connection:
+            return connection.sql(query).to_arrow_table().to_pylist()
+
+    def jobs(self, stage: str) -> dict[str, int]:
+        """Numbers of jobs of a stage's last run: all, done, reused, failed."""
+        runs = pq.read_table(self.folder / f"data/timings/{stage}/runs").sort_by("started").to_pylist()
+        return {name: runs[-1][name] for name in ("jobs", "done", "reused", "failed")}
 
     def params(self, change: Callable[[dict[str, Any]], None]) -> None:
         file = self.folder / "params.yaml"

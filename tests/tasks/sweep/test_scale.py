@@ -18,7 +18,7 @@ from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.cluster import Resources
 
 TASK = Task("row", 1, "toy:row", table="training")
-COUNT, POISONED = 6000, 13
+COUNT, POISONED = 3000, 13
 PLANNING = """
 import sys
 from pathlib import Path

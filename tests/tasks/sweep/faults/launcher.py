@@ -27,33 +27,13 @@ class Driver(NamedTuple):
     events: Path
     errors: Path
 
-    def lines(self, word: str) -> list[list[str]]:
-        """The words after `word` of each line of the file `events` that begins with it."""
-        text = self.events.read_text() if self.events.exists() else ""
-        return [line.split()[1:] for line in text.splitlines() if line.split()[:1] == [word]]
-
-    def times(self, phase: str) -> list[float]:
-        """When a phase began, each time that it did."""
-        return [float(moment) for name, moment in self.lines("phase") if name == phase]
-
-    @property
-    def last_phase(self) -> str:
-        """The phase that it came to."""
-        return self.lines("phase")[-1][0]
-
-    @property
-    def summary(self) -> dict[str, str]:
-        """What the engine answered."""
-        (words,) = self.lines("summary")
-        return dict(word.split("=", 1) for word in words if "=" in word)
-
-    def wait_for(self, phase: str, times: int = 1) -> bool:
-        """Wait until the phase has begun so many times; False where the driver ended before."""
+    def wait_for(self, phase: str) -> bool:
+        """Wait until a phase has begun; False if the driver ended before."""
         deadline = time.monotonic() + START
-        while len(self.times(phase)) < times:
+        while not self.events.exists() or phase not in self.events.read_text().splitlines():
             if not alive(self.pid):
                 return False
-            assert time.monotonic() < deadline, (phase, self.events.read_text(), self.errors.read_text())
+            assert time.monotonic() < deadline, (phase, self.errors.read_text())
             time.sleep(0.002)
         return True
 
