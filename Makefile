@@ -54,12 +54,13 @@ test: $(READY) lint  ## check lint, types and import rules, and run the fast tes
 
 # Slow tests that run one at a time: they start clusters of several nodes, or measure time.
 ALONE := tests/e2e/test_submit.py tests/store/test_interrupt.py tests/tasks/sweep
-# The longest of the other slow tests, which start first, so that neither of the two processes waits for the other.
-LONGEST := tests/e2e tests/test_wheel.py tests/test_additions.py
+# The longest of the others start first, so that neither of the two processes waits for the other at the end.
+LONGEST := tests/e2e/ tests/test_wheel.py tests/test_additions.py
+PAIRED := $(LONGEST) $(filter-out $(LONGEST) %__pycache__/,$(wildcard tests/*/ tests/test_*.py))
 
 test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder \
-	  --durations 40 $(LONGEST) tests $(ALONE:%=--ignore %)
+	  --durations 40 $(PAIRED) $(ALONE:%=--ignore %)
 	@python -m pytest -q -m 'slow and not long' --durations 40 $(ALONE)
 
 test-long: $(READY)  ## run the slow tests that take too long for .ci/run
