@@ -42,17 +42,17 @@ class Checkout:
         return done
 
     def repro(self, *arguments: str, **more: str) -> list[str]:
-        """`dvc repro`; answers the stages that ran."""
+        """Run `dvc repro` and return the stages that ran."""
         output = self.run("dvc", "repro", *arguments, **more).stdout
         return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        """Rows of a query; in this process, since a start of Python takes seconds."""
+        """Return the rows of a query; in this process, since a start of Python takes seconds."""
         with store.open(self.folder / "data/results.duckdb") as connection:
             return connection.sql(query).to_arrow_table().to_pylist()
 
     def jobs(self, stage: str) -> dict[str, int]:
-        """Numbers of jobs of a stage's last run: all, done, reused, failed."""
+        """Return the numbers of jobs of a stage's last run: all, done, reused, failed."""
         runs = pq.read_table(self.folder / f"data/timings/{stage}/runs").sort_by("started").to_pylist()
         return {name: runs[-1][name] for name in ("jobs", "done", "reused", "failed")}
 
@@ -63,13 +63,13 @@ class Checkout:
         file.write_text(yaml.safe_dump(block, sort_keys=False))
 
     def copy(self, folder: Path) -> Checkout:
-        """A second checkout in the same state, outs and cache and all."""
+        """Copy the checkout, with its outputs and DVC's cache."""
         shutil.copytree(self.folder, folder, symlinks=True)
         return Checkout(folder, self.data)
 
 
 def checkout(folder: Path, data: Path | None = None) -> Checkout:
-    """The tracked and the new files of this repository, committed in a fresh one."""
+    """Commit the tracked and the new files of this repository in a fresh one."""
     ask = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():

@@ -1,4 +1,4 @@
-"""Jobs that meet faults, kept by the real store, with an execution log outside it; and a driver of them.
+"""Jobs with faults in the real store, with an execution log outside it, and a driver of them.
 
 Lines of the log: `load GROUP PID` and `run KEY PID`.
 """
@@ -31,7 +31,7 @@ DUMP = Task("dump", 1, "faulty:entry", table="dumps")
 
 
 def log(path: str | Path, line: str) -> None:
-    """One whole line, whoever else writes."""
+    """Append one line, also while other processes append."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{line}\n".encode())
     os.close(descriptor)
@@ -61,7 +61,7 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
 
 
 def wait_for(latch: Path) -> None:
-    """Until the file is there, whatever a test does before it makes it."""
+    """Wait until a file exists."""
     deadline = time.monotonic() + WAIT_S
     while not latch.exists():
         if time.monotonic() > deadline:
@@ -70,12 +70,12 @@ def wait_for(latch: Path) -> None:
 
 
 def training_rows(n: int) -> list[dict[str, Any]]:
-    """The rows of job n."""
+    """Return the rows of job n."""
     return [{"model": "m", "step": step, "loss": 1 / (1 + n + step), "learning_rate": 0.1} for step in range(STEPS)]
 
 
 def make_record(job: Job) -> dict[str, Any]:
-    """The record of a job, as the engine makes it."""
+    """Return the record of a job, as the engine makes it."""
     times = {"seconds": 0.1, "load_seconds": 0.0, "actor": "actor-0", "node": "n", "device": "cpu"}
     return record(job, Outcome(training_rows(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
 
@@ -99,7 +99,7 @@ def tables(n: int, kilobytes: int) -> Iterator[pa.Table]:
 
 
 def turn_back() -> None:
-    """From now on this process' wall clock runs backwards, a minute each second."""
+    """Let the wall clock of this process run backwards, a minute each second."""
     wall, began = time.time(), time.monotonic()
 
     class Backwards(datetime.datetime):
@@ -114,7 +114,7 @@ def turn_back() -> None:
 
 
 def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, **spec: Any) -> list[Job]:
-    """A job a number: "learn" answers rows, in groups g0, g1 ... of consecutive ones; "dump" answers a file."""
+    """Make one job per number: "learn" has rows, in groups g0, g1 ... of consecutive jobs; "dump" has a file."""
     if kind == "dump":
         path = {"model": "m", "dataset": "d"}
         return [Job(DUMP, {"n": n, **path, "condition": f"c{n}", "log": log_path, **spec}) for n in numbers]
@@ -125,23 +125,23 @@ def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, *
     ]
 
 
-def make_jobs(asked: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """The jobs of several calls of `make`."""
-    return [job for one in asked for job in make(**one)]
+def make_jobs(calls: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """Return the jobs of several calls of `make`."""
+    return [job for call in calls for job in make(**call)]
 
 
 def expected_rows(jobs: Sequence[Job]) -> dict[str, int]:
-    """Rows a key, where nothing fails."""
+    """Return key -> number of rows, if nothing fails."""
     return {job.key: 1 if job.task.name == DUMP.name else STEPS for job in jobs}
 
 
 def open_store(root: Path) -> StageStore:
-    """The store of a sweep under a folder."""
+    """Open the store of a sweep under a folder."""
     return StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
 
 
 def read_nothing(job: Job) -> None:
-    """What these jobs read."""
+    """Read nothing."""
 
 
 def port(out: StageStore) -> StoreCallbacks:
