@@ -56,14 +56,13 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
         block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "checkpoints/chronos-bolt-nano"}
 
     second.params(add)
-    second.repro("geometry")
-    for stage, per_model, more in (("tokens", 6, 2), ("embeddings", 6, 2), ("geometry", 72, 12)):
-        before = 2 * per_model + more  # a compressed model has a cell of its own, and so has the study of ranks
-        assert second.jobs(stage) == {"jobs": before + per_model, "done": per_model, "reused": before, "failed": 0}
+    second.repro("embeddings")
+    for stage in ("tokens", "embeddings"):  # six cells of each model, one of a compressed model, one of the study ranks
+        assert second.jobs(stage) == {"jobs": 20, "done": 6, "reused": 14, "failed": 0}
 
     second.params(lambda block: block["models"].pop("bolt-again"))
-    second.repro("geometry")
-    for stage in ("tokens", "embeddings", "geometry"):  # results that no study requests are removed
+    second.repro("embeddings")
+    for stage in ("tokens", "embeddings"):  # results that no study requests are removed
         assert digests(second, stage) == digests(smoke, stage), stage
 
 
@@ -153,4 +152,4 @@ def test_an_experiment_runs_and_is_kept(smoke: Checkout, tmp_path: Path) -> None
     points = scatter["content"]["data"]["values"]
     assert {point["rev"] for point in points} == {"HEAD", "workspace"}
     assert made.jobs("geometry")["done"] == 156
-    assert made.jobs("embeddings")["done"] == 0 or made.jobs("embeddings")["reused"] == 0
+    assert made.jobs("embeddings") == smoke.jobs("embeddings"), "the stage ran again"
