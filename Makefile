@@ -56,15 +56,16 @@ quick: $(READY) lint  ## check lint and types, and run the tests that a change m
 test: $(READY) lint  ## check lint, types and import rules, and run the fast tests
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
 
-# Slow tests of which two may run at once: tests of one process, and whole pipelines, which mostly wait until Ray has
-# started. The other slow tests start clusters of several nodes, kill processes or measure time.
-BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/tasks/compression \
-  tests/test_fuzz.py tests/docs tests/test_wheel.py tests/test_additions.py \
-  tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_shared_store.py
+# Slow tests that run one at a time: they measure time, or fill the memory of the machine.
+ALONE := tests/store/test_interrupt.py tests/tasks/sweep/faults/test_nodes.py
+# The longest of the others start first, so that neither of the two processes waits for the other at the end.
+LONGEST := tests/e2e/ tests/test_wheel.py tests/test_additions.py tests/tasks/
+PAIRED := $(LONGEST) $(filter-out $(LONGEST) %__pycache__/,$(wildcard tests/*/ tests/test_*.py))
 
 test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
-	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 40 $(BESIDE)
-	@python -m pytest -q -m 'slow and not long' --durations 40 $(BESIDE:%=--ignore %)
+	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder \
+	  --durations 40 $(PAIRED) $(ALONE:%=--ignore %)
+	@python -m pytest -q -m 'slow and not long' --durations 40 $(ALONE)
 
 test-long: $(READY)  ## run the slow tests that take too long for .ci/run
 	@python -m pytest -q -m long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+
+from tsfmscope import store
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -40,15 +42,19 @@ class Checkout:
         return done
 
     def repro(self, *arguments: str, **more: str) -> list[str]:
-        """`dvc repro`; answers the stages that ran."""
+        """Run `dvc repro` and return the stages that ran."""
         output = self.run("dvc", "repro", *arguments, **more).stdout
         return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(
-            self.run("python", "-m", "tsfmscope", "sql", query, "--format", "json").stdout
-        )
-        return found
+        """Return the rows of a query; in this process, since a start of Python takes seconds."""
+        with store.open(self.folder / "data/results.duckdb") as connection:
+            return connection.sql(query).to_arrow_table().to_pylist()
+
+    def jobs(self, stage: str) -> dict[str, int]:
+        """Return the numbers of jobs of a stage's last run: all, done, reused, failed."""
+        runs = pq.read_table(self.folder / f"data/timings/{stage}/runs").sort_by("started").to_pylist()
+        return {name: runs[-1][name] for name in ("jobs", "done", "reused", "failed")}
 
     def params(self, change: Callable[[dict[str, Any]], None]) -> None:
         file = self.folder / "params.yaml"
@@ -57,13 +63,13 @@ class Checkout:
         file.write_text(yaml.safe_dump(block, sort_keys=False))
 
     def copy(self, folder: Path) -> Checkout:
-        """A second checkout in the same state, outs and cache and all."""
+        """Copy the checkout, with its outputs and DVC's cache."""
         shutil.copytree(self.folder, folder, symlinks=True)
         return Checkout(folder, self.data)
 
 
 def checkout(folder: Path, data: Path | None = None) -> Checkout:
-    """The tracked and the new files of this repository, committed in a fresh one."""
+    """Commit the tracked and the new files of this repository in a fresh one."""
     ask = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.checkout import Checkout, checkout, commit
+from tests.e2e.checkout import Checkout
 from tsfmscope.store import files
 from tsfmscope.store.stage_outputs import read_rows, table_files
 
@@ -26,19 +25,21 @@ def one_cell(block: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """These stages with all that they need, in data/."""
-    made = checkout(tmp_path_factory.mktemp("local") / "repository")
+def local(smoke: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The smoke run reduced to one cell, whose rows and activation files are in data/; no job runs."""
+    made = smoke.copy(tmp_path_factory.mktemp("local") / "repository")
     made.params(one_cell)
     made.repro("geometry")
-    commit(made, "ran")
+    for stage in ("heads", "spectra", "forecasts", "statistics", "theory"):  # their rows are of all cells
+        for out in (f"data/{stage}", f"data/timings/{stage}"):
+            shutil.rmtree(made.folder / out, ignore_errors=True)
     made.run("python", "-m", "tsfmscope.stages", "tables")
     return made
 
 
 @pytest.fixture(scope="module")
 def shared(local: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The same again from its series and checkpoints, with these stages' rows and dumps in a shared folder."""
+    """The same cell computed again, with rows and activation files in a shared folder."""
     made = local.copy(tmp_path_factory.mktemp("shared") / "repository")
     made.params(lambda block: block.setdefault("resources", {}).update(store=str(made.folder.parent / "store")))
     for stage in STAGES:
@@ -83,5 +84,5 @@ def test_a_dump_that_goes_missing_is_named_and_made_again_alone(shared: Checkout
     output = shared.run("python", "-m", "tsfmscope.stages", "embeddings")
     assert f"dump {gone} is gone; its job runs again" in output.stdout + output.stderr
     assert files.fingerprint(gone) == row["fingerprint"]
-    (last,) = read_rows(Path(shared.folder, "data/timings/embeddings"), "runs").to_pylist()[-1:]
+    (last,) = read_rows(shared.folder / "data/timings/embeddings", "runs").to_pylist()[-1:]
     assert last["done"] == 1

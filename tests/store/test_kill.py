@@ -1,136 +1,136 @@
-"""SIGKILL a driver at random moments, over and over: what it stored stays, nothing stands twice or half."""
+"""SIGKILL of a driver before each single call that changes the disk: rows, activation files, compaction."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
-import signal
-import subprocess
+import shutil
 import sys
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
-from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tsfmscope.store import files
-from tsfmscope.store.stage_store import StageStore
 
-JOBS = 16
-NURSERY = """
-import os, sys, traceback
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# Forks a driver a line, which ends itself before its n-th step: a call that changes what the next driver finds. (The
+# page cache outlives a process, so that an fsync is no such call.)
+STEPS = """
+import os, signal, sys, traceback
 from pathlib import Path
-import pyarrow as pa
-import pyarrow.dataset  # what a driver imports late, each child would import again
 from types import SimpleNamespace
+import pyarrow as pa, pyarrow.dataset, pyarrow.parquet as pq
+from tsfmscope.store import provenance
 from tsfmscope.store.stage_store import StageStore
 
-def drive(root, jobs, log):
-    keys = [f"{n:04d}" for n in range(jobs)]
-    timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
-    with StageStore(root / "tokens", tables=["dumps"], companion=root / "timings", stage="tokens") as out:
-        print(os.getpid(), flush=True)
-        for n, key in enumerate(out.missing(keys)):
-            job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
-            facts = out.write_dump(job, [pa.table({"x": [int(key)] * 50, "part": [p] * 50}) for p in range(3)])
-            row = dict(model="m", dataset="d", condition=key, kind="tokens", n_windows=1, **facts)
-            out.append([dict(key=key, task="t", spec="{}", table="dumps", rows=[row], error=None, timing=timing)])
-            with log.open("a") as file:
-                file.write(key + "\\n")
-            if n % 5 == 4:
-                out.finish(keys)
-        out.finish(keys, {"s": keys}, {"seed": 1})
+for slow in ("commit", "versions", "hardware"):  # of no interest here
+    answer = getattr(provenance, slow)(*[Path.cwd()] * (slow == "commit"))
+    setattr(provenance, slow, lambda *_, answer=answer: answer)
+CHANGES = [(os, name) for name in ("replace", "unlink", "rmdir", "mkdir")]
+CHANGES += [(Path, "write_text"), (pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close")]
+TIMING = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
+ERROR = dict(type="E", message="m", traceback="t", attempts=1, transient=True)
+KEYS = [f"{n:04d}" for n in range(6)]
+taken = 0
+
+def count(owner, name, at):
+    plain = getattr(owner, name)
+    def step(*args, **options):
+        global taken
+        taken += 1
+        if taken == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*args, **options)
+    setattr(owner, name, step)
+
+def record(out, n, key):
+    rows, error, name = [dict(model="m", step=s, loss=1.0, learning_rate=0.1) for s in range(3)], None, "training"
+    if n % 4 == 1:
+        job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
+        facts = out.write_dump(job, [pa.table({"x": [n] * 50}) for _ in range(2)])
+        rows, name = [dict(model="m", dataset="d", condition=key, kind="tokens", n_windows=1, **facts)], "dumps"
+    if n == 4:
+        rows, error = [], ERROR
+    return dict(key=key, task="t", spec="{}", table=name, rows=rows, error=error, timing=TIMING)
+
+def drive(root, events):
+    with StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="s") as out:
+        missing = out.missing(KEYS)
+        events.write("opened " + " ".join(missing) + "\\n")
+        for start in range(0, len(missing), 3):
+            batch = missing[start:start + 3]
+            out.append([record(out, KEYS.index(key), key) for key in batch])
+            events.write("stored " + " ".join(batch) + "\\n")
+        out.finish(KEYS)
+        events.write("finished\\n")
 
 for line in sys.stdin:
-    root, log = line.split()
+    root, at = line.split()
     child = os.fork()
     if not child:
         try:
-            drive(Path(root), int(sys.argv[1]), Path(log))
+            with open(root + "/events", "a", buffering=1) as events:
+                for owner, name in CHANGES:
+                    count(owner, name, int(at))
+                drive(Path(root), events)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+FAILED = "0004"
 
 
 @pytest.fixture
-def nursery() -> Iterator[Popen[str]]:
-    """A process that has imported the store and forks a driver a line, for starting Python takes seconds."""
-    command = [sys.executable, "-c", NURSERY, str(JOBS)]
-    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        yield process
+def driver() -> Iterator[Callable[[Path, int], int]]:
+    """Runs a driver over a store, to be killed before a step; its exit code."""
+    with Popen([sys.executable, "-c", STEPS], stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdin is not None
-        process.stdin.close()
+        assert process.stdout is not None
+        said, heard = process.stdin, process.stdout
+
+        def drive(root: Path, at: int) -> int:
+            root.mkdir(exist_ok=True)
+            said.write(f"{root} {at}\n")
+            said.flush()
+            return int(heard.readline())
+
+        yield drive
+        said.close()
 
 
-def drive(nursery: Popen[str], root: Path, log: Path, *, kill_after: float | None) -> bool:
-    """Run a driver, kill it `kill_after` seconds after it opened the store; whether it came to its end."""
-    assert nursery.stdin is not None
-    assert nursery.stdout is not None
-    nursery.stdin.write(f"{root} {log}\n")
-    nursery.stdin.flush()
-    pid = int(nursery.stdout.readline())
-    if kill_after is not None:
-        time.sleep(kill_after)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return int(nursery.stdout.readline()) == 0
+def rows_of(root: Path) -> Counter[str]:
+    """Rows a job, as a reader without any care finds them."""
+    found: Counter[str] = Counter()
+    for path in [p for name in ("training", "dumps") for p in (root / "data" / name).glob("[!.]*.parquet")]:
+        found.update(files.read_parquet(path)["job_key"].to_pylist())
+    return found
 
 
-def rows_now(folder: Path) -> list[str]:
-    """What a reader without any care sees: every visible file opens, and all pages of it can be read."""
-    found = [files.read_parquet(path) for path in sorted((folder / "dumps").glob("[!.]*.parquet"))]
-    for path in (folder / "dumps").rglob("m/d/[!.]*.parquet"):
-        assert pq.read_table(path).num_rows == 150
-    return [key for table in found for key in table["job_key"].to_pylist()]
-
-
-@pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_driver_killed_again_and_again_loses_nothing_stored_and_doubles_nothing(
-    tmp_path: Path, nursery: Popen[str], rounds: int
+def test_a_driver_killed_before_each_step_of_its_writes_loses_and_doubles_nothing(
+    tmp_path: Path, driver: Callable[[Path, int], int]
 ) -> None:
-    chance = random.Random(rounds)
-    root, log = tmp_path / "data", tmp_path / "log"
+    assert driver(tmp_path / "undisturbed", 0) == 0
+    expected, fingerprint = rows_of(tmp_path / "undisturbed"), files.fingerprint(tmp_path / "undisturbed/data")
+    assert len(expected) == 5
     kills = 0
-    for _ in range(rounds):
-        if drive(nursery, root, log, kill_after=chance.uniform(0.0, 2 / rounds)):
-            break
+    while driver(root := tmp_path / f"killed{kills}", kills + 1) == -9:
         kills += 1
-        keys = rows_now(root / "tokens")
-        assert len(keys) == len(set(keys)), "no row twice, whatever the moment"
-    assert kills
-    assert drive(nursery, root, log, kill_after=None)
-    assert rows_now(root / "tokens") == [f"{n:04d}" for n in range(JOBS)]
-    executed = log.read_text().split()
-    assert len(executed) == len(set(executed)), "no stored job ran again"
-    assert not list(root.rglob(".tmp-*"))
-
-    whole = tmp_path / "undisturbed"
-    assert drive(nursery, whole, tmp_path / "log2", kill_after=None)
-    assert files.fingerprint(root / "tokens") == files.fingerprint(whole / "tokens")
+        rows, acknowledged = rows_of(root), {key for word, *keys in events(root) if word == "stored" for key in keys}
+        assert all(count <= expected[key] for key, count in rows.items()), "a reader saw a row twice"
+        (root / "events").unlink()
+        assert driver(root, 0) == 0
+        ((_, *missing),) = [words for words in events(root) if words[0] == "opened"]
+        assert not (acknowledged - {FAILED}) & set(missing), f"step {kills}: a stored job ran again"
+        assert (rows_of(root), files.fingerprint(root / "data")) == (expected, fingerprint), f"step {kills}"
+        shutil.rmtree(root)
+    assert kills > 100
 
 
-def test_a_writer_killed_inside_a_dump_leaves_no_file_of_that_name(tmp_path: Path) -> None:
-    code = """
-import os, signal, sys
-import pyarrow as pa
-from tsfmscope.store.dumps import write_dump
-def tables():
-    yield pa.table({"x": [1]})
-    os.kill(os.getpid(), signal.SIGKILL)
-write_dump(sys.argv[1], "dumps/m/d/c.parquet", tables())
-"""
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "o")], check=False).returncode == -9
-    left = [p.name for p in (tmp_path / "o").rglob("*.parquet")]
-    assert len(left) == 1
-    assert left[0].startswith(".tmp-")
-    with StageStore(tmp_path / "o", tables=["dumps"], companion=tmp_path / "c", stage="s") as out:
-        assert not [p for p in out.root.rglob("*") if p.is_file()]
-        out.write_dump(SimpleNamespace(spec={"dataset": "d", "shard": 0, "format": "parquet"}), [pa.table({"x": [1]})])
+def events(root: Path) -> list[list[str]]:
+    """The words of each line of what a driver wrote of itself."""
+    path = root / "events"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []

@@ -3,7 +3,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +24,25 @@ KILLS = 17  # system calls that change something in the replacement below, and o
 
 def rows(*pairs: tuple[str, int]) -> pa.Table:
     return pa.table({"x": [x for _, x in pairs], "job_key": [key for key, _ in pairs]}, schema=SCHEMA)
+
+
+@contextmanager
+def dying_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let all calls that change a folder fail after the first `moment` ones."""
+    calls = count()
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(calls) >= moment:
+                raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((os, "replace"), (Path, "unlink"), (Path, "rmdir")):
+            patch.setattr(owner, name, dying(getattr(owner, name)))
+        yield
 
 
 @pytest.fixture
@@ -108,22 +131,7 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
         table.append(rows((key, 0), (key, 1)))
     table.compact(set("ac"), tmp_path)
     table.append(rows(("b", 0), ("b", 1)))
-    calls = 0
-
-    def dying(real):
-        def call(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls > moment:
-                raise KeyboardInterrupt
-            return real(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying(os.replace))
-        patch.setattr(Path, "unlink", dying(Path.unlink))
-        patch.setattr(Path, "rmdir", dying(Path.rmdir))
+    with dying_at(moment, monkeypatch):
         try:
             table.compact(set("abc"), tmp_path)
             assert moment == KILLS - 1
@@ -249,21 +257,7 @@ def test_a_kill_at_any_step_of_a_merge_loses_and_doubles_nothing(
     for n in range(3):
         table.append(rows(("k", n)))
     stored = [0, 1, 2, 3] if moment else [0, 1, 2]
-    calls = 0
-
-    def dying(real):
-        def call(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls > moment:
-                raise KeyboardInterrupt
-            return real(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying(os.replace))
-        patch.setattr(Path, "unlink", dying(Path.unlink))
+    with dying_at(moment, monkeypatch):
         try:
             store(table, "k", 3)
             assert moment == MERGE_KILLS - 1

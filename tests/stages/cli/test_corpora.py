@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,10 +95,11 @@ def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_
     first = _run(one, "--series", "950", "--actors", "1")
     assert first.returncode == 0, first.stderr
     assert "10 jobs, 10 done, 0 failed" in first.stdout
-    assert _run(two, "--series", "330", "--actors", "2").returncode == 0
-    (two / "dumps" / "corpus" / "000001.parquet").unlink()
+    shutil.copytree(one, two)
+    for shard in (2, 5, 9):
+        (two / "dumps" / "corpus" / f"{shard:06d}.parquet").unlink()
     second = _run(two, "--series", "950", "--actors", "2")
-    assert "2 from before" in second.stdout and "0 failed" in second.stdout, second.stdout
+    assert "7 from before" in second.stdout and "0 failed" in second.stdout, second.stdout
     assert _hashes(one) == _hashes(two)
     rows = [row for name in sorted(_hashes(one)) for row in pq.read_table(one / "dumps" / "corpus" / name).to_pylist()]
     assert [row["series"] for row in rows] == [f"kernelsynth-{index:06d}" for index in range(950)]
@@ -105,7 +107,7 @@ def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tsfmscope", "corpus", str(tmp_path), "--series", "30000", "--shard", "500"]
+    command = [sys.executable, "-m", "tsfmscope", "corpus", str(tmp_path), "--series", "12000", "--shard", "300"]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 200
         while len(list((tmp_path / "dumps").rglob("corpus/0*.parquet"))) < 4:
@@ -114,5 +116,5 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert found.returncode == 0, found.stderr
-    assert "60 jobs" in found.stdout and "0 failed" in found.stdout
-    assert len(_hashes(tmp_path)) == 60
+    assert "40 jobs" in found.stdout and "0 failed" in found.stdout
+    assert len(_hashes(tmp_path)) == 40

@@ -265,7 +265,7 @@ def test_a_file_takes_time_in_proportion_to_its_size() -> None:
 
 
 @pytest.mark.slow
-def test_two_hundred_thousand_models_that_are_made_from_each_other_are_read_in_linear_time(tmp_path: Path) -> None:
+def test_twenty_thousand_models_that_are_made_from_each_other_are_read_in_linear_time(tmp_path: Path) -> None:
     def seconds(models: int) -> float:
         lines = (f"  m{n}: {{family: patchtst, ref: x, base_model: m{n + 1}}}\n" for n in range(models))
         own = f"\nmodels:\n{''.join(lines)}  m{models}: {{family: patchtst, ref: x}}\n"
@@ -274,7 +274,7 @@ def test_two_hundred_thousand_models_that_are_made_from_each_other_are_read_in_l
         assert len(parse(text).models) > models
         return time.process_time() - began
 
-    assert seconds(200_000) < 30 * seconds(20_000)
+    assert min(seconds(20_000) for _ in range(2)) < 30 * min(seconds(2_000) for _ in range(2))
 
 
 @pytest.mark.parametrize(

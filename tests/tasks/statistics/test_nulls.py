@@ -145,7 +145,7 @@ def test_a_printed_test_fires_no_more_often_than_it_says_where_there_is_nothing(
 @pytest.mark.parametrize(("test", "kind"), [*NULLS, (slope, INSIDE), (slope, INSIDE | CONDITIONS)])
 def test_the_false_positive_rate_is_at_most_0_06(test: Test, kind: dict) -> None:
     slow = test is slope and "conditions" in kind  # a fit with crossed effects takes a second
-    n = 200 if slow else 2000 if test is slope else 4000
+    n = 100 if slow else 1000 if test is slope else 2000
     found = rate(test, n, seed=11, **kind)
     print(f"{test.__name__} {kind}: {found:.4f} of {n}")
     assert found <= (largest_allowed_share(n) if slow else ALLOWED)

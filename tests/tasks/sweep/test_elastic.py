@@ -127,13 +127,13 @@ def test_nodes_that_join_are_used_and_nodes_that_drain_or_die_are_done_without(
         (lambda records: not alive(first), join),  # it has ended by itself: its actor was let go
         (has_run(6, 1), lambda: cluster.remove_node(added[0], allow_graceful=False)),
     ]
-    jobs = toy.make(range(200), tmp_path / "log", groups=2, sleep=0.2, where=True, paced=[12, len(events)])
+    jobs = toy.make(range(120), tmp_path / "log", groups=2, sleep=0.2, where=True, paced=[8, len(events)])
     summary = sweep(tmp_path, jobs, events)
 
-    records = once(tmp_path, 200)
-    assert (summary.done, summary.failed) == (200, 0)
+    records = once(tmp_path, 120)
+    assert (summary.done, summary.failed) == (120, 0)
     assert ran_on(records).keys() == {first.node_id, *(node.node_id for node in added)}
-    extra = Counter(map(int, toy.read_log(tmp_path / "log", "run"))).total() - 200
+    extra = Counter(map(int, toy.read_log(tmp_path / "log", "run"))).total() - 120
     assert extra <= summary.handed_back, "a job ran again that had not been handed back"
 
 

@@ -18,7 +18,7 @@ from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.cluster import Resources
 
 TASK = Task("row", 1, "toy:row", table="training")
-COUNT, POISONED = 6000, 13
+COUNT, POISONED = 3000, 13
 PLANNING = """
 import sys
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_thousands_of_jobs_are_stored_once_in_few_files_and_found_again(
 def test_planning_a_million_jobs_costs_at_most_400_mb(tmp_path: Path) -> None:
     """The key, its entries in sets and lists, and the packed spec of a planned job stay in memory."""
     peaks = []
-    for count in (20_000, 160_000):
+    for count in (20_000, 80_000):
         folder = tmp_path / str(count)
         folder.mkdir()
         command = [sys.executable, "-c", PLANNING, str(count)]
@@ -91,4 +91,4 @@ def test_planning_a_million_jobs_costs_at_most_400_mb(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
         peaks.append(1024 * int(done.stdout))
     # 320 bytes were measured.
-    assert (peaks[1] - peaks[0]) / 140_000 < 400
+    assert (peaks[1] - peaks[0]) / 60_000 < 400

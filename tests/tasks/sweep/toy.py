@@ -67,8 +67,9 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
             os._exit(7)
         case "hang":
             time.sleep(60)
-        case "disk full":
-            raise OSError(28, "No space left on device")
+        case "die once":
+            if read_log(spec["log"], "run").count(str(spec["n"])) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
         case "memory":
             if current_context().batch(64) > spec.get("fits", 32):
                 raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")

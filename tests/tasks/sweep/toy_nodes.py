@@ -1,4 +1,4 @@
-"""Work that ends when as many nodes as it is told do it at once."""
+"""Jobs that end when as many nodes as their spec names do them at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import toy
 from tsfmscope.tasks.job import Job, Result, Task
 
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
-WORK = Task("meeting", 1, "toy_nodes:entry")
+TRIAL = Task("meeting", 1, "toy_nodes:trial")
+DUMP = Task("meeting", 1, "toy_nodes:entry", table="dumps")
 WAIT_S = 120
 
 
@@ -33,27 +34,32 @@ def raylets() -> Iterator[Any]:
     cluster.shutdown()
 
 
-def entry(job: Job, data: Any, model: None) -> Result:
-    import numpy as np
-    import pyarrow as pa
+def meet(job: Job) -> str:
+    """Wait until as many nodes are at work as the job names; return this one."""
     import ray.util
 
-    spec = job.spec
-    node = ray.util.get_node_ip_address()
+    spec, node = job.spec, ray.util.get_node_ip_address()
     toy.log(spec["log"], f"at {node}")
+    toy.log(spec["log"], f"with {os.environ.get('TOY_PYTHON')} in {Path.cwd()}")
     deadline = time.monotonic() + WAIT_S
     while len(present := sorted(set(toy.read_log(spec["log"], "at")))) < spec["nodes"]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{present} came, expected {spec['nodes']} nodes")
         time.sleep(0.02)
     time.sleep(0.05)
-    dump = [pa.table({"x": np.arange(1000.0)})]
-    row = {"n": spec["n"], "node": node, "folder": str(Path.cwd()), "python": os.environ.get("TOY_PYTHON")}
-    return Result([row | {"step": 1, "loss": 0.0}], dump=dump)
+    return node
 
 
-def dump_entry(job: Job, data: Any, model: None) -> Result:
-    """The same meeting; a row and a dump of the real store."""
-    met = entry(job, data, model)
+def trial(job: Job, data: Any, model: None) -> Result:
+    row = {"n": job.spec["n"], "node": meet(job), "python": os.environ.get("TOY_PYTHON"), "step": 1, "loss": 0.0}
+    return Result([row])
+
+
+def entry(job: Job, data: Any, model: None) -> Result:
+    """A row and an activation file of the real store."""
+    import numpy as np
+    import pyarrow as pa
+
+    meet(job)
     row = {"model": "m", "dataset": "d", "condition": job.spec["condition"], "kind": "tokens", "n_windows": 1}
-    return Result([row], dump=met.dump)
+    return Result([row], dump=[pa.table({"x": np.arange(1000.0)})])

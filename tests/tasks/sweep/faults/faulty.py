@@ -1,19 +1,15 @@
-"""Jobs that meet faults, kept by the real store, with an execution log outside it; and a driver of them.
+"""Jobs with faults in the real store, with an execution log outside it, and a driver of them.
 
-Lines of the log: `load GROUP PID`, `run KEY PID`, `end KEY PID TIME`. Times are of the monotonic clock, in seconds,
-which all processes of a machine share.
+Lines of the log: `load GROUP PID` and `run KEY PID`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ import pyarrow as pa
 
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
-from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task, current_context
+from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task
 from tsfmscope.tasks.sweep import engine
 from tsfmscope.tasks.sweep.actor import Outcome
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -35,46 +31,37 @@ DUMP = Task("dump", 1, "faulty:entry", table="dumps")
 
 
 def log(path: str | Path, line: str) -> None:
-    """One whole line, whoever else writes."""
+    """Append one line, also while other processes append."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{line}\n".encode())
     os.close(descriptor)
-
-
-def first(job: Job, what: str) -> bool:
-    """Whether the job gets here for the first time, in whatever process."""
-    try:
-        os.close(os.open(f"{job.spec['log']}.{what}.{job.key}", os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
 
 
 def loader(job: Job) -> str:
     log(job.spec["log"], f"load {job.group} {os.getpid()}")
     if job.spec.get("clock"):
         turn_back()
-    if job.spec.get("do") == "kill in load" and first(job, "load"):
-        os.kill(os.getpid(), signal.SIGKILL)
     return job.group
 
 
 def entry(job: Job, data: Any, model: str | None) -> Result:
     spec = job.spec
     log(spec["log"], f"run {job.key} {os.getpid()}")
-    trouble(job)
+    if spec.get("do") == "hang":
+        time.sleep(600)
+    if spec.get("do") == "leak":
+        leak(spec["megabytes"])
     if latch := spec.get("latch"):
         wait_for(Path(latch))
     time.sleep(spec.get("sleep", 0))
-    rows = learnt(spec["n"])
+    rows = training_rows(spec["n"])
     if job.task.name == DUMP.name:
         rows = [{"model": "m", "dataset": "d", "condition": spec["condition"], "kind": "tokens", "n_windows": 1}]
-    log(spec["log"], f"end {job.key} {os.getpid()} {time.monotonic()}")
     return Result(rows, dump=tables(spec["n"], spec.get("kilobytes", 3)) if job.task.name == DUMP.name else None)
 
 
 def wait_for(latch: Path) -> None:
-    """Until the file is there, whatever a test does before it makes it."""
+    """Wait until a file exists."""
     deadline = time.monotonic() + WAIT_S
     while not latch.exists():
         if time.monotonic() > deadline:
@@ -82,36 +69,24 @@ def wait_for(latch: Path) -> None:
         time.sleep(0.02)
 
 
-def learnt(n: int) -> list[dict[str, Any]]:
-    """The rows that job n answers."""
+def training_rows(n: int) -> list[dict[str, Any]]:
+    """Return the rows of job n."""
     return [{"model": "m", "step": step, "loss": 1 / (1 + n + step), "learning_rate": 0.1} for step in range(STEPS)]
 
 
 def make_record(job: Job) -> dict[str, Any]:
-    """The record of a job, as the engine makes it."""
+    """Return the record of a job, as the engine makes it."""
     times = {"seconds": 0.1, "load_seconds": 0.0, "actor": "actor-0", "node": "n", "device": "cpu"}
-    return record(job, Outcome(learnt(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
+    return record(job, Outcome(training_rows(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
 
 
-def trouble(job: Job) -> None:
-    """What the job was made to meet."""
-    match job.spec.get("do"):
-        case "raise":
-            raise ZeroDivisionError(f"job {job.spec['n']} is poisoned")
-        case "kill" if first(job, "kill"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "segfault":
-            ctypes.string_at(0)
-        case "hang":
-            time.sleep(600)
-        case "gpu memory" if current_context().batch(8) > 4:
-            raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
-        case "leak":
-            held = []
-            for _ in range(job.spec["megabytes"] // 64):
-                held.append(b"x" * 2**26)  # written to, so that it is there
-                time.sleep(0.05)
-            time.sleep(600)
+def leak(megabytes: int) -> None:
+    """Take memory until Ray ends this process."""
+    held = []
+    for _ in range(megabytes // 64):
+        held.append(b"x" * 2**26)  # written to, so that it is there
+        time.sleep(0.05)
+    time.sleep(600)
 
 
 def tables(n: int, kilobytes: int) -> Iterator[pa.Table]:
@@ -124,7 +99,7 @@ def tables(n: int, kilobytes: int) -> Iterator[pa.Table]:
 
 
 def turn_back() -> None:
-    """From now on this process' wall clock runs backwards, a minute each second."""
+    """Let the wall clock of this process run backwards, a minute each second."""
     wall, began = time.time(), time.monotonic()
 
     class Backwards(datetime.datetime):
@@ -139,7 +114,7 @@ def turn_back() -> None:
 
 
 def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, **spec: Any) -> list[Job]:
-    """A job a number: "learn" answers rows, in groups g0, g1 ... of consecutive ones; "dump" answers a file."""
+    """Make one job per number: "learn" has rows, in groups g0, g1 ... of consecutive jobs; "dump" has a file."""
     if kind == "dump":
         path = {"model": "m", "dataset": "d"}
         return [Job(DUMP, {"n": n, **path, "condition": f"c{n}", "log": log_path, **spec}) for n in numbers]
@@ -150,23 +125,23 @@ def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, *
     ]
 
 
-def make_jobs(asked: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """The jobs of several calls of `make`."""
-    return [job for one in asked for job in make(**one)]
+def make_jobs(calls: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """Return the jobs of several calls of `make`."""
+    return [job for call in calls for job in make(**call)]
 
 
 def expected_rows(jobs: Sequence[Job]) -> dict[str, int]:
-    """Rows a key, where nothing fails."""
+    """Return key -> number of rows, if nothing fails."""
     return {job.key: 1 if job.task.name == DUMP.name else STEPS for job in jobs}
 
 
 def open_store(root: Path) -> StageStore:
-    """The store of a sweep under a folder."""
+    """Open the store of a sweep under a folder."""
     return StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
 
 
 def read_nothing(job: Job) -> None:
-    """What these jobs read."""
+    """Read nothing."""
 
 
 def port(out: StageStore) -> StoreCallbacks:
@@ -174,10 +149,10 @@ def port(out: StageStore) -> StoreCallbacks:
 
 
 def drive(root: Path, jobs: Sequence[Job], resources: Resources, events: Path) -> None:
-    """Run the jobs as a stage does. Lines of `events`: `phase NAME TIME`, `tell FINISHED TIME`, `summary ...`."""
+    """Run the jobs as a stage does, and log each phase that begins to `events`."""
 
     def phase(name: str) -> None:
-        log(events, f"phase {name} {time.monotonic()}")
+        log(events, name)
 
     phase("plan")
     with open_store(root) as out:
@@ -194,12 +169,9 @@ def drive(root: Path, jobs: Sequence[Job], resources: Resources, events: Path) -
             phase("work")
 
         def report(now: Progress) -> None:
-            log(events, f"tell {now.done + now.failed} {time.monotonic()}")
             counts = {"planned": now.planned, "done": now.done, "failed": now.failed, "running": now.running}
             write_status(Status("faults", **counts), folder=out.status, interval=0.1)
 
-        summary = engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
-        log(events, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
+        engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
         phase("finish")
         out.finish([job.key for job in jobs])
-    phase("done")

@@ -21,45 +21,25 @@ START = 120.0  # seconds that a phase of a driver may take to come
 
 
 class Driver(NamedTuple):
-    """A driver that was started, and where it writes."""
+    """A driver process and the files that it writes."""
 
     pid: int
     events: Path
     errors: Path
 
-    def lines(self, word: str) -> list[list[str]]:
-        """The words after `word` of each line of the file `events` that begins with it."""
-        text = self.events.read_text() if self.events.exists() else ""
-        return [line.split()[1:] for line in text.splitlines() if line.split()[:1] == [word]]
-
-    def times(self, phase: str) -> list[float]:
-        """When a phase began, each time that it did."""
-        return [float(moment) for name, moment in self.lines("phase") if name == phase]
-
-    @property
-    def last_phase(self) -> str:
-        """The phase that it came to."""
-        return self.lines("phase")[-1][0]
-
-    @property
-    def summary(self) -> dict[str, str]:
-        """What the engine answered."""
-        (words,) = self.lines("summary")
-        return dict(word.split("=", 1) for word in words if "=" in word)
-
-    def wait_for(self, phase: str, times: int = 1) -> bool:
-        """Wait until the phase has begun so many times; False where the driver ended before."""
+    def wait_for(self, phase: str) -> bool:
+        """Wait until a phase has begun; False if the driver ended before."""
         deadline = time.monotonic() + START
-        while len(self.times(phase)) < times:
+        while not self.events.exists() or phase not in self.events.read_text().splitlines():
             if not alive(self.pid):
                 return False
-            assert time.monotonic() < deadline, (phase, self.events.read_text(), self.errors.read_text())
+            assert time.monotonic() < deadline, (phase, self.errors.read_text())
             time.sleep(0.002)
         return True
 
 
 class Launcher:
-    """The process that forks drivers."""
+    """A process that forks drivers."""
 
     def __init__(self, address: str, folder: Path) -> None:
         """`folder` is where drivers keep their event files."""
@@ -72,49 +52,49 @@ class Launcher:
     def start(
         self,
         root: Path,
-        asked: Sequence[Mapping[str, Any]],
+        calls: Sequence[Mapping[str, Any]],
         *,
         own: bool = False,
         clock: bool = False,
         **resources: Any,
     ) -> Driver:
-        """Start a driver of the jobs `asked` for (arguments of `faulty.make`) over the store at `root`.
+        """Start a driver of the jobs of `calls` (arguments of `faulty.make`) over the store at `root`.
 
         own: with a Ray of its own, in a process group with it, as from a terminal. clock: one that runs backwards.
         """
         self._made += 1
         events, errors = (self._folder / f"{self._made}.{name}" for name in ("events", "errors"))
-        resources = {"flush_seconds": 0.3, "start_timeout_s": 60} | resources
+        resources = {"flush_seconds": 0.3, "start_timeout_s": 120} | resources
         files = {"root": str(root), "events": str(events), "errors": str(errors)}
-        pid = self._say({**files, "asked": asked, "own": own, "clock": clock, "resources": resources})
+        pid = self._send({**files, "calls": calls, "own": own, "clock": clock, "resources": resources})
         return Driver(pid, events, errors)
 
     def wait(self, driver: Driver) -> int:
-        """The exit code of a driver; minus the signal that killed it."""
-        return self._say({"wait": driver.pid})
+        """Return the exit code of a driver, or minus the signal that killed it."""
+        return self._send({"wait": driver.pid})
 
-    def run(self, root: Path, asked: Sequence[Mapping[str, Any]], **options: Any) -> Driver:
-        """A driver that must come to its end."""
-        driver = self.start(root, asked, **options)
+    def run(self, root: Path, calls: Sequence[Mapping[str, Any]], **options: Any) -> Driver:
+        """Run a driver, which must end with success."""
+        driver = self.start(root, calls, **options)
         assert self.wait(driver) == 0, driver.errors.read_text()
         return driver
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()
 
-    def _say(self, what: Mapping[str, Any]) -> int:
+    def _send(self, order: Mapping[str, Any]) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
 
 def _drive(address: str, order: dict[str, Any]) -> int:
-    """A driver's life; its exit code as Python's own would be."""
+    """Run a driver and return its exit code."""
     import faulty
     import ray
 
@@ -123,10 +103,10 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     from tsfmscope.tasks.sweep.cluster import NAMESPACE, Resources
 
     errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):  # ours is the answer to whoever asked
+    for stream in (1, 2):  # standard output of this process is for the numbers that it returns
         os.dup2(errors, stream)
     try:
-        jobs, resources = faulty.make_jobs(order["asked"]), Resources(**order["resources"])
+        jobs, resources = faulty.make_jobs(order["calls"]), Resources(**order["resources"])
         if order["own"]:
             os.setpgid(0, 0)
         else:
