@@ -11,7 +11,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 TRIED = ("console", "sh", "bash", "python", "yaml", "sql")  # languages of what a reader types or pastes
-SHOWN = ("text", "toml", "")  # drawings, listings, and a package's metadata: docs/plugin has the whole of it
+SHOWN = ("text", "toml", "bibtex", "")  # drawings, listings, and a package's metadata: docs/plugin has the whole of it
 PROMPT = "$ "
 
 
