@@ -43,13 +43,7 @@ def main(params: Params) -> None:
         catalogue.build(path, sources(), seed=params.seed)
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
-            answers: dict[str, Any] = {
-                name: _answer(connection, query.fill(study=params.report_study))
-                for name, query in load_queries("page").items()
-            }
-            tables = ReportTables(
-                params.report_study, params.profile, **answers, studies=tuple(_answer_studies(connection, params))
-            )
+            tables = answer_tables(connection, params)
             metrics = _answer_metrics(connection, params.report_study)
             plots = _answer_dvc_plots(connection, params)
     pngs = write_figures(tables)
@@ -70,6 +64,16 @@ def read_lock(lock: Path) -> dict[str, str]:
     entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()
     outs = [out for entry in entries for out in entry.get("outs", [])]
     return {out["path"]: out["md5"] for out in outs if out["path"] in BY_NAME["report"].reads and "md5" in out}
+
+
+def answer_tables(connection: duckdb.DuckDBPyConnection, params: Params) -> ReportTables:
+    """Run the queries of the page, and of each study's section."""
+    answers: dict[str, Any] = {
+        name: _answer(connection, query.fill(study=params.report_study)) for name, query in load_queries("page").items()
+    }
+    return ReportTables(
+        params.report_study, params.profile, **answers, studies=tuple(_answer_studies(connection, params))
+    )
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer:

@@ -1,8 +1,4 @@
-"""The cluster files of deploy/: Ray's own check of the launcher's; the fields that KubeRay's schema has of the other.
-
-deploy/kuberay.yaml was held against the whole schema of KubeRay 1.6.2 and its main branch once, unknown fields refused;
-FIELDS is what it uses of it, so that a change of the file is a change of this table, to be looked up there.
-"""
+"""The cluster files of deploy/: Ray checks the launcher's file; KubeRay's pins the Ray of the environment."""
 
 from __future__ import annotations
 
@@ -51,69 +47,10 @@ def test_every_node_of_the_launcher_has_the_token_and_the_shared_environment() -
         assert f"RAY_AUTH_MODE=token {SHARED}/.venv/bin/ray start" in start
 
 
-def obj(required: str = "", /, **properties: Any) -> dict[str, Any]:
-    """An object with these fields and no others."""
-    fields = {"type": "object", "properties": properties, "additionalProperties": False}
-    return fields | ({"required": required.split()} if required else {})
-
-
-def several(item: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": item, "minItems": 1}
-
-
-TEXT, COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
-TEXTS = {"type": "object", "additionalProperties": TEXT}
-NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}  # RFC 1123, as Kubernetes asks
-PORT = obj("containerPort", containerPort={"type": "integer", "maximum": 65535}, name=NAME)
-MOUNT = obj("name mountPath", name=NAME, mountPath=TEXT)
-CONTAINER = obj(
-    "name image",
-    name=NAME,
-    image=TEXT,
-    ports=several(PORT),
-    resources=obj(requests=TEXTS, limits=TEXTS),
-    volumeMounts=several(MOUNT),
-)
-VOLUME = obj("name", name=NAME, persistentVolumeClaim=obj("claimName", claimName=NAME))
-POD = obj("spec", spec=obj("containers", containers=several(CONTAINER), volumes=several(VOLUME)))
-GROUP = {"rayStartParams": TEXTS, "template": POD}
-CLUSTER = obj(
-    "headGroupSpec",
-    rayVersion=TEXT,
-    authOptions=obj(mode={"enum": ["disabled", "token"]}, enableK8sTokenAuth={"type": "boolean"}, secretName=TEXT),
-    headGroupSpec=obj("template", **GROUP),
-    workerGroupSpecs=several(
-        obj("groupName template", groupName=NAME, replicas=COUNT, minReplicas=COUNT, maxReplicas=COUNT, **GROUP)
-    ),
-)
-FIELDS = obj(
-    "apiVersion kind metadata spec",
-    apiVersion={"const": "ray.io/v1"},
-    kind={"const": "RayJob"},
-    metadata=obj("name", name=NAME),
-    spec=obj(
-        entrypoint=TEXT,
-        runtimeEnvYAML=TEXT,
-        shutdownAfterJobFinishes={"type": "boolean"},
-        ttlSecondsAfterFinished=COUNT,
-        backoffLimit=COUNT,
-        rayClusterSpec=CLUSTER,
-    ),
-)
-
-
 def pods(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     cluster = job["spec"]["rayClusterSpec"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         yield group["template"]["spec"]
-
-
-def test_kuberays_file_has_fields_of_its_schema_only() -> None:
-    _, job = documents("kuberay.yaml")
-    jsonschema.validate(job, FIELDS)
-    job["spec"]["rayClusterSpec"]["headGroup"] = {}
-    with pytest.raises(jsonschema.ValidationError, match="'headGroup' was unexpected"):
-        jsonschema.validate(job, FIELDS)
 
 
 def test_every_pod_of_kuberay_mounts_the_claim_and_runs_the_pinned_ray() -> None:

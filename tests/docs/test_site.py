@@ -13,15 +13,16 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs.building import equations, links
+from tests.browser import Browser, needs_chromium, start_chromium
 from tests.docs.blocks import ROOT
-from tests.tasks.report import chromium
 
 KINDS = (  # a page of every kind
     "index.html", "tutorial.html", "science.html", "tables.html", "reference/commands.html",
     "reference/python/isotropy.html", "studies/index.html", "studies/isotropy.html",
     "files/tasks/series/catalog.yaml.html",
 )  # fmt: skip
-FITS = "return document.documentElement.scrollWidth <= innerWidth"
+FITS = "document.documentElement.scrollWidth <= innerWidth"
+LOADED = "[...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"
 FETCHED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "video": "src"}
 
 
@@ -84,46 +85,36 @@ def test_equations_are_mathml_and_none_is_left_as_latex(site: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[chromium.Browser]:
-    if chromium.MISSING:
-        pytest.skip(chromium.LACKING)
-    with chromium.started() as opened:
-        yield opened
+def browser() -> Iterator[Browser]:
+    with start_chromium() as open_page:
+        yield open_page()
 
 
 @pytest.mark.slow
-def test_pages_of_every_kind_work_from_a_folder_wide_and_narrow(site: Path, browser: chromium.Browser) -> None:
+@needs_chromium
+def test_pages_of_every_kind_work_from_a_folder_wide_and_narrow(site: Path, browser: Browser) -> None:
     for name in KINDS:
         browser.open(site / name)
         browser.settle()
-        assert browser.js(FITS), name
-        with browser.screen(390, 844):
-            assert browser.js(FITS), f"{name} on a phone"
-        loaded = (
-            "return [...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"
-        )
-        assert browser.js(loaded), name
-    asked = browser.requests()
-    assert len(asked) > len(KINDS)
-    assert all(url.startswith("file://") for url in asked), asked
-    assert browser.complaints() == []
+        assert browser.page.evaluate(FITS), name
+        with browser.screen(390):
+            assert browser.page.evaluate(FITS), f"{name} on a phone"
+        assert browser.page.evaluate(LOADED), name
+        assert all(url.startswith("file://") for url in browser.fetched()), name
+        assert browser.complaints == [], name
 
 
 @pytest.mark.slow
-def test_search_finds_a_page_without_a_server(site: Path, browser: chromium.Browser) -> None:
+@needs_chromium
+def test_search_finds_a_page_without_a_server(site: Path, browser: Browser) -> None:
     browser.open(site / "studies" / "isotropy.html")
-    browser.js(
-        "const box = document.querySelector('[data-md-component=search-query]'); box.focus();"
-        "box.value = 'inter-token cosine'; box.dispatchEvent(new Event('keyup', {bubbles: true}));"
-        "box.dispatchEvent(new Event('input', {bubbles: true}))"
-    )
-    for _ in range(100):
-        browser.settle()
-        found = browser.js("return [...document.querySelectorAll('.md-search-result__link')].map(one => one.href)")
-        if found:
-            break
-    assert any("science.html" in one for one in found)
-    assert browser.complaints() == []
+    box = browser.page.locator("[data-md-component=search-query]")
+    box.evaluate("box => box.focus()")
+    browser.page.keyboard.type("inter-token cosine")
+    results = browser.page.locator(".md-search-result__link")
+    results.first.wait_for(state="attached")
+    assert any("science.html" in link.get_attribute("href") for link in results.all())
+    assert browser.complaints == []
 
 
 def test_a_link_out_of_docs_leads_to_a_page_of_the_site() -> None:

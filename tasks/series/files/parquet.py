@@ -186,7 +186,7 @@ def numbers_of(path: Path) -> int:
     """Return the number of values of all columns, from a Parquet file's footer.
 
     The file's size is no bound, because equal values take about a bit each. DuckDB reads the footer, because
-    pyarrow 26 ends the process where a footer's histograms do not fit (found by tests/fuzz.py).
+    pyarrow 26 ends the process where a footer's histograms do not fit (found by fuzzing).
     """
     with duckdb.connect() as connection:
         relation = connection.execute(

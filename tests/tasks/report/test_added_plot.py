@@ -13,10 +13,9 @@ import duckdb
 import pytest
 import yaml
 
-from tests.tasks.report.answers import answer_study
-from tsfmscope import store
+from tests.tasks.report.recorded import answer_study
 from tsfmscope.stages.config.params import ParamsError, parse
-from tsfmscope.store import catalogue, report_queries
+from tsfmscope.store import report_queries
 from tsfmscope.tasks.report import plots
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.page.studies import draw_figures
@@ -72,26 +71,6 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop(f"{plots.__name__}.parameters", None)
 
 
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    checkpoint = {"family": "t5", "modality": "series", "source": "committed", "ref": "r", "fingerprint": "0" * 64}
-    rows = [
-        {
-            **checkpoint,
-            "input_stack": "encoder",
-            "output_stack": "decoder",
-            "model": name,
-            "parameters": n,
-            "bytes": 4 * n,
-        }
-        for name, n in (("large", 300), ("small", 10))
-    ]
-    store.files.write_rows(tmp_path / "checkpoints.parquet", "checkpoints", rows)
-    catalogue.build(tmp_path / "results.duckdb", {"checkpoints": [tmp_path / "checkpoints.parquet"]})
-    with store.open(tmp_path / "results.duckdb") as opened:
-        yield opened
-
-
 def with_plot(plot: str) -> str:
     block = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text("utf-8"))
     block["studies"]["sizes"] = {"title": "Sizes", "models": "all", "measures": ["weights"], "plot": plot}
@@ -102,7 +81,7 @@ def with_plot(plot: str) -> str:
 def test_a_module_and_an_sql_file_add_a_plot_to_the_page(
     connection: duckdb.DuckDBPyConnection, tables: ReportTables
 ) -> None:
-    study = answer_study(connection, "sizes", "parameters", None, "How large are the models?")
+    study = answer_study(connection, "sizes", "parameters", title="How large are the models?")
     page = render(replace(tables, studies=(study,)))
     section = page[page.index('id="study-sizes"') :].partition("</section>")[0]
     for text in (
@@ -113,7 +92,7 @@ def test_a_module_and_an_sql_file_add_a_plot_to_the_page(
     ):
         assert text in section
     (figure,) = draw_figures(study, [])
-    assert list(figure.figure.data[0].y) == [300, 10]
+    assert list(figure.figure.data[0].y) == tables.checkpoints.frame["parameters"].tolist()
     assert render_png([(figure.title, figure.figure)])["png"].startswith(b"\x89PNG")
 
 

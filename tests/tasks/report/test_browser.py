@@ -1,191 +1,225 @@
-"""The page in headless Chromium: no console error, no request, tables sort and filter, hostile names stay text."""
+"""The page in headless Chromium: it draws without a request, passes axe, works by keyboard, on a phone and in print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
-from tests.tasks.report.chromium import LACKING, MISSING, Browser, started
-from tsfmscope.tasks.report.page import single_model_page
-from tsfmscope.tasks.report.page.page import render
+from tests.browser import Browser, needs_chromium, start_chromium
+from tests.tasks.report.conftest import HOSTILE
+from tsfmscope.tasks.report.page import page as report
+from tsfmscope.tasks.report.page import single_model_page, studies
+from tsfmscope.tasks.report.quantize_png import quantize
+from tsfmscope.tasks.report.render.mpl_render import render
 from tsfmscope.tasks.report.tables import ReportTables
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=LACKING)]
-HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"  # what conftest.py adds to every name
+pytestmark = [pytest.mark.slow, needs_chromium]
+LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
+ISLANDS = "#plot-isotropy-states-0"
+# What stands inside a plot is one image for a screen reader, with a name.
+AXE = {"exclude": [[".plot > *"]]}
+RULES = {"rules": {"target-size": {"enabled": True}}, "resultTypes": ["violations"]}
+COLUMNS = """() => new Set(Object.entries(document.querySelector('#plot-isotropy-0')._fullLayout)
+  .filter(([key]) => /^xaxis/.test(key)).map(([, axis]) => axis.domain[0])).size"""
+INK = "() => document.querySelector('#plot-training').layout.font.color"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser, tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
-    return _opened(browser, tables, tmp_path_factory.mktemp("page") / "report.html")
-
-
-def _opened(browser: Browser, tables: ReportTables, path: Path) -> Browser:
-    """The page with every figure drawn that was on the screen once; those in three dimensions go again."""
-    path.write_text(render(tables), encoding="utf-8")
-    browser.log("performance"), browser.log("browser")
-    browser.open(path)
-    for place in range(browser.js("return document.querySelectorAll('.plot').length")):
-        browser.show(place)
-    return browser
-
-
-def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) -> None:
-    count = page.js("return document.querySelectorAll('.plot').length")
-    assert count == 7 + 4 + 1  # and those of the theorems, of advice
-    for place in range(count):
-        page.show(place)
-        assert page.js(f"return document.querySelectorAll('.plot')[{place}].querySelectorAll('.main-svg').length")
-    assert page.complaints() == []
-    asked = page.requests()
-    assert len(asked) == 1
-    assert asked[0].startswith("file:")
+def open_page() -> Iterator[Callable[[], Browser]]:
+    with start_chromium() as opener:
+        yield opener
 
 
 @pytest.fixture
-def own_browser() -> Iterator[Browser]:
-    """A browser that may leave the report, which the other tests share."""
-    with started() as opened:
-        yield opened
+def browser(open_page: Callable[[], Browser]) -> Browser:
+    """A page of its own."""
+    return open_page()
 
 
-def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
-    own_browser: Browser, tmp_path: Path
-) -> None:
-    browser = own_browser
-    measures = [column for _, _, columns in single_model_page.PANELS for column in columns]
-    rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
-    rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
-    text = single_model_page.render_page(HOSTILE, single_model_page.draw_figures(rows))
-    assert "Content-Security-Policy" in text
-    browser.log("performance"), browser.log("browser")
-    path = tmp_path / "look.html"
-    path.write_text(text, encoding="utf-8")
+@pytest.fixture(scope="module")
+def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """The page with a static image and a lock, after each figure was on the screen once."""
+    study = tables.studies[0]
+    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, report.order_models(tables))]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report.render(tables, {study.name: quantize(render(drawn)["png"])}, LOCK), encoding="utf-8")
+    browser = open_page()
     browser.open(path)
-    browser.settle()
-    assert browser.js("return document.querySelectorAll('.main-svg').length") >= 2 * len(single_model_page.PANELS)
-    assert browser.complaints() == []
-    assert len(browser.requests()) == 1
-    path.write_text(text.replace("</body>", "<script>window.hacked = 1</script></body>"), encoding="utf-8")
+    drawn_at_once = browser.page.locator(".plot:has(.main-svg)").count()
+    assert drawn_at_once < show_all(browser) == 15
+    return browser
+
+
+def show_all(browser: Browser) -> int:
+    """Scroll to every figure until it is drawn; return their number."""
+    plots = browser.page.locator(".plot")
+    for place in range(plots.count()):
+        plots.nth(place).evaluate("plot => plot.scrollIntoView({behavior: 'instant'})")
+        plots.nth(place).locator(".main-svg").first.wait_for(state="attached")
+    return plots.count()
+
+
+def find_violations(browser: Browser) -> list[str]:
+    found = Axe().run(browser.page, context=AXE, options=RULES).response["violations"]
+    return [f"{rule['id']}: {node['html']}" for rule in found for node in rule["nodes"]]
+
+
+def test_everything_is_drawn_without_an_error_or_a_request(opened: Browser) -> None:
+    assert opened.complaints == []
+    assert len(opened.fetched()) == 1 and opened.fetched()[0].startswith("file:")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 390)])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened: Browser, scheme: str, width: int) -> None:
+    page = opened.page
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+    with opened.screen(width):
+        assert find_violations(opened) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(COLUMNS) == (3 if width > 500 else 2)
+    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = false")
+    page.emulate_media(color_scheme="light")
+
+
+def test_axe_finds_planted_faults(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "faulty.html"
+    path.write_text(
+        "<html lang=en><title>t</title><main><h1>h</h1><p style='color:#aaa'>faint</p><div role=img></div></main>"
+    )
     browser.open(path)
-    assert browser.js("return window.hacked === undefined")
-    assert any("Content Security Policy" in one for one in browser.complaints())
+    assert {line.partition(":")[0] for line in find_violations(browser)} >= {"color-contrast", "role-img-alt"}
 
 
-def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view(page: Browser) -> None:
-    live = "return [...document.querySelectorAll('.plot')].filter(p => p.querySelector('canvas')).length"
-    scene = "document.querySelector('#plot-islands-0')"
-    place = page.js(f"return [...document.querySelectorAll('.plot')].indexOf({scene})")
-    page.show(place)
-    assert page.js(live) >= 1
-    turned = "{eye: {x: 0.5, y: -1.5, z: 0.25}}"
-    page.send(
-        "POST",
-        f"{page.session}/execute/async",
-        {
-            "script": f"const done = arguments[0]; Plotly.relayout({scene}, {{'scene.camera': {turned}}})"
-            ".then(() => done())",
-            "args": [],
-        },
-    )
-    page.js("scrollTo({top: 0, behavior: 'instant'})")
-    page.settle()
-    assert page.js(live) == 0
-    page.show(place)
-    assert page.js(f"return {scene}.layout.scene.camera.eye") == {"x": 0.5, "y": -1.5, "z": 0.25}
-    assert page.js(f"return {scene}.parentElement.querySelectorAll('.views button').length") == 2
-    assert page.complaints() == []
-
-
-def test_panels_stand_two_in_a_row_on_a_phone(page: Browser) -> None:
-    columns = "return new Set([...Object.entries(document.querySelector('#plot-domains-0')._fullLayout)]"
-    columns += ".filter(([k]) => /^xaxis/.test(k)).map(([, v]) => v.domain[0])).size"
-    assert page.js(columns) == 3
-    with page.screen(390, 844):
-        assert page.js(columns) == 2
-    assert page.js(columns) == 3
-
-
-def test_tables_sort_numbers_as_numbers_and_the_missing_last(page: Browser) -> None:
-    column = (
-        "[...document.querySelectorAll('#skipped-table tbody tr')].map(r => Number(r.lastElementChild.textContent))"
-    )
-    click = "document.querySelector('#skipped-table th:last-child button').click();"
-    assert page.js(f"{click} return {column}") == list(range(3, 20))
-    assert page.js(f"{click} return {column}") == list(range(19, 2, -1))
-    sorted_by = "document.querySelector('#skipped-table th:last-child').getAttribute('aria-sort')"
-    assert page.js(f"return {sorted_by}") == "descending"
-    last = page.js(
-        "document.querySelectorAll('#correlation-table th button')[4].click();"
-        "return document.querySelector('#correlation-table tbody').lastElementChild.cells[4].textContent"
-    )
-    assert last == "–"
-
-
-def test_a_filter_leaves_the_rows_that_hold_its_words(page: Browser) -> None:
-    shown = page.js(
-        "const i = document.querySelector('[data-filter=skipped-table]'); i.value = 'CONSTANT';"
-        "i.dispatchEvent(new Event('input'));"
-        "const rows = [...document.querySelectorAll('#skipped-table tbody tr')];"
-        "return rows.filter(r => !r.hidden).map(r => r.cells[4].textContent)"
-    )
-    assert shown
-    assert set(shown) == {"constant"}
-
-
-def test_the_islands_can_be_coloured_by_series(page: Browser) -> None:
-    page.show(page.js("return [...document.querySelectorAll('.plot')].findIndex(p => p.id === 'plot-islands-0')"))
-    names = page.js(
-        "const p = document.querySelector('#plot-islands-0');"
-        "p.parentElement.querySelectorAll('.views button')[1].click();"
-        "return p.data.filter(t => t.visible === true).map(t => t.name)"
-    )
-    assert len(names) == 9
-    assert names[-1] == "other series"
-
-
-@pytest.mark.parametrize("width", [390, 1100])
-def test_nothing_is_wider_than_the_screen(page: Browser, width: int) -> None:
-    with page.screen(width, 844):
-        assert page.js("return document.documentElement.scrollWidth") <= width
-
-
-def test_figures_follow_light_and_dark(page: Browser) -> None:
-    ink = "return document.querySelector('#plot-training').layout.font.color"
-    found = []
+def test_figures_follow_light_and_dark(opened: Browser) -> None:
+    inks = []
     for scheme in ("light", "dark", "light"):
-        page.scheme(scheme)
-        found.append(page.js(ink))
-    assert found[0] == found[2] != found[1]
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.settle()
+        inks.append(opened.page.evaluate(INK))
+    assert inks[0] == inks[2] != inks[1]
 
 
-def test_the_csv_link_holds_every_row(page: Browser, tables: ReportTables) -> None:
-    text = page.js("return atob(document.querySelector('#skill .csv').href.split(',')[1])")
+def test_three_dimensional_figures_give_back_their_canvas_and_keep_their_view(opened: Browser) -> None:
+    page, canvases = opened.page, opened.page.locator(".plot:has(canvas)")
+    scroll = "plot => plot.scrollIntoView({behavior: 'instant'})"
+    page.locator(ISLANDS).evaluate(scroll)
+    page.locator(f"{ISLANDS} canvas").first.wait_for(state="attached")
+    page.locator(ISLANDS).evaluate("plot => Plotly.relayout(plot, {'scene.camera': {eye: {x: 0.5, y: -1.5, z: 0.25}}})")
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+    opened.settle()
+    assert canvases.count() == 0
+    page.locator(ISLANDS).evaluate(scroll)
+    page.locator(f"{ISLANDS} canvas").first.wait_for(state="attached")
+    assert page.locator(ISLANDS).evaluate("plot => plot.layout.scene.camera.eye") == {"x": 0.5, "y": -1.5, "z": 0.25}
+    views = page.locator(f"figure:has({ISLANDS}) .views button")
+    assert views.count() == 2
+    views.nth(1).evaluate("button => button.click()")
+    names = page.locator(ISLANDS).evaluate("plot => plot.data.filter(t => t.visible === true).map(t => t.name)")
+    assert "linear-2-000000" in names
+
+
+def test_the_keyboard_reaches_everything_in_order_sorts_tables_and_opens_sql(opened: Browser) -> None:
+    page = opened.page
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'}); document.activeElement.blur()")
+    stops = page.evaluate(
+        "[...document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]')]"
+        ".filter(e => e.checkVisibility()).slice(0, 32).map(e => e.tagName)"
+    )
+    page.locator(".skip").evaluate("link => link.focus({focusVisible: true})")
+    for tag in stops:
+        style = "() => { const e = document.activeElement; return [e.tagName, getComputedStyle(e).outlineStyle]; }"
+        focused, outline = page.evaluate(style)
+        assert (focused, outline) == (tag, "solid")
+        page.keyboard.press("Tab")
+    head = page.locator("#checkpoints-table th").nth(4)
+    cells = (
+        "() => [...document.querySelectorAll('#checkpoints-table tbody tr')].map(r => Number(r.cells[4].dataset.value))"
+    )
+    for key, order in (("Enter", "ascending"), (" ", "descending")):
+        head.locator("button").press(key)
+        assert head.get_attribute("aria-sort") == order
+        assert page.evaluate(cells) == sorted(page.evaluate(cells), reverse=order == "descending")
+    page.locator("#skill-table th button").nth(0).focus()
+    page.locator("#source-skill summary").press("Enter")
+    assert "from skill" in page.locator("#source-skill pre").inner_text()
+    page.locator("#source-skill summary").press("Enter")
+
+
+def test_missing_values_sort_last_and_a_filter_counts_the_rows_it_leaves(opened: Browser) -> None:
+    page = opened.page
+    page.locator("#correlation-table th button").nth(4).evaluate("button => button.click()")
+    assert page.locator("#correlation-table tbody tr:last-child td").nth(4).text_content() == "–"
+    box, rows = page.locator("[data-filter=printed-table]"), page.locator("#printed-table tbody tr")
+    matching = sum("lag-llama" in text for text in rows.all_text_contents())
+    for words, count in (("LAG-LLAMA", matching), ("no such thing", 0)):
+        box.fill(words)
+        assert page.locator("#printed-table tbody tr:not([hidden])").count() == count
+        assert page.locator(".filter:has([data-filter=printed-table]) output").text_content() == f"{count} of 163 rows"
+    box.fill("")
+
+
+def test_the_csv_link_holds_every_row(opened: Browser, tables: ReportTables) -> None:
+    text = opened.page.evaluate("atob(document.querySelector('#skill .csv').href.split(',')[1])")
     assert text == tables.skill.frame.to_csv(index=False)
+
+
+def test_print_is_dark_on_white_shows_every_figure_and_cuts_no_table_off(opened: Browser) -> None:
+    page = opened.page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    with opened.screen(718, 1047):  # A4 less a centimetre a side
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate(INK) == "#1d2126"
+        shown = "selector => [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).length"
+        assert page.evaluate(shown, "nav, .filter, .views, .source, .skip, .has-static .plot") == 0
+        assert page.evaluate(shown, "figcaption") == page.locator("figcaption").count() > 10
+        assert 300 < page.locator(".static").bounding_box()["width"] <= 718
+        assert page.locator("figure:not(.has-static *) .plot:not(:has(.main-svg))").count() == 0
+        wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1)"
+        assert page.evaluate(f"{wide}.map(t => t.id)") == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen", color_scheme="light")
+    assert len(page.pdf(print_background=True)) > 50_000
 
 
 def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
     browser: Browser, hostile: ReportTables, tmp_path: Path
 ) -> None:
-    _opened(browser, hostile, tmp_path / "hostile.html")
-    assert browser.js("return window.hacked === undefined && document.querySelectorAll('img, b').length === 0")
-    legends = browser.js("return [...document.querySelectorAll('#plot-training .legendtext')].map(t => t.textContent)")
-    assert legends
-    assert all(text.endswith(HOSTILE) for text in legends)
-    hovered = browser.js(
-        "const p = document.querySelector('#plot-nmse_against_isotropy');"
-        "Plotly.Fx.hover(p, [{curveNumber: 1, pointNumber: 0}]);"
-        "return p.querySelector('.hoverlayer').textContent"
+    path = tmp_path / "hostile.html"
+    path.write_text(report.render(hostile), encoding="utf-8")
+    browser.open(path)
+    show_all(browser)
+    legends = browser.page.locator("#plot-training .legendtext").all_text_contents()
+    assert legends and all(text.endswith(HOSTILE) for text in legends)
+    hovered = browser.page.evaluate(
+        "() => { const plot = document.querySelector('#plot-nmse_against_isotropy');"
+        "Plotly.Fx.hover(plot, [{curveNumber: 1, pointNumber: 0}]);"
+        "return plot.querySelector('.hoverlayer').textContent; }"
     )
     assert hovered.count("onerror=window.hacked=1></script>") == 2
-    assert browser.js("return window.hacked === undefined")
-    assert browser.complaints() == []
-    assert all(url.startswith("file:") for url in browser.requests())
+    assert browser.page.evaluate("window.hacked === undefined && document.querySelectorAll('img, b').length === 0")
+    assert browser.complaints == [] and len(browser.fetched()) == 1
+
+
+def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
+    browser: Browser, tmp_path: Path
+) -> None:
+    measures = [column for _, _, columns in single_model_page.PANELS for column in columns]
+    rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
+    rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
+    text = single_model_page.render_page(HOSTILE, single_model_page.draw_figures(rows))
+    path = tmp_path / "model.html"
+    path.write_text(text, encoding="utf-8")
+    browser.open(path)
+    browser.settle()
+    assert browser.page.locator(".main-svg").count() >= 2 * len(single_model_page.PANELS)
+    assert browser.complaints == [] and len(browser.fetched()) == 1
+    path.write_text(text.replace("</body>", "<script>window.hacked = 1</script></body>"), encoding="utf-8")
+    browser.open(path)
+    assert browser.page.evaluate("window.hacked === undefined")
+    assert any("Content Security Policy" in text for text in browser.complaints)

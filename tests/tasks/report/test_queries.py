@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from tests.tasks.report.answers import answer_study
+from tests.tasks.report.recorded import answer_study
 from tsfmscope import store
 from tsfmscope.store import catalogue
 from tsfmscope.store.report_queries import PARAMETER, ReportQuery, Value, load_queries
@@ -32,22 +32,6 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     catalogue.build(path, {})
     with store.open(path) as connection:
         yield connection
-
-
-@pytest.mark.parametrize("name", sorted(load_queries("page")))
-def test_a_query_runs_and_has_the_columns_that_the_made_up_tables_have(
-    name: str, empty: duckdb.DuckDBPyConnection, tables: ReportTables
-) -> None:
-    assert empty.sql(fill_all("page")[name].sql).columns == list(getattr(tables, name).frame.columns)
-
-
-@pytest.mark.parametrize("plot", ["domains", "dimension"])
-def test_a_query_of_a_study_has_the_columns_that_the_made_up_studies_have(
-    plot: str, empty: duckdb.DuckDBPyConnection, tables: ReportTables
-) -> None:
-    study = next(study for study in tables.studies if study.plot == plot)
-    for name, answer in {**study.answers, "published": study.published}.items():
-        assert empty.sql(fill_all("study")[name].sql).columns == list(answer.frame.columns)
 
 
 @pytest.mark.parametrize("plot", plot_names())
@@ -82,7 +66,7 @@ def test_a_catalogue_without_rows_still_gives_a_page(empty: duckdb.DuckDBPyConne
         name: Answer(query.title, query.sql, empty.sql(query.sql).df()) for name, query in fill_all("page").items()
     }
     kinds = plot_names()
-    studies = tuple(answer_study(empty, kind, kind, None, kind) for kind in kinds)
+    studies = tuple(answer_study(empty, kind, kind) for kind in kinds)
     page = render(ReportTables(STUDY, "default", **answers, studies=studies))
     for words in ("0 models on 0 data sets", "Nothing was skipped and no job failed", "No model was"):
         assert words in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tsfmscope.tasks.report import theory
@@ -40,20 +41,33 @@ def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: Re
 
 
 def test_fig_17_has_a_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
-    assert [trace.name for trace in theory_figures.draw_flow(tables.theory_flow.frame).data] == ["input X", "h = 2"]
+    assert [trace.name for trace in theory_figures.draw_flow(tables.theory_flow.frame).data] == [
+        "input X", "h = 1", "h = 4", "h = 16",
+    ]  # fmt: skip
+
+
+def two_theorems(tables: ReportTables) -> pd.DataFrame:
+    """Return a bound that holds, and one that fails as printed."""
+    rows = tables.theory_violations.frame
+    return rows[rows["experiment"].isin(["Theorem 2", "Theorem 3.2"])]
 
 
 def test_the_picture_of_the_bounds_is_sorted_and_says_what_fails(tables: ReportTables) -> None:
-    figure = theory_figures.draw_ratios(tables.theory_violations.frame)
-    told = list(figure.layout.yaxis.ticktext)
-    assert told == ["Theorem 3.2, repaired", "Theorem 2, printed", "Theorem 3.2, printed: 384 of 1,000 fail"]
+    rows = two_theorems(tables)
+    figure = theory_figures.draw_ratios(rows)
+    labels = list(figure.layout.yaxis.ticktext)
+    assert labels == ["Theorem 3.2, repaired", "Theorem 2, printed", "Theorem 3.2, printed: 42 of 100 fail"]
     largest = {trace.name: trace for trace in figure.data}["largest, printed"]
-    assert dict(zip(largest.y, largest.x, strict=True)) == {1: 0.9, 2: 4.5}
+    printed = rows[rows["form"] == "printed"]["ratio_largest"]
+    assert dict(zip(largest.y, largest.x, strict=True)) == {1: min(printed), 2: max(printed)}
 
 
 def test_sentences_say_claim_slope_interval_and_verdict(tables: ReportTables) -> None:
-    slopes = tables.theory_slopes.frame
-    (said,) = theory.describe_slopes(slopes, "J.1")
+    changed = {"n_seeds": 20, "slope": 0.99, "low": 0.94, "high": 1.04, "verdict": "agrees"}
+    slopes = tables.theory_slopes.frame.assign(**changed)
+    slopes.loc[slopes["experiment"].str.startswith("J.3"), ["low", "high"]] = np.nan
+    slopes.loc[slopes["experiment"].str.startswith("Corollary"), "claimed"] = -0.9
+    (said, *_) = theory.describe_slopes(slopes, "J.1")
     assert said.verdict == "agrees"
     assert said.text.endswith("slope 1. Here: slope 0.99, 95 % interval 0.94 to 1.04, 20 seeds: agrees.")
     assert "interval" not in theory.describe_slopes(slopes, "J.3")[0].text
@@ -61,10 +75,10 @@ def test_sentences_say_claim_slope_interval_and_verdict(tables: ReportTables) ->
 
 
 def test_a_bound_that_fails_is_told_with_its_instance_its_cause_and_its_repair(tables: ReportTables) -> None:
-    holding, failing = theory.describe_failures(tables.theory_violations.frame)
+    holding, failing = theory.describe_failures(two_theorems(tables))
     assert (holding.verdict, failing.verdict) == ("agrees", "differs")
     assert "Theorem 2" in holding.text and "Theorem 3.2" not in holding.text
-    for words in ("384 of 1,000", "0.055 against a bound of 0.25", "seed 0, instance 972", "4d + 1", "0 of 1,000"):
+    for words in ("42 of 100", "against a bound of", "seed 0, instance", "4d + 1", "0 of 100"):
         assert words in failing.text
 
 

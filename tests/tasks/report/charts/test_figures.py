@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.decomposition import PCA
 
+from tests.tasks.report.recorded import find_study
 from tsfmscope.tasks.report.charts import figures
 from tsfmscope.tasks.report.charts.islands import project
+from tsfmscope.tasks.report.colorscale import GREY
 from tsfmscope.tasks.report.tables import ReportTables
 
+CSS = files("tsfmscope.tasks.report.page").joinpath("page.css").read_text("utf-8")
 IDENTITY = {"model": "m", "stack": "encoder", "layer": 1, "dataset": "d", "condition": "c"}
 
 
 def test_the_scatter_holds_every_point_that_log_axes_can_show(tables: ReportTables) -> None:
-    frame = tables.nmse_against_isotropy.frame
+    frame = tables.nmse_against_isotropy.frame.copy()
+    frame.loc[frame["dataset"] == "linear-2", "zeta_adjusted_corrected"] = np.nan
     figure = figures.draw_nmse_against_isotropy(frame)
     points = [(x, y) for trace in figure.data[1:] for x, y in zip(trace.x, trace.y, strict=True)]
     wanted = frame.dropna(subset="zeta_adjusted_corrected")
@@ -34,9 +41,9 @@ def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
 
 
 def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) -> None:
-    study = next(study for study in tables.studies if study.plot == "dimension")
-    figure = figures.draw_effective_dimension(study.answers["layers"].frame)
-    assert len(figure.data) == 4
+    frame = find_study(tables, "dimension").answers["layers"].frame
+    figure = figures.draw_effective_dimension(frame)
+    assert len(figure.data) == 6
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "4", "4′"]
     for trace in figure.data:
         assert (np.diff(trace.x) > 0).all()
@@ -49,7 +56,7 @@ def test_deep_models_get_a_dozen_ticks_at_most() -> None:
 
 
 def test_islands_show_each_token_once_a_view(tables: ReportTables) -> None:
-    frame = next(study for study in tables.studies if study.plot == "islands").answers["islands"].frame
+    frame = find_study(tables, "islands").answers["islands"].frame
     part = frame[frame["model"] == frame["model"].iloc[0]]
     figure = figures.draw_islands(part)
     for visible in figure.layout.meta["views"].values():
@@ -107,3 +114,24 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
     lines = {t.name: t.line.color for t in figures.draw_training(losses, named).data}
     assert lines[shown] == colours[next(name for name in colours if name.startswith(shown))]
     assert [t.name for t in figures.draw_training(losses, ["another"]).data] == sorted(losses["model"].unique())
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 defines it, 0 to 1."""
+    c = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return float(np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("colour", [*figures.COLOURS, GREY])
+def test_a_line_or_point_stands_out_from_light_and_dark(colour: str) -> None:
+    backgrounds = re.findall(r"--(?:paper|raised): (#[0-9a-f]{6})", CSS)
+    assert len(backgrounds) == 4
+    for background in backgrounds:
+        low, high = sorted(map(luminance, (colour, background)))
+        assert (high + 0.05) / (low + 0.05) >= 3  # WCAG 2.1, 1.4.11
+
+
+def test_no_model_differs_from_another_by_colour_alone() -> None:
+    colours, symbols = figures.COLOURS, figures.SYMBOLS
+    assert len({symbols[n % len(symbols)] for n in range(8)}) == 8
+    assert len({(colours[n], symbols[n % len(symbols)]) for n in range(len(colours))}) == len(colours)

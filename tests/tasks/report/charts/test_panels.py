@@ -42,9 +42,10 @@ def titles(figure: go.Figure) -> list[str]:
 
 @pytest.mark.parametrize("draw", [panels.draw_by_domain, panels.draw_by_condition])
 def test_every_point_that_log_axes_can_show_is_drawn_once(draw: object, tables: ReportTables) -> None:
-    rows = tables.studies[0].answers["points"].frame
+    rows = tables.studies[0].answers["points"].frame.copy()
+    rows.loc[0, "zeta_adjusted"] = np.nan
     wanted = rows.dropna(subset="zeta_adjusted")
-    figure = draw(rows, sorted(set(rows["model"])), ("context-500", "context-100"))  # type: ignore[operator]
+    figure = draw(rows, sorted(set(rows["model"])), ("context-128", "noisy"))  # type: ignore[operator]
     assert len(wanted) < len(rows)
     assert sorted(points(figure)) == sorted(zip(wanted["zeta_adjusted"].abs(), wanted["nmse"], strict=True))
 

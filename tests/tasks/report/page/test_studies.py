@@ -1,4 +1,4 @@
-"""A study's section: the table in the paper's layout, captions that say what is meant."""
+"""A study's section: the table in the paper's layout, and captions that describe the figures."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tests.tasks.report.answers import with_rows
+from tests.tasks.report import recorded
+from tests.tasks.report.recorded import find_study, with_rows
 from tsfmscope.tasks.report.page import page, studies
 from tsfmscope.tasks.report.page.html_table import NOTHING, build_table
 from tsfmscope.tasks.report.plots.dimension import paper_table
-from tsfmscope.tasks.report.tables import ReportTables, StudyTables
+from tsfmscope.tasks.report.tables import ReportTables
 
 
-def study(tables: ReportTables, picture: str) -> StudyTables:
-    return next(one for one in tables.studies if one.plot == picture)
-
-
-def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportTables) -> None:
-    one = study(tables, "dimension")
-    frame = paper_table(one.answers["layers"].frame, one.published.frame)
+def test_the_papers_row_of_table_1_stands_under_its_familys_ours() -> None:
+    table_1 = "update studies set figure = 'isotropy Table 1' where study = 'isotropy-layers'"
+    with recorded.build(table_1) as changed:
+        study = recorded.answer_study(changed, "isotropy-layers", "dimension")
+    layers = study.answers["layers"].frame
+    frame = paper_table(layers, study.published.frame)
     assert list(frame.columns) == ["whose", "model", "stack", *map(str, range(1, 13)), "n′"]
-    assert frame["whose"].tolist() == ["ours", "ours", "ours", "ours", "the paper"]
-    printed = frame.iloc[-1]
-    assert printed["model"] == "chronos-t5"
-    assert (printed[[str(layer) for layer in range(1, 13)]] == 4).all()
-    layers = one.answers["layers"].frame
+    assert frame["whose"].tolist() == ["ours", "ours", "the paper", "ours", "ours", "ours", "ours", "the paper"]
+    printed = frame[frame["whose"] == "the paper"]
+    assert printed["model"].tolist() == ["chronos-bolt", "chronos-t5"]
+    assert printed["1"].tolist() == printed["12"].tolist() == [1, 4]
     for row in frame[frame["whose"] == "ours"].itertuples(index=False):
         ours = layers[(layers["model"] == row.model) & (layers["stack"] == row.stack)]
         assert [row[3], row[4], row[5], row[6]] == ours[(ours["layer"] > 0) & ~ours["normed"]]["median"].tolist()
@@ -35,81 +34,81 @@ def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportT
 
 
 def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> None:
-    one = study(tables, "dimension")
-    frame = paper_table(one.answers["layers"].frame, one.published.frame.iloc[:0])
+    study = find_study(tables, "dimension")
+    frame = paper_table(study.answers["layers"].frame, study.published.frame)
     assert set(frame["whose"]) == {"ours"}
     assert list(frame.columns) == ["whose", "model", "stack", "1", "2", "3", "4", "n′"]
 
 
 @pytest.mark.parametrize(
-    ("picture", "text"),
+    ("plot", "text"),
     [
         ("domains", "Filled: Dataset 1 of the domain; open: Dataset 2"),
-        ("conditions", "Filled: context-500; then context-100"),
-        ("dimension", "Median over data sets and conditions"),
-        ("islands", "320 of 2,048 tokens; the three components explain"),
+        ("conditions", "Filled: context-128; then noisy"),
+        ("dimension", "One data set."),
+        ("islands", "128 of 128 tokens; the three components explain"),
+        ("growth", "Dotted: full rank"),
     ],
 )
-def test_a_caption_says_what_the_picture_means(picture: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.draw_figures(study(tables, picture), page.order_models(tables))
+def test_a_caption_says_what_the_figure_means(plot: str, text: str, tables: ReportTables) -> None:
+    drawn = studies.draw_figures(find_study(tables, plot), page.order_models(tables))
     assert drawn
-    assert all(text in one.caption for one in drawn)
+    assert all(text in figure.caption for figure in drawn)
 
 
 @pytest.mark.parametrize(("figure", "letters"), [("isotropy Fig. 7", ["b", "c"]), (None, ["a", "b"])])
 def test_only_a_figure_of_the_paper_has_its_letters(
     figure: str | None, letters: list[str], tables: ReportTables
 ) -> None:
-    one = study(tables, "domains")
-    frame = one.answers["points"].frame[one.answers["points"].frame["domain"].isin(["nature", "finance"])]
-    own = replace(with_rows(one, "points", frame), figure=figure)
+    study = find_study(tables, "domains")
+    frame = study.answers["points"].frame
+    frame = frame.assign(domain=frame["dataset"].map({"linear-2": "nature", "macrodata": "finance"})).dropna(
+        subset="domain"
+    )
+    own = replace(with_rows(study, "points", frame), figure=figure)
     (drawn,) = studies.draw_figures(own, page.order_models(tables))
     assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
-def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: ReportTables) -> None:
-    one = study(tables, "dimension")
-    frame = one.answers["layers"].frame
-    base = frame["model"].iloc[0]
-    made = frame[frame["model"] == base].assign(model=f"{base}@joint-0.5")
-    with_made = with_rows(one, "layers", pd.concat((frame, made)))
-    drawn = studies.draw_figures(with_made, page.order_models(tables))
-    assert [picture.title for picture in drawn] == sorted(frame["model"].unique())
-    (alone,) = (picture for picture in drawn if picture.title == base)
-    assert {str(trace.name).partition(" ")[0] for trace in alone.figure.data} == {base, f"{base}@joint-0.5"}
+def test_compressed_models_are_drawn_beside_their_base_a_figure_a_base(tables: ReportTables) -> None:
+    drawn = studies.draw_figures(find_study(tables, "dimension"), page.order_models(tables))
+    assert [figure.title for figure in drawn] == ["chronos-bolt-nano", "chronos-t5-nano"]
+    names = {str(trace.name).partition(" ")[0] for trace in drawn[1].figure.data}
+    assert names == {"chronos-t5-nano", "chronos-t5-nano@aware-0.5"}
 
 
 def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_are_marked(tables: ReportTables) -> None:
-    one = study(tables, "domains")
-    frame = one.answers["points"].frame
-    frame = frame.assign(stands_in_for=["other data" if name == "nile" else None for name in frame["dataset"]])
-    (drawn,) = studies.draw_figures(with_rows(one, "points", frame), page.order_models(tables))
-    assert "finance 1 exchange_rate, 2 nn5_weekly" in drawn.caption
-    assert "nile (a stand-in)" in drawn.caption and "elnino (a stand-in)" not in drawn.caption
-    assert "linear-1" not in drawn.caption
-    assert "4 of 68 points are not positive" in drawn.caption
+    study = find_study(tables, "domains")
+    frame = study.answers["points"].frame
+    frame = frame.assign(stands_in_for=["other data" if name == "macrodata" else None for name in frame["dataset"]])
+    frame.loc[0, "zeta_adjusted"] = 0.0
+    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), page.order_models(tables))
+    assert "economics 1 macrodata (a stand-in)" in drawn.caption
+    assert "linear-2" not in drawn.caption
+    assert "1 of 12 points" in drawn.caption and "not positive" in drawn.caption
 
 
-@pytest.mark.parametrize("picture", ["domains", "conditions", "dimension", "islands", "none"])
-def test_a_study_without_rows_draws_nothing(picture: str, tables: ReportTables) -> None:
-    one = study(tables, picture)
-    bare = replace(one, answers={q: replace(a, frame=a.frame.iloc[:0]) for q, a in one.answers.items()})
-    assert studies.draw_figures(bare, page.order_models(tables)) == ()
+@pytest.mark.parametrize("plot", ["domains", "conditions", "dimension", "islands", "growth"])
+def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> None:
+    study = find_study(tables, plot)
+    bare = {name: replace(answer, frame=answer.frame.iloc[:0]) for name, answer in study.answers.items()}
+    assert studies.draw_figures(replace(study, answers=bare), page.order_models(tables)) == ()
 
 
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:
-    one = study(tables, "islands")
-    titles = [drawn.title for drawn in studies.draw_figures(one, ())]
-    assert all("encoder 4: " in title and "non-linear-1" not in title for title in titles)
-    twice = pd.concat([one.answers["islands"].frame, one.answers["islands"].frame.assign(dataset="non-linear-2")])
-    titles = [drawn.title for drawn in studies.draw_figures(with_rows(one, "islands", twice), ())]
-    assert len(titles) == 4 and sum("non-linear-2" in title for title in titles) == 2
+    study = find_study(tables, "islands")
+    titles = [drawn.title for drawn in studies.draw_figures(study, ())]
+    assert all("coder 2: " in title and "linear-2" not in title for title in titles)
+    twice = pd.concat([study.answers["islands"].frame, study.answers["islands"].frame.assign(dataset="other")])
+    titles = [drawn.title for drawn in studies.draw_figures(with_rows(study, "islands", twice), ())]
+    assert len(titles) == 4 and sum("other" in title for title in titles) == 2
 
 
-@pytest.mark.parametrize("order", [("context-500", "context-100"), ("context-100", "context-500")])
+@pytest.mark.parametrize("order", [("noisy", "context-128"), ("context-128", "noisy")])
 def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...], tables: ReportTables) -> None:
-    one = study(tables, "islands")
-    frame = pd.concat([one.answers["islands"].frame, one.answers["islands"].frame.assign(condition="context-100")])
-    drawn = studies.draw_figures(replace(with_rows(one, "islands", frame), conditions=order), ())
-    assert [drawing.title.split(", ")[-1].split(":")[0] for drawing in drawn] == [*order, *order]
+    study = find_study(tables, "islands")
+    frame = study.answers["islands"].frame
+    both = with_rows(study, "islands", pd.concat([frame, frame.assign(condition="context-128")]))
+    drawn = studies.draw_figures(replace(both, conditions=order), ())
+    assert [figure.title.split(", ")[-1].split(":")[0] for figure in drawn] == [*order, *order]

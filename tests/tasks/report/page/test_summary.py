@@ -66,23 +66,25 @@ def test_skill_is_of_what_was_trained_here_and_the_sine_of_every_model(tables: R
     frame.loc[0, ratio] = np.nan
     words = _words(_with(tables, "skill", frame))
     first, second = frame["model"][:2]
-    assert f"below 1 is skill: {second} 0.79" in words and "0.74" not in words
-    assert f"relative to forecasting zero, 0 is exact: {first} 0.50, {second} 0.60" in words
+    assert f"below 1 is skill: {second} 0.74" in words and "0.23" not in words
+    assert f"relative to forecasting zero, 0 is exact: {first} 1.00, {second} 1.03" in words
     alone = _words(_with(tables, "skill", frame[:1]))
-    assert "below 1 is skill" not in alone and f"0 is exact: {first} 0.50." in alone
+    assert "below 1 is skill" not in alone and f"0 is exact: {first} 1.00." in alone
 
 
 def test_small_checkpoints_are_not_the_papers_models(tables: ReportTables) -> None:
     words = _words(tables)
-    assert "All models are small checkpoints trained by this project (at most 352,000 parameters)" in words
+    assert "2 of 3 models are small checkpoints trained by this project (at most 464,128 parameters)" in words
     assert "make profile NAME=paper" in words
     hub = _with(tables, "checkpoints", tables.checkpoints.frame.assign(source="hub"))
     assert "make profile" not in _words(hub)
-    mixed = _with(tables, "checkpoints", tables.checkpoints.frame.assign(source=["hub", "trained"]))
-    assert "1 of 2 models" in _words(mixed)
+    every = _with(tables, "checkpoints", tables.checkpoints.frame.assign(source="trained"))
+    assert "All models are small" in _words(every)
 
 
 def test_what_was_left_out_is_counted(tables: ReportTables) -> None:
+    assert "Nothing was skipped and no job failed." in _words(tables)
+    tables = _with(tables, "skipped", pd.DataFrame({"reason": ["constant", "short"], "n": [1, 186]}))
     assert "187 inputs were skipped, no job failed; the reasons are listed below." in _words(tables)
     failed = pd.DataFrame({"stage": ["geometry"], "error": ["ValueError"], "example": ["x"], "n": [1]})
     assert "187 inputs were skipped, 1 job failed; the reasons are listed below." in _words(
@@ -111,7 +113,10 @@ def test_the_first_question_is_answered_by_the_interval_before_its_number(
 
 
 def test_claims_are_counted_by_paper(tables: ReportTables) -> None:
-    (part,) = [one for one in summarise(tables) if "isotropy predict" in one.question]
-    n = len(tables.studies)
-    told = f"Of {4 * n} tests of claims of Shelim et al. 2025, {n} agree, {n} differ, {n} are undecided, {n} cannot be"
-    assert any(sentence.startswith(told) for sentence in part.sentences)
+    study = tables.studies[0]
+    verdicts = ("agrees", "differs", "undecided", "not comparable")
+    rows = pd.concat([study.published.frame.assign(verdict=verdict) for verdict in verdicts])
+    four = replace(study, published=replace(study.published, frame=rows))
+    words = _words(replace(tables, studies=(four, four, *tables.studies[1:])))
+    assert "Of 8 tests of claims of Shelim et al. 2025, 2 agree, 2 differ, 2 are undecided, 2 cannot be" in words
+    assert "Of 1 test of claims of Yu et al. 2026, 1 is undecided" in words

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from tsfmscope.tasks.report.page import verdicts
-from tsfmscope.tasks.report.tables import ReportTables
 
 ROW: dict[str, Any] = {
     "claim": "Within a synthetic data set, more isotropic models have less error",
@@ -74,10 +73,21 @@ def test_a_verdict_that_is_none_is_refused(bad: Any) -> None:
         verdicts.describe_claim(ROW | {"verdict": bad})
 
 
-def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None:
-    published = tables.studies[0].published.frame
+def test_claims_are_sentences_and_numbers_are_rows() -> None:
+    lacking = dict.fromkeys(("measured", "low", "high", "n", "p"))
+    number = lacking | {"published": 4.0, "published_text": "4", "comparable": False, "source": "Table 1"}
+    layers = [
+        number | {"claim": f"d(0.8) of chronos-t5 on finance-1, layer {n}", "verdict": "not measured"}
+        for n in range(1, 13)
+    ]
+    layers[0] |= {"measured": 3.0, "verdict": "not comparable", "note": "no interval: one covariance matrix"}
+    cell = number | {"claim": "nmse of chronos-t5 on seasonality-1", "quantity": "nmse", "published": 0.0000066}
+    cell |= {"published_text": "0.0000066", "measured": 0.15, "low": 0.1, "high": 0.2, "verdict": "not comparable"}
+    why = "a small checkpoint of ours; a stand-in for the data: 2012-2014, not 2002-2015"
+    claims = [{"verdict": verdict} for verdict in ("undecided", "agrees", "differs", "not comparable")]
+    published = frame(*claims, *layers, cell | {"why": why})
     said = verdicts.describe_claims(published)
-    assert [one.verdict for one in said] == ["undecided", "agrees", "differs", "not-comparable"]
+    assert [sentence.verdict for sentence in said] == ["undecided", "agrees", "differs", "not-comparable"]
     numbers = verdicts.tabulate_numbers(published)
     assert numbers["published"].tolist() == 12 * ["4"] + ["0.0000066"]  # as printed, and not 6.6e-06
     assert numbers["number"].tolist()[11:] == [
