@@ -82,6 +82,7 @@ def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(tmp_path: P
     close(tmp_path / "alone", tmp_path / "broken", "chronos-bolt")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_fails_the_attempt_in_passing(
     tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

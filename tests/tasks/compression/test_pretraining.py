@@ -61,15 +61,11 @@ def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
     return state
 
 
-FLOW = {"flow": {"first": 1.0, "growth": 1.0}}
-
-
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
         *((family, {}) for family in sorted(CONFIGS)),
-        ("chronos-t5", {"heads": FLOW}),
-        ("chronos-t5", {"heads": {**FLOW, "factors": "shared"}}),
+        ("chronos-t5", {"heads": {"flow": {"first": 1.0, "growth": 1.0}, "factors": "shared"}}),
     ],
 )
 def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(

@@ -149,7 +149,6 @@ def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], g
 
 
 TINY = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
-TINY = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 LAYERS = ("encoder.1.self", "decoder.1.self")
 
 

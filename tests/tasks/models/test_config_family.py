@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.tasks.conformance.examples import EXAMPLES
+from tests.tasks.models.families import CHECKPOINTS, example_model
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.config_family import ARCHITECTURES, KEYS, family_of_config, family_of_folder
-from tsfmscope.tasks.models.registry import FAMILIES, family_class
-
-CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+from tsfmscope.tasks.models.registry import FAMILIES
 
 
 @pytest.mark.parametrize("folder", sorted(CHECKPOINTS.glob("*/")), ids=lambda one: one.name)
@@ -23,7 +21,7 @@ def test_every_committed_checkpoint_is_recognised(folder: Path) -> None:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_what_a_family_saves_is_recognised(family: str, tmp_path: Path) -> None:
-    family_class(family).new(EXAMPLES[family], seed=0).save(tmp_path)
+    example_model(family).save(tmp_path)
     assert family_of_folder(tmp_path) == family
 
 

@@ -21,7 +21,7 @@ from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.tables import series_table
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
-FAMILIES = ("chronos-t5", "patchtst", "moirai", "lag-llama")
+FAMILIES = ("chronos-t5", "patchtst", "lag-llama")
 ROWS = 256
 UNIT = 2.0**-11  # rounding to float16 moves an entry by this share of it at most
 EXACT = (  # what may not change at all

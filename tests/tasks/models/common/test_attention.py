@@ -24,7 +24,7 @@ from tsfmscope.tasks.series.types import Windows
 # Kind of the attention whose queries and keys are rotated or normed, and so keep their width.
 ROTARY = {"timesfm-2.5": "self", "timesfm-2.5, grouped": "self", "chronos-2": "time", "lag-llama": "self"}
 ROTARY |= {"moirai": "self", "time-moe": "self"}
-SHARES = [(0.4, 0.7), (1.0, 0.5), (0.5, 0.5)]  # of the keys' and of the values' width
+SHARES = [(0.4, 0.7), (1.0, 0.5)]  # of the keys' and of the values' width
 Answers = Callable[[Any], list[np.ndarray]]
 
 
@@ -138,7 +138,7 @@ def test_a_padded_model_is_an_ordinary_checkpoint(model: Any, answers: Answers, 
     assert_same(answers(type(model).load(tmp_path)), before)
 
 
-@pytest.mark.parametrize(("key", "value"), SHARES[:2])
+@pytest.mark.parametrize(("key", "value"), SHARES[:1])
 def test_saves_and_loads_at_its_widths(model: Any, answers: Answers, tmp_path: Path, key: float, value: float) -> None:
     for layer in model.attentions():
         layer.write(factorize(layer.read(), layer.plain))  # other biases than a new network's

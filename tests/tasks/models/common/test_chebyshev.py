@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 8, 31, 32])
+@pytest.mark.parametrize("rank", [1, 3, 32])
 def test_the_rank_of_the_values_is_the_one_asked_for(rank: int) -> None:
     values, special = chebyshev_embedding(CENTRES, rank=rank, width=512, seed=0)
     spectrum = np.linalg.svd(values, compute_uv=False) / np.linalg.norm(values, 2)
