@@ -18,7 +18,7 @@ def isotropy(
 ) -> dict[str, Any]:
     """Measure the isotropy of hidden states.
 
-    Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1; docs/measures/isotropy.md defines each value.
+    Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1; docs/science.md defines each value.
 
     Args:
         x: hidden states, one row per token; an array or a torch tensor of any real type.

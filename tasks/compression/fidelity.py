@@ -60,7 +60,7 @@ def measure(
 ) -> tuple[dict[str, Any], int | None]:
     """Measure the fidelity on the last window of every series; return columns of `fidelity` and a token count.
 
-    Overlap and perplexity are defined in science.md section 5: the decoder input is the context's ids shifted
+    Overlap and perplexity are defined in docs/science.md, Compression: the decoder input is the context's ids shifted
     right, and the labels are the ids. They are null for a family without a softmax over ids. The state error
     compares the last states of the last stack, for tokens that stand for values, with a teacher-forced
     future. Without a usable window, there are the reason, no measures, and None instead of the token count.

@@ -22,7 +22,7 @@ def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.n
     """Return the factors with the least mean squared error of the output W x.
 
     W̃ = U_r U_rᵀ W, with U from the SVD of W C^½.
-    Source: science.md section 6; SVD-LLM's whitening (ICLR 2025) has the same optimum.
+    Source: docs/science.md, Compression; SVD-LLM's whitening (ICLR 2025) has the same optimum.
     inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
     """
     u, values, _ = np.linalg.svd(matrix @ triangle(inputs).T)

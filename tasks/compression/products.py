@@ -90,7 +90,7 @@ def weighted_score_factors(
 
     W̃_Q = S^-½ Vᵀ R_B W_Q and W̃_K = S^-½ Uᵀ R_A W_K, where R_A R_Bᵀ = U S Vᵀ and R_A, R_B are the R factors
     of the head's own queries and keys.
-    Source: science.md section 6. A³-QK (arXiv 2505.12942) publishes the same objective up to the centring of
+    Source: docs/science.md, Compression. A³-QK (arXiv 2505.12942) publishes the same objective up to the centring of
     the keys. The mean is over independent pairs of a query and a key. No second moment is inverted.
     Directions below NEGLIGIBLE σ₁ are left out; a head whose scores are all 0 gets factors of rank 0.
     queries: R factor of the rows [1 x], where x is the input of the query projection.
@@ -127,7 +127,7 @@ def weighted_output_factors(
     """Return W_O W_V of every value head, factorised with the least mean squared error of the head's output.
 
     W̃_O = U_r and W̃_V = U_rᵀ W_O W_V, where U is from the SVD of W_O W_V Z.
-    Source: science.md section 6. A³-OV (arXiv 2505.12942) publishes the same objective.
+    Source: docs/science.md, Compression. A³-OV (arXiv 2505.12942) publishes the same objective.
     head_outputs: R factor of the rows [1 H], where H is the input of the output projection, all heads
     concatenated. Less the value bias, a head's part of H is W_V Z, where Z is its attended inputs Σ_j p_ij
     x_j.

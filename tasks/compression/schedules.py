@@ -1,6 +1,6 @@
 """Ranks of attention heads by layer: flow-of-ranks schedules, the guideline, flat controls.
 
-Sources: Yu et al. 2026, section 6; science.md section 6 for the differences of the authors' released code.
+Sources: Yu et al. 2026, section 6; docs/science.md, Compression for the differences of the authors' released code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: 
     """Return the dimensions of a head by the guideline, ⌈r_l / heads⌉, for layers 1..depth.
 
     r_l = r_1 + (r_D - r_1) ((l - 1) / (D - 1))^bend, with D = depth, is the rank of a whole matrix.
-    Source: Yu et al. 2026; science.md section 6.
+    Source: Yu et al. 2026; docs/science.md, Compression.
     smallest: r_1, the median ε-rank of a sample of inputs (16 if unknown). largest: r_D, half the width.
     A stack of one layer gets r_1. ValueError unless 0 < smallest <= largest, and depth and heads are
     positive.

@@ -12,8 +12,8 @@ from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
 from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
 from jaxtyping import Bool, Float, Int32
 
-# Lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: science.md,
-# section 5.
+# Lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: docs/science.md,
+# Error.
 FLOOR = 1e-12
 MEDIAN = 0.5
 
@@ -101,7 +101,7 @@ def nmse_parts(
     """Return the sums over the horizon in NMSE: of (y - forecast)^2, (y - mean of the context)^2, and y^2.
 
     NMSE = sum (y - forecast)^2 / sum (y - mean)^2; NMSE power divides by sum y^2 instead.
-    Source: science.md section 5, since Shelim et al. 2025 give no formula.
+    Source: docs/science.md, Error, since Shelim et al. 2025 give no formula.
     Missing targets are left out of all three sums; a window without targets gives zeros.
     """
     data = {"label": _mask_missing(target), "forecast": forecast, "mean": mean[:, None], "zero": np.zeros(1)}

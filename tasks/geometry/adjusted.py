@@ -61,7 +61,7 @@ def adjusted_cosine(
 
         ζ′ = mean over clusters c of ζ(ψ_i - mean of c, i in c), token types counted inside each cluster
 
-    Source: Shelim et al. 2025, eq. 6; science.md section 2.
+    Source: Shelim et al. 2025, eq. 6; docs/science.md, Adjusted cosine.
 
     Floor and null: ζ weighs types, so both describe the types of a cluster and the number of rows of each
     type. See `isotropic_floor` and `permuted_cosines`. Without types, every row is its own type.
@@ -108,7 +108,7 @@ def isotropic_floor(counts: Integer[np.ndarray, " type"]) -> float:
 
         (s - w_t - w_u) / √((1 - 2 w_t + s) (1 - 2 w_u + s))
 
-    This is -1/(K - 1) where all K counts are equal. Source: science.md section 2. Types with the same count
+    This is -1/(K - 1) where all K counts are equal. Source: docs/science.md, Adjusted cosine. Types with the same count
     are processed together, so time grows with the number of different counts. Raises ValueError for fewer
     than two types.
     """
@@ -134,7 +134,7 @@ def permuted_cosines(
 
     Each row keeps its position, its type and its difference from the mean of its type. Every column of the
     type means is assigned to the types in its own random order. This keeps the values of every coordinate and
-    removes the relation between coordinates. Source: science.md section 2. Arithmetic in float32, sums in
+    removes the relation between coordinates. Source: docs/science.md, Adjusted cosine. Arithmetic in float32, sums in
     float64. Returns one value per permutation, within [-1, 1].
     """
     kinds = np.arange(len(residuals)) if types is None else np.unique(types, return_inverse=True)[1]

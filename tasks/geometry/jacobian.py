@@ -37,7 +37,7 @@ def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float
         appendix = N + printed
         safe = N + 3/2 ‖Λ‖ Σ_ij p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_i‖²
 
-    Source: Shelim et al. 2025, Lemma 1 and Appendix B; science.md section 2. The lemma drops Appendix B's
+    Source: Shelim et al. 2025, Lemma 1 and Appendix B; docs/science.md, Lemma 1. The lemma drops Appendix B's
     term |V| = N, so Λ = 0 gives 1 > 0. The last step of Appendix B bounds p_ij |ψ_iᵀ(ψ_j - μ_i)| by ½ ‖ψ_i -
     μ_i‖² where it needs ½ Σ_j p_ij ‖ψ_j - μ_i‖². `safe` avoids that step.
 

@@ -48,7 +48,7 @@ def measure_states(
     presets: Sequence[str] = ("isoscore",),
     seed: int,
 ) -> dict[str, Any]:
-    """Compute the measures of science.md section 2 as columns of `geometry`.
+    """Compute the measures of docs/science.md, Isotropy, as columns of `geometry`.
 
     Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1. permutations: number of draws of the null of
     ζ′; below 2 there is no null. repeats: number of random halves of the rows from which standard deviations

@@ -46,7 +46,7 @@ def spread_over_halves(
 ) -> dict[str, Any]:
     """Estimate the standard deviation of MEASURES over samples of as many tokens and over cluster starts.
 
-    Source: science.md section 2; Shao & Wu 1989 (delete-d jackknife). Each repeat draws m = n // 2 of the n
+    Source: docs/science.md, Spread; Shao & Wu 1989 (delete-d jackknife). Each repeat draws m = n // 2 of the n
     rows without replacement, clusters them from its own starts, and measures them. min_cluster is halved like
     the rows. The standard deviation over repeats is multiplied by √(m / (n - m)), which is 1 for even n. It
     estimates the standard deviation over independent samples of n rows for a measure whose error falls as

@@ -17,7 +17,7 @@ TYPES = {
 }
 # Error of float64 factorisations relative to σ₁, with a margin: bench/spectra.py measured 2e-15.
 ARITHMETIC = 1e-13
-# science.md section 1: three times the largest singular value of the rounding error.
+# docs/science.md, Numerical rank: three times the largest singular value of the rounding error.
 SAFETY = 3.0
 
 
@@ -77,8 +77,8 @@ def rounding_floor(
 
     Examples for a constant matrix of 4096 × 512 (rank 1): 2.8e-4 in bfloat16, 3.4e-5 in float16 and 4.2e-9 in
     float32. Compared with the measured errors of Gaussian, decaying, rank-one and constant matrices, and of
-    matrices with a massive row or column, the floor is 0.99 to 1.46 times 3 ‖E‖₂ / σ_1. Source: science.md
-    section 1.
+    matrices with a massive row or column, the floor is 0.99 to 1.46 times 3 ‖E‖₂ / σ_1. Source: docs/science.md,
+    Numerical rank.
 
     leading: σ_1. longest_row, longest_column: largest norms. Raises ValueError for an unknown dtype.
     """
