@@ -21,84 +21,41 @@ IN_ORDER = (  # pages whose commands and Python are run here, one after another,
 TUTORIAL = "docs/tutorial.md"  # in a copy of its own: what it prints is compared
 # Page -> beginnings of commands that set up an environment, need a cluster, a server, GPUs or hours, open a window, or
 # are run by another test.
+# fmt: off
 NOT_RUN = {
-    TUTORIAL: (
-        "make setup",
-        "source",
-    ),
+    TUTORIAL: ("make setup", "source"),
     "README.md": ("make repro", "make test", "make setup"),
     "docs/own_study.md": (
-        "make repro",
-        "dvc repro",
-        "dvc dag",
-        "dvc metrics show",
-        "dvc plots show",
-        "export TSFMSCOPE_DATA",
-        "dvc exp run",
-        "dvc remote add",
-        "dvc pull",
+        "make repro", "dvc repro", "dvc dag", "dvc metrics show", "dvc plots show", "export TSFMSCOPE_DATA",
+        "dvc exp run", "dvc remote add", "dvc pull",
     ),
     "docs/corpus.md": ("tsfmscope corpus",),
     "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
-    "docs/advice.md": (
-        "tsfmscope recommend mine.csv",
-        "tsfmscope recommend nile",
-    ),
-    "docs/plugins.md": (
-        "tsfmscope check-family",
-        "uv pip install",
-    ),
+    "docs/advice.md": ("tsfmscope recommend mine.csv", "tsfmscope recommend nile"),
+    "docs/plugins.md": ("tsfmscope check-family", "uv pip install"),
     "docs/compression.md": ("tsfmscope export chronos",),
     "docs/own_data.md": ("dvc repro",),
-    "docs/paper_scale.md": (
-        "export TSFMSCOPE_DATA",
-        "make repro",
-        "dvc repro geometry",
-        "make submit",
-    ),
+    "docs/paper_scale.md": ("export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit"),
     "docs/cluster.md": (
-        "cd /shared",
-        "ray get-auth-token",
-        "export RAY_AUTH_MODE",
-        ".venv/bin/ray",
-        "make submit",
-        "ray job list",
-        "ray job logs",
-        "ray job stop",
-        "tsfmscope status",
-        "ray stop",
+        "cd /shared", "ray get-auth-token", "export RAY_AUTH_MODE", ".venv/bin/ray", "make submit", "ray job list",
+        "ray job logs", "ray job stop", "tsfmscope status", "ray stop",
     ),
     "docs/shared_folder.md": (
-        "mkdir",
-        "mv",
-        "rm",
-        "dvc remote add -d results /mnt",
-        "dvc push",
-        "git",
-        "pip install 'dvc[s3]'",
-        "dvc remote add -d results s3:",
-        "dvc remote modify",
+        "mkdir", "mv", "rm", "dvc remote add -d results /mnt", "dvc push", "git", "pip install 'dvc[s3]'",
+        "dvc remote add -d results s3:", "dvc remote modify",
     ),
     "docs/install.md": (
-        "pip install tsfmscope",
-        "tsfmscope",
-        "pip install 'tsfmscope",
-        "pip install --no-deps uni2ts",
-        "docker",
+        "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
         "podman",
     ),
     "docs/environments.md": ("python -m pytest -m download",),
-    "CONTRIBUTING.md": (
-        "make test",
-        "cp docs/plugin",
-        "python -m ",
-        "tsfmscope ",
-    ),
+    "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -m ", "tsfmscope "),
     "docs/results/full/README.md": ("make profile",),
     "docs/results/ranks/README.md": ("make profile",),
     "docs/results/compression/README.md": ("make profile",),
 }
+# fmt: on
 
 
 def elsewhere(page: str, line: str) -> str | None:

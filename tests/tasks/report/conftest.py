@@ -8,6 +8,8 @@ import duckdb
 import pytest
 
 from tests.tasks.report import recorded
+from tsfmscope import store
+from tsfmscope.store import catalogue
 from tsfmscope.store.schema import arrow_schema
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.tables import ReportTables
@@ -27,6 +29,15 @@ def make_hostile() -> list[str]:
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """The recorded database."""
     with recorded.build() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalogue without rows."""
+    path = tmp_path_factory.mktemp("store") / "results.duckdb"
+    catalogue.build(path, {})
+    with store.open(path) as opened:
         yield opened
 
 

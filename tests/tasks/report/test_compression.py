@@ -29,7 +29,7 @@ from tsfmscope.tasks.report.tables import StudyTables
 from tsfmscope.tasks.statistics.study import Options
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
-Found = dict[str, StudyTables]
+ByPlot = dict[str, StudyTables]
 T5, BOLT = "chronos-t5-nano", "chronos-bolt-nano"
 LOCAL = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
 FACTORS = {  # model -> factors of the loss and of the time of T5, or of BOLT where the name says so
@@ -122,7 +122,7 @@ def infer_from(changes: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def answer(connection: duckdb.DuckDBPyConnection, plots: Sequence[str] = tuple(STUDIES)) -> Found:
+def answer(connection: duckdb.DuckDBPyConnection, plots: Sequence[str] = tuple(STUDIES)) -> ByPlot:
     figures = {"isotropy": "ranks Table 2", "isotropy-contexts": "ranks Table 3"}
     return {
         plot: recorded.answer_study(connection, STUDIES[plot], plot, figure=figures[STUDIES[plot]]) for plot in plots
@@ -130,7 +130,7 @@ def answer(connection: duckdb.DuckDBPyConnection, plots: Sequence[str] = tuple(S
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[Found]:
+def by_plot() -> Iterator[ByPlot]:
     with recorded.build(*make_changes()) as connection:
         yield answer(connection)
 
@@ -143,7 +143,7 @@ VERDICTS = {  # verdict -> what svd at a quarter costs, what flow costs where fl
 
 
 @pytest.fixture(scope="module", params=VERDICTS)
-def decided(request: pytest.FixtureRequest) -> Iterator[tuple[str, Found]]:
+def run(request: pytest.FixtureRequest) -> Iterator[tuple[str, ByPlot]]:
     """A run whose data call for a verdict."""
     svd, flow, spread = VERDICTS[request.param]
     with infer_from(make_changes({"t5@svd-25": (svd, 0.6), "net-flow": (flow, 1.0)}, spread=spread)) as connection:
@@ -155,18 +155,18 @@ def frontier(*changes: str, factors: dict[str, tuple[float, float]] | None = Non
         return answer(connection, ("frontier",))["frontier"].answers["frontier"].frame.set_index(["base", "model"])
 
 
-def drawn(found: Found, study: str) -> Figure:
-    (figure,) = studies.draw_figures(found[study], [])
+def draw_study(by_plot: ByPlot, study: str) -> Figure:
+    (figure,) = studies.draw_figures(by_plot[study], [])
     return figure
 
 
-def claim(found: Found, study: str, words: str) -> str:
-    (sentence,) = (claim for claim in studies.build_section(found[study], [], []).claims if words in claim.text)
+def claim(by_plot: ByPlot, study: str, words: str) -> str:
+    (sentence,) = (claim for claim in studies.build_section(by_plot[study], [], []).claims if words in claim.text)
     return sentence.verdict
 
 
-def test_ratios_are_geometric_means_over_data_sets_of_windows_that_all_have_a_score_of(found: Found) -> None:
-    frame = found["frontier"].answers["frontier"].frame.set_index(["base", "model"])
+def test_ratios_are_geometric_means_over_data_sets_of_windows_that_all_have_a_score_of(by_plot: ByPlot) -> None:
+    frame = by_plot["frontier"].answers["frontier"].frame.set_index(["base", "model"])
     assert set(frame["n_windows"]) == {35} and set(frame["n_cells"]) == {6}  # ARIMA has no score of 1 of 36
     for model, (loss, time) in FACTORS.items():
         row = frame.loc[(BOLT if model.startswith("bolt") else T5, model)]
@@ -196,8 +196,8 @@ def test_times_are_compared_within_one_run_and_baselines_with_models_on_an_accel
     assert frame.loc[(T5, "t5@svd-25"), "wql_ratio"] == pytest.approx(FACTORS["t5@svd-25"][0])
 
 
-def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) -> None:
-    frame = found["frontier"].answers["frontier"].frame
+def test_the_frontier_is_what_nothing_is_faster_and_better_than(by_plot: ByPlot) -> None:
+    frame = by_plot["frontier"].answers["frontier"].frame
     for _, part in frame.groupby("base"):
         points = part[["time_ratio", "wql_ratio"]].to_numpy()
         for point, is_best in zip(points, part["on_frontier"], strict=True):
@@ -207,10 +207,10 @@ def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) ->
     assert set(best["model"]) == {"seasonal-naive", "auto-theta", "t5@joint-25", T5}
 
 
-def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(found: Found) -> None:
-    figure = drawn(found, "frontier").figure
+def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot, "frontier").figure
     assert [note.text for note in figure.layout.annotations] == [f"<b>{BOLT}</b>", f"<b>{T5}</b>"]
-    frame = found["frontier"].answers["frontier"].frame
+    frame = by_plot["frontier"].answers["frontier"].frame
     marks = [trace for trace in figure.data if trace.mode == "markers"]
     assert sorted(x for trace in marks for x in trace.x) == pytest.approx(sorted(frame["time_ratio"]))
     assert sorted(y for trace in marks for y in trace.y) == pytest.approx(sorted(frame["wql_ratio"]))
@@ -223,8 +223,8 @@ def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(found: Fou
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
 
 
-def test_lines_of_methods_stand_beside_the_papers_table_2(found: Found) -> None:
-    figure = drawn(found, "compressed").figure
+def test_lines_of_methods_stand_beside_the_papers_table_2(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot, "compressed").figure
     names = ("WQL", "MASE", "top-10 overlap", "LPPL")
     assert [note.text for note in figure.layout.annotations][-4:] == [f"<b>chronos-t5</b><br>{name}" for name in names]
     axis = next(trace.xaxis for trace in figure.data if trace.name == "svd")
@@ -235,29 +235,29 @@ def test_lines_of_methods_stand_beside_the_papers_table_2(found: Found) -> None:
     assert lines["svd"].line.dash == "solid" and lines["printed, zero-shot"].line.dash == "dot"
 
 
-def test_a_line_of_pretrained_models_is_the_mean_over_its_seeds(decided: tuple[str, Found]) -> None:
-    _, found = decided
-    frame = found["pretrained"].answers["pretrained"].frame
+def test_a_line_of_pretrained_models_is_the_mean_over_its_seeds(run: tuple[str, ByPlot]) -> None:
+    _, by_plot = run
+    frame = by_plot["pretrained"].answers["pretrained"].frame
     ours = frame[(frame["whose"] == "measured") & (frame["quantity"] == "WQL")]
     assert set(ours["line"]) == {"net-flow", "net-flat"} and len(ours) == 10
-    lines = {t.name: t for t in drawn(found, "pretrained").figure.data if t.mode == "lines" and t.xaxis == "x"}
+    lines = {t.name: t for t in draw_study(by_plot, "pretrained").figure.data if t.mode == "lines" and t.xaxis == "x"}
     for name, dash in (("net-flow", "solid"), ("net-flat", "dash")):
         assert lines[name].line.dash == dash
         assert lines[name].y[0] == pytest.approx(ours.loc[ours["line"] == name, "value"].mean())
     assert list(lines["printed, flat"].y) == [1.069, 1.038]
 
 
-def test_claims_are_decided_by_data_sets_and_seeds(decided: tuple[str, Found]) -> None:
-    verdict, found = decided
-    assert claim(found, "compressed", "truncated by SVD to about a quarter of its size") == verdict
-    assert claim(found, "pretrained", "heads whose width grows with depth have less error") == verdict
+def test_claims_are_decided_by_data_sets_and_seeds(run: tuple[str, ByPlot]) -> None:
+    verdict, by_plot = run
+    assert claim(by_plot, "compressed", "truncated by SVD to about a quarter of its size") == verdict
+    assert claim(by_plot, "pretrained", "heads whose width grows with depth have less error") == verdict
 
 
 def test_the_overlap_falls_with_what_is_left_and_the_original_shares_all_with_itself(
-    decided: tuple[str, Found],
+    run: tuple[str, ByPlot],
 ) -> None:
     """Svd at a half and a quarter, made 0.2 a halving from 0.9, and the original's 1: a slope of 0.25."""
-    rows = decided[1]["compressed"].published.frame.to_dict("records")
+    rows = run[1]["compressed"].published.frame.to_dict("records")
     (row,) = (row for row in rows if row["quantity"] == "overlap trend")
     assert (row["n"], row["condition"]) == (3, T5) and row["measured"] == pytest.approx(0.25)
 
@@ -281,9 +281,9 @@ def faster(frame: pd.DataFrame) -> pd.DataFrame:
     ids=["all beaten", "not all", "no baseline", "no time", "no Bolt"],
 )
 def test_whether_a_compressed_bolt_beats_every_local_method_on_both(
-    change: Callable[[pd.DataFrame], pd.DataFrame], verdict: str, words: str, found: Found
+    change: Callable[[pd.DataFrame], pd.DataFrame], verdict: str, words: str, by_plot: ByPlot
 ) -> None:
-    sentence = check_local_methods(change(found["frontier"].answers["frontier"].frame))
+    sentence = check_local_methods(change(by_plot["frontier"].answers["frontier"].frame))
     assert sentence.verdict == verdict and words in sentence.text
 
 
@@ -293,15 +293,15 @@ def test_a_study_without_rows_has_no_figure_and_says_so(connection: duckdb.DuckD
     assert section.claims[0].verdict == "not-comparable"
 
 
-def test_without_timings_nothing_is_drawn_but_the_rows_are_there(found: Found) -> None:
-    study = found["frontier"]
+def test_without_timings_nothing_is_drawn_but_the_rows_are_there(by_plot: ByPlot) -> None:
+    study = by_plot["frontier"]
     blank = recorded.with_rows(study, "frontier", study.answers["frontier"].frame.assign(time_ratio=np.nan))
     assert studies.draw_figures(blank, []) == ()
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_figure_is_rendered_without_a_browser(study: str, found: Found) -> None:
-    images = render([("", drawn(found, study).figure)])
+def test_a_figure_is_rendered_without_a_browser(study: str, by_plot: ByPlot) -> None:
+    images = render([("", draw_study(by_plot, study).figure)])
     assert images["png"].startswith(b"\x89PNG") and b"<svg" in images["svg"]
 
 

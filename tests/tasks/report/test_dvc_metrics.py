@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 import yaml
 
-from tsfmscope import store
-from tsfmscope.store import catalogue
 from tsfmscope.store.report_queries import load_queries
 from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
 
@@ -19,14 +16,6 @@ ROOT = Path(__file__).parents[3]
 DRAWN = [one for one in yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"] if isinstance(one, dict)]
 CSV = {file: (name, how, y) for one in DRAWN for name, how in one.items() if isinstance(how["y"], dict)
        for file, y in how["y"].items()}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    path = tmp_path_factory.mktemp("store") / "results.duckdb"
-    catalogue.build(path, {})
-    with store.open(path) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("name", sorted(load_queries("metrics")))

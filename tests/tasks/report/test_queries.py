@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 
 from tests.tasks.report.recorded import answer_study
-from tsfmscope import store
-from tsfmscope.store import catalogue
 from tsfmscope.store.report_queries import PARAMETER, ReportQuery, Value, load_queries
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.plot import load_plot
@@ -23,15 +19,6 @@ VALUES: dict[str, Value] = {"study": STUDY, **NAMES, "layer": "last", "tokens": 
 
 def fill_all(folder: str) -> dict[str, ReportQuery]:
     return {name: query.fill(**VALUES) for name, query in load_queries(folder).items()}
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A catalogue without rows."""
-    path = tmp_path_factory.mktemp("store") / "results.duckdb"
-    catalogue.build(path, {})
-    with store.open(path) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("plot", plot_names())

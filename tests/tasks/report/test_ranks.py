@@ -23,7 +23,7 @@ from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.render.mpl_render import render
 from tsfmscope.tasks.report.tables import StudyTables
 
-Found = dict[str, StudyTables]
+ByPlot = dict[str, StudyTables]
 T5, VIT = "chronos-t5-nano", "vit-nano"
 PLOTS = ("spectrum", "angles", "constant", "histogram", "growth", "trend", "snapshots")
 WEIGHTS = f"model = '{T5}' and what = 'weight' and matrix = 'q' and head is null and step is null"
@@ -43,12 +43,12 @@ def ranks() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="module")
-def found(ranks: duckdb.DuckDBPyConnection) -> Found:
+def by_plot(ranks: duckdb.DuckDBPyConnection) -> ByPlot:
     """The study of ranks with every plot."""
     return {plot: recorded.answer_study(ranks, "ranks", plot, figure="ranks Fig. 10") for plot in PLOTS}
 
 
-def drawn(study: StudyTables) -> list[Figure]:
+def draw_study(study: StudyTables) -> list[Figure]:
     return list(studies.draw_figures(study, [T5, VIT]))
 
 
@@ -64,9 +64,9 @@ def sigma(ranks: duckdb.DuckDBPyConnection, where: str) -> np.ndarray:
 
 
 def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(
-    found: Found, ranks: duckdb.DuckDBPyConnection
+    by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
-    figure = drawn(found["spectrum"])[0].figure
+    figure = draw_study(by_plot["spectrum"])[0].figure
     row = "what = 'input' and layer = 0 and dataset = 'linear-2'"
     values = sigma(ranks, row)
     ratio = values / values[0]
@@ -80,16 +80,16 @@ def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(
     assert (lines[T5].dash, lines[VIT].dash) == ("solid", "dash")
 
 
-def test_a_grid_of_models_is_coloured_in_its_order(found: Found) -> None:
-    lines = [trace for trace in drawn(found["spectrum"])[0].figure.data if trace.name in (T5, VIT)]
+def test_a_grid_of_models_is_coloured_in_its_order(by_plot: ByPlot) -> None:
+    lines = [trace for trace in draw_study(by_plot["spectrum"])[0].figure.data if trace.name in (T5, VIT)]
     colours = {line.name: line.line.color for line in lines}
     assert colours == {name: colorscale.interpolate_colour(place, 2) for place, name in enumerate((VIT, T5))}
 
 
 def test_heat_maps_hold_the_angles_in_whole_degrees_and_are_square(
-    found: Found, ranks: duckdb.DuckDBPyConnection
+    by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
-    figure = drawn(found["angles"])[1].figure
+    figure = draw_study(by_plot["angles"])[1].figure
     assert titles(figure)[:3] == [f"{VIT}<br>constant", f"{VIT}<br>linear-2", f"{VIT}<br>4 heads"]
     assert titles(figure)[-2:] == ["Gaussian<br>in 16 dimensions", "Gaussian<br>in 768 dimensions"]
     rows = ranks.sql(f"select angles from angles where model = '{T5}' and dataset = 'linear-2' order by row").fetchall()
@@ -99,8 +99,8 @@ def test_heat_maps_hold_the_angles_in_whole_degrees_and_are_square(
     assert figure.layout.yaxis2.scaleanchor == "x2" and list(figure.layout.yaxis2.range) == [63.5, -0.5]
 
 
-def test_lines_part_the_heads_of_a_projection(found: Found) -> None:
-    figure = drawn(found["angles"])[1].figure
+def test_lines_part_the_heads_of_a_projection(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot["angles"])[1].figure
     for trace in (trace for trace in figure.data if trace.type == "scatter"):
         edges = {y for x, y in zip(trace.x, trace.y, strict=True) if x == -0.5}
         assert edges == {16 * n - 0.5 for n in range(1, 4)}
@@ -113,8 +113,10 @@ def test_what_is_no_angle_is_outside_the_scale(text: str, shown: list[int]) -> N
     assert heatmaps.read_matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
 
 
-def test_growth_counts_what_numpy_counts_and_layers_start_at_1(found: Found, ranks: duckdb.DuckDBPyConnection) -> None:
-    inputs, weights = drawn(found["growth"])
+def test_growth_counts_what_numpy_counts_and_layers_start_at_1(
+    by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
+) -> None:
+    inputs, weights = draw_study(by_plot["growth"])
     values = [sigma(ranks, f"what = 'weight' and matrix = 'q' and layer = {n} and head is null") for n in range(1, 5)]
     lines = [trace for trace in weights.figure.data if trace.name == f"{T5}, ε = 10⁻¹"]
     (line,) = [trace for trace in lines if trace.line.dash == "solid"]  # the encoder
@@ -125,26 +127,26 @@ def test_growth_counts_what_numpy_counts_and_layers_start_at_1(found: Found, ran
     assert "Median over 2 data sets" in inputs.caption
 
 
-def test_panels_stand_series_first_and_a_stack_alone_needs_no_dash(found: Found) -> None:
-    figure = drawn(found["growth"])[1].figure
+def test_panels_stand_series_first_and_a_stack_alone_needs_no_dash(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot["growth"])[1].figure
     assert titles(figure) == [f"{T5}<br>series", f"{VIT}<br>image"]
     dashes = {trace.name: trace.line.dash for trace in figure.data if trace.showlegend is not False}
     assert (dashes["encoder"], dashes["decoder"]) == ("solid", "dash")
-    frame = found["growth"].answers["weights"].frame
+    frame = by_plot["growth"].answers["weights"].frame
     alone = growth.draw_growth(frame[(frame["model"] == T5) | (frame["stack"] == "encoder")], offset=0)
     assert {trace.line.dash for trace in alone.data if str(trace.name).startswith(f"{VIT},")} == {"solid"}
 
 
-def test_a_tolerance_below_the_floor_is_hollow(found: Found) -> None:
-    frame = found["growth"].answers["weights"].frame
+def test_a_tolerance_below_the_floor_is_hollow(by_plot: ByPlot) -> None:
+    frame = by_plot["growth"].answers["weights"].frame
     figure = growth.draw_growth(frame.assign(below_noise_floor=frame["epsilon"] < 0.005), offset=0)
     for trace in figure.data:
         if trace.marker.symbol is not None:
             assert set(trace.marker.symbol) == {"circle-open" if "10⁻³" in trace.name else "circle"}
 
 
-def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(found: Found) -> None:
-    frame = found["trend"].answers["trend"].frame
+def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(by_plot: ByPlot) -> None:
+    frame = by_plot["trend"].answers["trend"].frame
     figure = growth.draw_trend(frame)
     assert titles(figure) == [f"{name}<br>chronos-t5" for name in growth.QUANTITIES]
     assert list(figure.layout.xaxis.ticktext) == ["1", "4"]
@@ -154,17 +156,17 @@ def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(found: 
     assert len(thin) == 3 * len(growth.FRACTIONS) and thin[1].y == (0.5, 2.0)
 
 
-def test_a_constant_series_has_a_panel_with_and_without_special_tokens(found: Found) -> None:
-    figure = drawn(found["constant"])[0].figure
+def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot["constant"])[0].figure
     assert titles(figure)[2:4] == [f"{T5}<br>encoder, {kind}" for kind in spectra.SPECIAL.values()]
     assert len({trace.xaxis for trace in figure.data}) == 8
     assert [trace.name for trace in figure.data if trace.showlegend] == [f"input of layer {n}" for n in range(1, 6)]
 
 
 def test_bars_count_every_value_of_five_decades_and_are_fainter_toward_1(
-    found: Found, ranks: duckdb.DuckDBPyConnection
+    by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
-    figure = next(figure for figure in drawn(found["histogram"]) if figure.title == T5).figure
+    figure = next(figure for figure in draw_study(by_plot["histogram"]) if figure.title == T5).figure
     assert titles(figure) == [f"{name}, layer {n}" for name in ("queries", "MLP") for n in range(1, 5)]
     for place, bars in enumerate(figure.data):
         where = f"what = 'weight' and matrix = '{('q', 'mlp_in')[place // 4]}' and layer = {place % 4 + 1}"
@@ -183,9 +185,9 @@ def test_a_bar_has_the_shade_of_its_decade(low: float, decade: int) -> None:
 
 
 def test_snapshots_stand_in_the_order_of_training_the_finished_model_last(
-    found: Found, ranks: duckdb.DuckDBPyConnection
+    by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
-    figure = drawn(found["snapshots"])[0].figure
+    figure = draw_study(by_plot["snapshots"])[0].figure
     steps = [title.split(",")[0] for title in titles(figure)[::4]]
     assert steps == ["step 0", "step 100", "step 300", "step 1", "trained"]  # 1,000
     weights = [sigma(ranks, f"what = 'weight' and matrix = 'q' and layer = {n} and head is null") for n in range(1, 5)]
@@ -217,15 +219,15 @@ def test_tokens_are_coloured_by_the_order_of_their_values_else_of_their_ids(
     assert heatmaps.rank_tokens(pd.DataFrame({"value": value, "type": kind})).tolist() == place
 
 
-def test_a_plane_has_every_token_of_its_model(found: Found) -> None:
-    figure = drawn(found["spectrum"])[1].figure
+def test_a_plane_has_every_token_of_its_model(by_plot: ByPlot) -> None:
+    figure = draw_study(by_plot["spectrum"])[1].figure
     assert titles(figure) == [f"{model}<br>{dataset}" for model in (VIT, T5) for dataset in ("constant", "linear-2")]
-    frame = found["spectrum"].answers["planes"].frame
+    frame = by_plot["spectrum"].answers["planes"].frame
     assert [len(trace.x) for trace in figure.data] == frame.groupby(["x_axis", "dataset"]).size().tolist()
 
 
-def test_a_study_says_its_claims_verdict_with_interval_and_what_else_was_tested(found: Found) -> None:
-    section = studies.build_section(found["histogram"], [T5, VIT], [])
+def test_a_study_says_its_claims_verdict_with_interval_and_what_else_was_tested(by_plot: ByPlot) -> None:
+    section = studies.build_section(by_plot["histogram"], [T5, VIT], [])
     mlp = next(claim for claim in section.claims if "than MLP matrices" in claim.text)
     assert "(95 % interval 0." in mlp.text and mlp.verdict == "agrees"
     assert section.notes[0].startswith("Time series minus other data, growth of the attention matrices' rank")
@@ -239,8 +241,8 @@ def test_a_study_without_rows_says_so_and_still_shows_its_sql(ranks: duckdb.Duck
     assert all("where study = 'nothing'" in source.sql for source in section.provenance)
 
 
-def test_a_missing_column_is_named(found: Found) -> None:
-    study = found["spectrum"]
+def test_a_missing_column_is_named(by_plot: ByPlot) -> None:
+    study = by_plot["spectrum"]
     answer = study.answers["planes"]
     broken = {**study.answers, "planes": replace(answer, frame=answer.frame.drop(columns="value"))}
     with pytest.raises(ValueError, match=r"'Embedded tokens on two singular directions': expected columns value"):
@@ -265,8 +267,8 @@ def test_hostile_names_stay_text(plot: str, hostile: duckdb.DuckDBPyConnection) 
 
 
 @pytest.mark.parametrize("plot", ["spectrum", "angles", "trend"])
-def test_a_figure_is_rendered_without_a_browser(plot: str, found: Found) -> None:
-    images = render([(figure.title, figure.figure) for figure in drawn(found[plot])])
+def test_a_figure_is_rendered_without_a_browser(plot: str, by_plot: ByPlot) -> None:
+    images = render([(figure.title, figure.figure) for figure in draw_study(by_plot[plot])])
     assert images["png"].startswith(b"\x89PNG") and b"<svg" in images["svg"]
 
 
