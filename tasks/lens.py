@@ -16,6 +16,7 @@ from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.head import log_partition
 from tsfmscope.tasks.geometry.measure import LIST_COLUMNS, measure_states, subsample
+from tsfmscope.tasks.geometry.parallel import one_thread_if_small
 from tsfmscope.tasks.geometry.repeats import EPSILON
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
@@ -168,8 +169,9 @@ def measure_layer(
         ValueError: a wrong shape, NaN, infinity, or an argument out of range.
     """
     sample, sample_types = (states, types) if rows is None else subsample(states, types, rows, seed=seed)
-    row = measure_states(sample, sample_types, **options, seed=seed)
-    spectrum = input_row(states, dtype=dtype, tokens="valued")
+    with one_thread_if_small(states):
+        row = measure_states(sample, sample_types, **options, seed=seed)
+        spectrum = input_row(states, dtype=dtype, tokens="valued")
     variances = row["eigenvalues"]
     return row | {
         "width": spectrum["n_columns"],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,6 +19,8 @@ R = TypeVar("R")
 # Rows per task of a thread. The number is fixed, so that sums do not depend on the number of
 # threads.
 CHUNK = 2048
+# Entries of an array for which more than one thread does not pay.
+SMALL = 2**18
 
 
 class ParallelMap(Protocol):
@@ -48,11 +53,24 @@ def blas_workers() -> Iterator[ParallelMap]:
         yield functools.partial(_in_order, pool, threads)
 
 
+@contextmanager
+def one_thread_if_small(rows: np.ndarray) -> Iterator[None]:
+    """Limit BLAS to one thread inside the context if the array has at most SMALL entries.
+
+    BLAS threads spin while they wait for the next product. With two threads, all measures of 12 layers of at most
+    89 rows of width 64 took 4.3 s of processor time, and 1.6 s with one.
+    """
+    with _blas().limit(limits=1) if rows.size <= SMALL else nullcontext():
+        yield
+
+
 @functools.cache
 def _blas() -> Any:
     """Return the controller of the BLAS libraries, cached because finding them takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
+    # scipy has a BLAS of its own, which the controller finds only once it is loaded.
+    importlib.import_module("scipy.linalg")
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -18,6 +18,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli import doctor_checks, report
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.output import cell
@@ -49,7 +50,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's params and checkpoints, a file of one's own, a catalogue and a page."""
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     (tmp_path / "data" / "figures").mkdir(parents=True)
     (tmp_path / "data" / "results.duckdb").symlink_to(results)

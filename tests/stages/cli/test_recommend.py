@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.quick_params import QUICK_PARAMS
 from tests.stages.test_statistics import QUICK, opened, tables
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.ranking import Candidate, count_skipped
@@ -29,7 +30,7 @@ ASKED = ("mine.csv", "--models", ",".join(MODELS), "--contexts", "64,128", "--ro
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     rng = np.random.default_rng(0)
     waves = {f"s{n}": np.sin(np.arange(260) / (3 + n)) + 0.3 * rng.normal(size=260) for n in range(4)}
