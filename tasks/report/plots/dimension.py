@@ -29,18 +29,25 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     frame = study.rows("layers", COLUMNS)
     if frame.empty:
         return
-    low, high = frame["median"].min(), frame["median"].max()
-    alt = "Line chart of effective dimension by layer, one line per model and stack: "
-    alt += f"{', '.join(figures.distinct_values(frame, 'model'))}; between {low:g} and {high:g} dimensions."
     caption = (
         "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
     )
     bases = frame["model"].str.partition("@")[0]
     if bases.equals(frame["model"]):
-        yield Figure("layers", figures.draw_effective_dimension(frame, models), alt, caption)
+        yield Figure("layers", figures.draw_effective_dimension(frame, models), _alt(frame), caption)
         return
     for base, part in frame.groupby(bases, sort=True):
-        yield Figure("layers", figures.draw_effective_dimension(part), alt, caption, str(base))
+        yield Figure("layers", figures.draw_effective_dimension(part), _alt(part), caption, str(base))
+
+
+def _alt(frame: pd.DataFrame) -> str:
+    """Return the text of a figure for readers who do not see it."""
+    low, high = frame["median"].min(), frame["median"].max()
+    names = ", ".join(figures.distinct_values(frame, "model"))
+    return (
+        f"Line chart of effective dimension by layer, one line per model and stack: {names}; between {low:g} and "
+        f"{high:g} dimensions."
+    )
 
 
 def list_tables(study: StudyTables) -> list[TableBlock]:
