@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tsfmscope.stages.config.data import Model
 from tsfmscope.stages.config.model_catalog import load_catalog
@@ -19,16 +17,10 @@ PACKAGED = Path(__file__).parents[1] / "default"
 # Exists in a checkout only.
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
-# Replaces params.yaml in a folder without one.
-BARE: Mapping[str, Any] = {
-    "models": {}, "studies": {"inspect": {"title": "inspect", "measures": ["weights"], "models": "all"}}
-}  # fmt: skip
 
-
-def default_file() -> Path | None:
-    """Return the params file with every study: a checkout's, else the installed package's; None without one."""
-    path = PROJECT.parent / "params" / "full.yaml" if PROJECT.is_file() else PACKAGED / PARAMS_FILE
-    return path if path.is_file() else None
+def default_file() -> Path:
+    """Return the params file with every study: a checkout's, else the installed package's."""
+    return PROJECT.parent / "params" / "full.yaml" if PROJECT.is_file() else PACKAGED / PARAMS_FILE
 
 
 def _committed_folder() -> Path:
@@ -41,13 +33,12 @@ def params_here() -> Params:
 
     If the folder of committed checkpoints is not here, it is that of the package.
     """
-    default = default_file()
-    here = load() if Path(PARAMS_FILE).exists() else load(default) if default else Params.model_validate(BARE)
+    here = load() if Path(PARAMS_FILE).exists() else load(default_file())
     catalog = load_catalog()
     models = {name: Model(**block) for name, block in catalog["models"].items()} | here.models
     recipes = {name: Recipe(**block) for name, block in catalog["recipes"].items()} | here.checkpoints.recipes
     committed = here.checkpoints.committed
-    if default is not None and committed is not None and not Path(committed).is_dir():
+    if committed is not None and not Path(committed).is_dir():
         committed = str(_committed_folder())
     checkpoints = here.checkpoints.model_copy(update={"recipes": recipes, "committed": committed})
     return here.model_copy(update={"models": models, "checkpoints": checkpoints})

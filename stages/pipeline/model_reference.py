@@ -114,7 +114,7 @@ def _split_reference(params: Params, name: str, family: str | None) -> tuple[str
         hint = f"did you mean {' or '.join(near)}?"
     else:
         originals = [known for known, model in params.models.items() if model.base_model is None]
-        hint = f"known: {', '.join(originals)}" if originals else "no model is known here: write FAMILY:FOLDER"
+        hint = f"known: {', '.join(originals)}"
     raise ParamsError(f"{name}: expected a model of params.yaml, a folder, FAMILY:FOLDER or hub:ORG/NAME; {hint}")
 
 

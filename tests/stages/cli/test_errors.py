@@ -104,7 +104,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("export", BOLT, "checkpoints"), 2, "checkpoints: is there already, and not empty; name a new folder"),
         (("check-family", "chronos-bold"), 2, "unknown family 'chronos-bold'; did you mean"),
         (("corpus", "out", "--real", "none.parquet"), 2, "--real none.parquet: "),
-        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
+        (("new", "study", "isotropy", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
         (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
         (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "invalid name 'a b'"),
@@ -124,17 +124,12 @@ def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str
     assert ({path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()) == before
 
 
-def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tsfmscope.stages.config import defaults
-
+def test_a_folder_without_params_yaml_has_the_packages_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"]).exit_code == 0
-    monkeypatch.setattr(defaults, "params", lambda: None)  # a wheel that was built without them
-    done = CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"])
+    done = CliRunner().invoke(app, ["inspect", "chronos-bolt-mano", "nile"])
     assert done.exit_code == 2
-    assert "no model is known here: write FAMILY:FOLDER" in done.stderr
+    assert "did you mean chronos-bolt-nano" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
