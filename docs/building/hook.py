@@ -1,4 +1,4 @@
-"""Hook of mkdocs: generated pages, links that leave docs/, and equations as MathML."""
+"""Hook of mkdocs: generated pages, links that leave docs/ or lead to the glossary, and equations as MathML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 # mkdocs may be started from any folder, and by its own script.
 sys.path.insert(0, str(ROOT))
 
-from docs.building import links, made  # noqa: E402
+from docs.building import glossary, links, made  # noqa: E402
 from docs.building.equations import with_mathml  # noqa: E402
 
 
@@ -36,8 +36,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links that leave docs/ so that they lead to pages of the site."""
-    return links.inside(markdown, page.file.src_uri)
+    """Rewrite links that leave docs/ so that they lead to pages of the site, and link terms to the glossary."""
+    return glossary.with_links(links.inside(markdown, page.file.src_uri), page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

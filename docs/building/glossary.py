@@ -1,0 +1,67 @@
+"""Links from the first use of every glossary term on a page to its row of the glossary."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from pathlib import Path
+
+GLOSSARY = "glossary.md"
+ROW = re.compile(r"^\| (?!term \||---)(?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
+# Text that stays as it is: blocks and spans of code, equations, headings, links, HTML, header lines of tables.
+SKIPPED = re.compile(
+    r"^( *)(`{3,}).*?^\1\2 *$|^---\n.*?^---$|^#.*?$|^\|.*\|\n(?=\| ?-)"
+    r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|<[^>\n]+>",
+    re.MULTILINE | re.DOTALL,
+)
+# Pages that are generated from code, or whose text is not prose.
+LEFT_OUT = ("reference/", "files/", "measurements/", "changelog.md", "tables.md", GLOSSARY)
+
+
+@functools.cache
+def terms() -> dict[str, tuple[str, str]]:
+    """Return term -> anchor of its row, meaning of the row; longer terms first."""
+    text = Path(__file__).parents[1].joinpath(GLOSSARY).read_text("utf-8")
+    found = {}
+    for row in ROW.finditer(text):
+        for term in row["terms"].split(", "):
+            # Symbols and notes in brackets are no words to search for.
+            name = re.sub(r"\s*\(.*\)|\s+[^\x00-\x7f]+$", "", term).strip()
+            found[name] = (anchor(row["terms"]), row["meaning"])
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
+
+
+def anchor(row_terms: str) -> str:
+    """Return the id of a row of the glossary, from its first term."""
+    return "term-" + re.sub(r"\W+", "-", row_terms.split(",")[0].lower()).strip("-")
+
+
+def with_anchors(markdown: str) -> str:
+    """Return the glossary's text with an id for every row."""
+    return ROW.sub(lambda row: f'| <span id="{anchor(row["terms"])}"></span>{row[0][2:]}', markdown)
+
+
+def with_links(markdown: str, page: str) -> str:
+    """Return a page's text in which the first use of every term is a link to the glossary, with the meaning as title."""
+    if page == GLOSSARY:
+        return with_anchors(markdown)
+    if page.startswith(LEFT_OUT):
+        return markdown
+    path = posixpath.relpath(GLOSSARY, posixpath.dirname(page))
+    # Alternate parts: text, skipped text, text, ...
+    parts, start = [], 0
+    for skipped in SKIPPED.finditer(markdown):
+        parts += [markdown[start : skipped.start()], skipped[0]]
+        start = skipped.end()
+    parts.append(markdown[start:])
+    for term, (row, meaning) in terms().items():
+        pattern = re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", re.IGNORECASE)
+        for index in range(0, len(parts), 2):
+            if match := pattern.search(parts[index]):
+                title = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`\"]", r"\1", meaning)
+                link = f'[{match[0]}]({path}#{row} "{title}")'
+                before, after = parts[index][: match.start()], parts[index][match.end() :]
+                parts[index : index + 1] = [before, link, after]
+                break
+    return "".join(parts)
