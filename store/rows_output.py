@@ -24,7 +24,7 @@ def single(tables: Sequence[pa.Table]) -> pa.Table:
 def write(rows: pa.Table, form: str, out: Path) -> None:
     """Write rows to a new file; the format table is written as CSV. Raises QueryError if the file exists."""
     if out.exists():
-        raise QueryError(f"--out {out}: there is such a file; delete it or name another")
+        raise QueryError(f"--out {out}: the file exists; delete it or choose another name")
     with files.atomic(out) as temporary:
         if form == "parquet":
             temporary.write_bytes(render.parquet(rows))

@@ -172,8 +172,8 @@ def list_candidates(params: Params, choice: Criteria) -> list[tuple[str, int]]:
     pairs = list(itertools.product(dict.fromkeys(choice.models), _contexts(params, choice)))
     if len(pairs) < 2:
         raise ParamsError(
-            f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: one candidate is "
-            "nothing to choose from; name another model or context"
+            f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: got one candidate, "
+            "expected two or more; name another model or context"
         )
     for model in choice.models:
         # A checkpoint that cannot be obtained is reported with its own candidates; the others are

@@ -62,4 +62,4 @@ def report(
         if stale:
             typer.echo(f"{RESULTS} is newer than the page; --build makes the page anew")
     if show and not webbrowser.open(page.resolve().as_uri()):
-        raise ParamsError(f"--open: no browser answers here; open {page.resolve()} yourself")
+        raise ParamsError(f"--open: no browser is available; open {page.resolve()} yourself")

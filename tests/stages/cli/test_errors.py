@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             2,
             "got '8', expected whole numbers of steps from 16",
         ),
-        (("recommend", "nile", "--models", BOLT, "--contexts", "64"), 2, "one candidate is nothing to choose from"),
+        (("recommend", "nile", "--models", BOLT, "--contexts", "64"), 2, "got one candidate, expected two or more"),
         (
             ("recommend", "nile", "--models", f"{BOLT},nothing"),
             2,

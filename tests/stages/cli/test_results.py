@@ -85,7 +85,7 @@ class TestSql:
         read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}[form]
         assert read(out).to_dict("records") == [{"model": "m", "loss": 2.0}]
         code, _, complaint = run("sql", "select 3", "--db", database, "--out", out)
-        assert code == 2 and "there is such a file" in complaint
+        assert code == 2 and "the file exists" in complaint
         assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
     @pytest.mark.parametrize(
