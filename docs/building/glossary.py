@@ -15,6 +15,9 @@ SKIPPED = re.compile(
     r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|<[^>\n]+>",
     re.MULTILINE | re.DOTALL,
 )
+# Terms that are also verbs; they are linked only after one of these words.
+VERBS = ("study", "share", "plot", "view", "fix", "hint", "key", "store")
+ARTICLES = "".join(rf"(?<=\b{word} )|" for word in ("a", "the", "each", "every", "one", "of", "your")).rstrip("|")
 # Pages that are generated from code, or whose text is not prose.
 LEFT_OUT = ("reference/", "files/", "measurements/", "changelog.md", "tables.md", GLOSSARY)
 
@@ -56,12 +59,12 @@ def with_links(markdown: str, page: str) -> str:
         start = skipped.end()
     parts.append(markdown[start:])
     for term, (row, meaning) in terms().items():
-        pattern = re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", re.IGNORECASE)
+        before = f"(?:{ARTICLES})" if term in VERBS else r"(?<![\w-])"
+        pattern = re.compile(rf"{before}{re.escape(term)}s?(?![\w-])", re.IGNORECASE)
         for index in range(0, len(parts), 2):
             if match := pattern.search(parts[index]):
                 title = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`\"]", r"\1", meaning)
                 link = f'[{match[0]}]({path}#{row} "{title}")'
-                before, after = parts[index][: match.start()], parts[index][match.end() :]
-                parts[index : index + 1] = [before, link, after]
+                parts[index : index + 1] = [parts[index][: match.start()], link, parts[index][match.end() :]]
                 break
     return "".join(parts)

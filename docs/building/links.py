@@ -19,8 +19,10 @@ ORIGINS = {
 PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "checkpoints": "checkpoints.md",
     "docs/results.ipynb": "results.md",
+    "docs/results/full": "studies/index.md",
     "docs/results/ranks": "studies/index.md",
     "docs/results/compression": "studies/index.md",
+    "stages/cli": "reference/commands.md",
     "stages/config": "reference/params.md",
     "store/tables": "tables.md",
 }
