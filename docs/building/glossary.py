@@ -46,7 +46,7 @@ def with_anchors(markdown: str) -> str:
 
 
 def with_links(markdown: str, page: str) -> str:
-    """Return a page's text in which the first use of every term is a link to the glossary, with the meaning as title."""
+    """Return a page's text with the first use of every term linked to the glossary; the title is the meaning."""
     if page == GLOSSARY:
         return with_anchors(markdown)
     if page.startswith(LEFT_OUT):

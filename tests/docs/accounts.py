@@ -7,6 +7,7 @@ import re
 IN_ORDER = (  # pages whose commands and Python are run here, one after another, in one copy of the smoke run
     "docs/index.md",
     "README.md",
+    "docs/reading.md",
     "docs/own_study.md",
     "docs/corpus.md",
     "docs/published.md",
