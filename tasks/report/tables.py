@@ -71,6 +71,7 @@ class ReportTables:
     theory_violations: Answer
     skill: Answer
     training: Answer
+    models: Answer
     checkpoints: Answer
     skipped: Answer
     failures: Answer

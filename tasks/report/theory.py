@@ -87,7 +87,7 @@ FLOW = _Texts(
     "theory-flow",
     "More heads lift more singular values",
     "ranks Fig. 17",
-    "Appendix J.3: the same X and weights, split into more and more heads. The paper prints neither sizes nor scales. "
+    "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor scales. "
     "With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
     "standard deviation 1.",
     "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
@@ -209,7 +209,7 @@ def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
     claim = CLAIMS.get(name, f"slope {claimed}")
     if name.startswith(RATE):
         claim = f"for {name.partition(', ')[2]} singular values fall by {claimed} or more per step of j"
-    text = f"The paper ({name}): {claim}. Here: slope {format_number(row['slope'])}"
+    text = f"Yu et al. 2026 ({name}): {claim}. Here: slope {format_number(row['slope'])}"
     if is_present(row["low"]):
         text += f", 95 % interval {format_number(row['low'])} to {format_number(row['high'])}"
     return ClaimSentence(str(row["verdict"]), f"{text}, {int(row['n_seeds'])} seeds: {row['verdict']}.")

@@ -29,6 +29,11 @@ LABELS = {
     "n_windows": "windows",
     "n_datasets": "data sets",
     "n_seasonal": "seasonal sets",
+    "zeta_adjusted_corrected": "ζ′ − null",
+    "looks_isotropic": "looks isotropic (share of data sets)",
+    "dimension_share": "d(0.8) ÷ width",
+    "rank_share_first": "rank ÷ width, first layer",
+    "rank_share_last": "rank ÷ width, last layer",
     "dataset": "data set",
     "ref": "reference",
 }

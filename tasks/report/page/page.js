@@ -104,7 +104,7 @@
     body.append(...rows.map(([, row]) => row));
   };
 
-  for (const table of document.querySelectorAll("table")) {
+  for (const table of document.querySelectorAll("table:not(.plain)")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "ascending";

@@ -14,8 +14,10 @@ from tsfmscope.tasks.report import advice, theory
 from tsfmscope.tasks.report.charts import figures
 from tsfmscope.tasks.report.page import published, studies
 from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.introduction import DEFINITIONS, PAPERS
 from tsfmscope.tasks.report.page.sections import Figure, Section, build_section
 from tsfmscope.tasks.report.page.summary import describe_small_models, summarise
+from tsfmscope.tasks.report.page.verdict_table import list_verdicts
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 STARTED = "started"
 POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
 LOSSES = ("model", "step", "loss")
+MODELS = ("model", "parameters", "zeta_adjusted_corrected", "dimension_share", "rank_share_first", "rank_share_last")
 SKILL = (
     "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero. 0 is "
     "exact; at 1 a model does not continue a period. The other columns are for models pretrained here: WQL (pooled "
@@ -75,6 +78,11 @@ def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: 
     return template.render(
         tables=tables,
         summary=summarise(tables),
+        verdicts=list(list_verdicts(tables.studies)),
+        models=build_table(require(tables.models, MODELS)),
+        papers=PAPERS,
+        definitions=DEFINITIONS,
+        date=_date(tables.runs.frame),
         studies=list(_studies(tables, pngs or {})),
         sections=list(_sections(tables, pngs or {})),
         runs=_runs(tables.runs),
@@ -203,6 +211,11 @@ def _provenance(runs: pd.DataFrame, outs: Mapping[str, str]) -> list[tuple[str, 
     facts.append(("seconds", f"{float(runs['seconds'].sum()):,.0f} in all stages' last runs"))
     facts.append(("DVC lock", _lock(outs)))
     return facts
+
+
+def _date(runs: pd.DataFrame) -> str:
+    """Return the day on which the newest stage started; empty if it is not known."""
+    return str(runs[STARTED].max())[:10] if STARTED in runs and len(runs) else ""
 
 
 def _lock(outs: Mapping[str, str]) -> str:

@@ -51,7 +51,7 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
         tuple(map(embed_figure, draw_figures(study, models))),
         (*plot.tables(study), *_list_tables(study, plot)),
         "This study has no results: none of its jobs has run, or all its series were skipped.",
-        kicker=study.figure or "",
+        kicker=verdicts.cite(study.figure) if study.figure else "",
         claims=(*verdicts.describe_claims(published), *plot.claims(study)),
         notes=tuple(filter(None, lines)),
         png=png_uri(png),

@@ -43,7 +43,7 @@ def summarise(tables: ReportTables) -> list[Part]:
     for study in tables.studies:
         studies[load_plot(study.plot).topic].append(study)
     parts = [
-        Part("", [_scope(scope)]),
+        Part("", [_scope(scope), *_small_models(require(tables.checkpoints, ("model", "source", "parameters")))]),
         Part(
             "Does isotropy predict forecast error?",
             [
@@ -68,7 +68,6 @@ def summarise(tables: ReportTables) -> list[Part]:
             "How reliable are these results?",
             [
                 *filter(None, [_printed(tables)]),
-                *_small_models(require(tables.checkpoints, ("model", "source", "parameters"))),
                 *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high", "sine_error"))),
                 *_left_out(tables),
                 *tables.notes,

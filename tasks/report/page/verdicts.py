@@ -22,6 +22,8 @@ VERDICTS = {
     "not comparable": ("cannot be compared", "cannot be compared"),
     "not measured": ("was not measured", "were not measured"),
 }
+# First word of a study's figure -> the paper.
+PAPERS = {"isotropy": "Shelim et al. 2025", "ranks": "Yu et al. 2026"}
 # Symbols that replace column names in the names of printed numbers.
 SYMBOLS = {"zeta_adjusted": "ζ′", "nmse": "NMSE"}
 # Statistics of the table `inference`, in words.
@@ -87,7 +89,7 @@ def _describe_group(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
     The verdict is the common one, or "undecided" if the models' verdicts differ. Raises ValueError for an
     unknown verdict.
 
-    Example: The paper (section 4): rank grows with depth (slope > 0). Of 4 models here 3 agree (a 0.2, b 0.1,
+    Example: Yu et al. 2026 (section 4): rank grows with depth (slope > 0). Of 4 models here 3 agree (a 0.2, b 0.1,
     c 0.3), 1 is undecided (d 0.01).
     """
     for row in rows:
@@ -110,7 +112,7 @@ def describe_claim(row: Mapping[Hashable, Any]) -> str:
 
     Raises ValueError for an unknown verdict.
 
-    Example: The paper (section 5.1): isotropy is lower … (share < 0.5). Here: 0.4 (95 % interval 0.2 to 0.6;
+    Example: Shelim et al. 2025 (section 5.1): isotropy is lower … (share < 0.5). Here: 0.4 (95 % interval 0.2 to 0.6;
     n = 10; p = 0.3): undecided, because p is above 0.05.
     """
     _check_verdict(row)
@@ -137,7 +139,14 @@ def _describe_source(row: Mapping[Hashable, Any]) -> str:
     source = f" ({row['source']})" if is_present(row["source"]) else ""
     quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
     printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if is_present(row["published_text"]) else ""
-    return f"The paper{source}: {_uncapitalise(str(row['claim']))}{printed}."
+    return f"{cite(str(row['figure'])).partition(',')[0]}{source}: {_uncapitalise(str(row['claim']))}{printed}."
+
+
+def cite(figure: str) -> str:
+    """Return paper and place of a figure as named in params.yaml: "ranks Fig. 5" is "Yu et al. 2026, Fig. 5"."""
+    subject, _, place = figure.partition(" ")
+    paper = PAPERS.get(subject, subject)
+    return f"{paper}, {place}" if place else paper
 
 
 def tabulate_numbers(published: pd.DataFrame) -> pd.DataFrame:

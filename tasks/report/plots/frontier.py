@@ -20,7 +20,7 @@ COLUMNS = (
     "seconds", "on_frontier",
 )  # fmt: skip
 CLAIM = (
-    "The paper (Appendix K): given any local method, there is a compressed Chronos-Bolt model that is both faster and "
+    "Yu et al. 2026 (Appendix K): given any local method, there is a compressed Chronos-Bolt model that is both faster and "
     "more accurate."
 )
 BOLT = "chronos-bolt"

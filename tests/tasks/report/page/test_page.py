@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from dataclasses import replace
@@ -15,6 +16,8 @@ import pytest
 from tests.tasks.report.recorded import with_rows
 from tsfmscope.tasks.report.page.html_table import build_table, csv_link
 from tsfmscope.tasks.report.page.page import order_models, render
+from tsfmscope.tasks.report.page.verdict_table import list_verdicts
+from tsfmscope.tasks.report.page.verdicts import cite
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 THEORY = 4  # pictures of the theorems, which name no model
@@ -143,7 +146,7 @@ def test_cells_show_numbers_shortly_and_keep_them_to_sort_by(value: object, text
 def test_a_study_is_found_by_its_figures_number(page: str, tables: ReportTables) -> None:
     for study in tables.studies:
         part = section(page, study.name)
-        assert f'<span class="kicker">{study.figure}</span> {study.title}' in part or study.figure is None
+        assert f'<span class="kicker">{cite(study.figure or "")}</span> {study.title}' in part or study.figure is None
         assert ("params/paper.yaml" in part) == (study.figure is not None)
         assert f'href="#study-{study.name}"' in page
 
@@ -155,7 +158,8 @@ def test_a_study_says_what_the_paper_says_with_each_verdict(tables: ReportTables
     part = section(render(replace(tables, studies=(with_claims(study, rows),))), study.name)
     for verdict in verdicts:
         assert (
-            f'<li class="{verdict.replace(" ", "-")}">The paper (section 6): isotropy is a reliable indicator' in part
+            f'<li class="{verdict.replace(" ", "-")}">Shelim et al. 2025 (section 6): isotropy is a reliable indicator'
+            in part
         )
 
 
@@ -188,3 +192,26 @@ def test_the_models_of_the_main_study_have_the_first_colours(tables: ReportTable
     checkpoints = replace(tables.checkpoints, frame=pd.concat([*others, frame]))
     names = order_models(replace(tables, checkpoints=checkpoints))
     assert names == [*sorted(frame["model"])[:2], "another", "a-base@svd-4", sorted(frame["model"])[2]]
+
+
+def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables: ReportTables) -> None:
+    top = page.partition('<section id="study-')[0]
+    assert "arXiv:2505.17135" in top and "arXiv:2510.03358" in top
+    assert re.search(r"run of <strong>\d{4}-\d\d-\d\d</strong>", top)
+    claims = [row for study in tables.studies for row in study.published.frame.itertuples() if pd.isna(row.published)]
+    assert claims
+    rows = re.findall(r'<tr><td class="verdict ([a-z-]+)">([^<]+)</td><td class="long">([^<]+)', top)
+    assert {verdict for verdict, _, _ in rows} <= {"agrees", "differs", "undecided", "not-comparable", "not-measured"}
+    assert {html.unescape(text).partition(" (")[0].strip() for _, _, text in rows} == {row.claim for row in claims}
+    assert '<table id="models-table">' in top
+    assert "chronos-bolt-nano" in top.partition('id="models-table"')[2]
+
+
+def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> None:
+    study = next(study for study in tables.studies if any(study.published.frame["published"].isna()))
+    row = study.published.frame[study.published.frame["published"].isna()].iloc[:1]
+    models = [row.assign(model=f"model-{n}", verdict="agrees" if n else "differs") for n in range(5)]
+    many = replace(study, published=replace(study.published, frame=pd.concat(models)))
+    (verdict,) = list_verdicts([many])
+    assert (verdict.answer, verdict.verdict) == ("4 agree, 1 differs", "undecided")
+    assert verdict.section == f"study-{study.name}"

@@ -27,7 +27,7 @@ ROW: dict[str, Any] = {
     "verdict": "undecided",
     "why": "p is above 0.05",
 }
-SAYS = "The paper (section 5.1): within a synthetic data set, more isotropic models have less error"
+SAYS = "Shelim et al. 2025 (section 5.1): within a synthetic data set, more isotropic models have less error"
 RHO = "(mean ρ of isotropy with error < 0)"
 
 
@@ -64,7 +64,9 @@ def test_what_was_not_measured_is_said_and_shows_no_nan(missing: Any) -> None:
     text = verdicts.describe_claim(ROW | lacking | {"why": "not measured"})
     assert text == f"{SAYS} {RHO}. Here: nothing measured: undecided, because not measured."
     bare = verdicts.describe_claim(ROW | lacking | {"source": missing, "published_text": missing, "why": missing})
-    assert bare.endswith("have less error. Here: nothing measured: undecided.") and bare.startswith("The paper: within")
+    assert bare.endswith("have less error. Here: nothing measured: undecided.") and bare.startswith(
+        "Shelim et al. 2025: within"
+    )
 
 
 @pytest.mark.parametrize("bad", [None, "", "yes", "Agrees"])

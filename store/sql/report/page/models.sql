@@ -1,0 +1,62 @@
+-- Size, skill and last layer of the models, with means over the data sets of the study
+with isotropy as (
+    select
+        model,
+        avg(zeta_adjusted_corrected) as zeta_adjusted_corrected,
+        avg(zeta_adjusted_isotropic::integer) as looks_isotropic
+    from last_layer
+    where study = $study
+    group by model
+),
+
+dimensions as (
+    select
+        last_layer.model,
+        avg(dimensions.effective_dimension / dimensions.width) as dimension_share
+    from last_layer
+    inner join effective_dimension as dimensions
+        on dimensions.study = last_layer.study
+        and dimensions.model = last_layer.model
+        and dimensions.dataset = last_layer.dataset
+        and dimensions.condition = last_layer.condition
+        and dimensions.stack = last_layer.stack
+        and dimensions.layer = last_layer.layer
+        and dimensions.normed = last_layer.normed
+    where last_layer.study = $study
+        and dimensions.epsilon = 0.8
+    group by last_layer.model
+),
+
+ranks as (
+    select
+        flow.model,
+        avg(flow.share) filter (where flow.depth = 0) as rank_share_first,
+        avg(flow.share) filter (where flow.depth = 1) as rank_share_last
+    from flow_of_ranks as flow
+    inner join checkpoints
+        on checkpoints.model = flow.model
+        and checkpoints.output_stack = flow.stack
+    where flow.epsilon = 0.01
+    group by flow.model
+)
+
+select
+    checkpoints.model,
+    checkpoints.parameters,
+    skill.wql_vs_seasonal,
+    isotropy.zeta_adjusted_corrected,
+    isotropy.looks_isotropic,
+    dimensions.dimension_share,
+    ranks.rank_share_first,
+    ranks.rank_share_last
+from checkpoints
+left join skill
+    on skill.model = checkpoints.model
+left join isotropy
+    on isotropy.model = checkpoints.model
+left join dimensions
+    on dimensions.model = checkpoints.model
+left join ranks
+    on ranks.model = checkpoints.model
+where coalesce(skill.wql_vs_seasonal, isotropy.zeta_adjusted_corrected, ranks.rank_share_first) is not null
+order by checkpoints.model
