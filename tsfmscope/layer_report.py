@@ -85,11 +85,10 @@ class LayerReport:
         elif target.suffix == ".parquet":
             self.layers.to_parquet(target, index=False)
         elif target.suffix == ".html":
-            target.write_text(
-                render_page(self.title, draw_figures(self.layers), [self._sample_text()]), encoding="utf-8"
-            )
+            target.write_text(render_page(self.title, self.layers, [self._sample_text()]), encoding="utf-8")
         else:
-            target.write_bytes(render(draw_figures(self.layers))[target.suffix.removeprefix(".")])
+            figures = [(f"{self.title}: {name.lower()}", figure) for name, figure in draw_figures(self.layers)]
+            target.write_bytes(render(figures)[target.suffix.removeprefix(".")])
         return target
 
     def _sample_text(self) -> str:

@@ -181,11 +181,12 @@ def _draw(report: InspectResult, out: Path) -> None:
     from tsfmscope.tasks.report.render.mpl_render import render
 
     first = report.rows[0]
-    figures = draw_figures(pd.DataFrame(report.rows))
+    rows = pd.DataFrame(report.rows)
+    title = f"{first['model']} on {first['dataset']}, context {first['context']}"
     if out.suffix == ".html":
-        title = f"{first['model']} on {first['dataset']}, context {first['context']}"
-        data = render_page(title, figures, list(notes(report))).encode()
+        data = render_page(title, rows, list(notes(report))).encode()
     else:
+        figures = [(f"{title}: {name.lower()}", figure) for name, figure in draw_figures(rows)]
         data = render(figures)[out.suffix.removeprefix(".")]
     try:
         with atomic(out) as temporary:

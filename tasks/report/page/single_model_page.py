@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, SYMBOLS, apply_style, escape
+from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.introduction import DEFINITIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +25,19 @@ PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     ("Dimensions", "directions", {"effective_dimension": "d({share:g})", "numerical_rank": "rank({epsilon:g})"}),
 )
+# Heading of the table -> column.
+COLUMNS = {
+    "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
+    "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "d({share:g})": "effective_dimension",
+    "rank({epsilon:g})": "numerical_rank", "width": "width",
+}  # fmt: skip
+# Symbols of DEFINITIONS that the table and the figures show.
+DEFINED = ("ζ", "ζ′", "ζ′ − null", "d(0.8)", "rank(0.01)")
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;color:#1c2126;background:#fff;"
     "max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;font-size:.9rem}td,th{padding:.25rem .7rem;text-align:right;"
+    "border-bottom:1px solid #dedbd3}div.scroll{overflow-x:auto}dt{font-weight:600}dd{margin:0 0 .4rem 1.5rem}"
 )
 # Height of a figure in pixels.
 HEIGHT = 380
@@ -41,10 +53,13 @@ def draw_figures(rows: pd.DataFrame) -> list[tuple[str, go.Figure]]:
     return [(title, _panel(rows, label, columns)) for title, label, columns in PANELS]
 
 
-def render_page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Sequence[str] = ()) -> str:
-    """Return a self-contained HTML page that needs no network. notes: paragraphs under the title."""
+def render_page(title: str, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """Return a self-contained HTML page that needs no network: figures, a table of the layers, and definitions.
+
+    rows: as for `draw_figures`. notes: paragraphs under the title.
+    """
     parts = [f"<p>{escape(note)}</p>" for note in notes]
-    for position, (heading, figure) in enumerate(figures):
+    for position, (heading, figure) in enumerate(draw_figures(rows)):
         html = figure.to_html(
             full_html=False,
             include_plotlyjs=position == 0,
@@ -52,6 +67,10 @@ def render_page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Seq
             config={"displayModeBar": False},
         )
         parts.append(f"<h2>{escape(heading)}</h2>\n{html}")
+    definitions = "".join(
+        f"<dt>{term}</dt><dd>{escape(meaning)}</dd>" for term, meaning in DEFINITIONS if term in DEFINED
+    )
+    parts += ["<h2>Layers</h2>", _table(rows), f"<h2>What the numbers mean</h2><dl>{definitions}</dl>"]
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     policy = f"default-src 'none'; script-src {_script_hashes(body)}; style-src 'unsafe-inline'; img-src data: blob:"
     head = (
@@ -59,6 +78,18 @@ def render_page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Seq
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def _table(rows: pd.DataFrame) -> str:
+    """Return the layers as an HTML table; –: no value."""
+    values: dict[str, Any] = {"share": rows["share"].iloc[0], "epsilon": rows["epsilon"].iloc[0]}
+    primes = rows["normed"].map({True: "′", False: ""})
+    named = rows.assign(layer=rows["layer"].astype(str) + primes)
+    columns = {heading.format(**values): column for heading, column in COLUMNS.items() if column in named}
+    table = build_table(named[list(columns.values())])
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in columns)
+    lines = ["<tr>" + "".join(f"<td>{escape(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows]
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _script_hashes(html: str) -> str:

@@ -23,9 +23,9 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     alt = "Line charts of scores relative to the original against the share of the attention that is left, one "
     alt += f"line per method: {', '.join(methods) or 'none measured'}."
     caption = (
-        "Grey: the paper's Table 2, base-sized models compressed by svd (dashed: in-domain or T5, dotted: zero-shot). "
-        "Size in Yu et al. 2026 is mean rank ÷ width. Ours is the share of attention parameters that is left; for svd it is "
-        "up to twice mean rank ÷ width."
+        "Grey: Table 2 of Yu et al. 2026, base-sized models compressed by svd (dashed: in-domain or T5, dotted: "
+        "zero-shot). Their size is mean rank ÷ width. Ours is the share of attention parameters that is left; for svd "
+        "it is up to twice mean rank ÷ width."
     )
     yield Figure("compressed", compression.draw_compressed(frame), alt, caption)
 

@@ -212,7 +212,7 @@ def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
     measures = [column for _, _, columns in single_model_page.PANELS for column in columns]
     rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
     rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
-    text = single_model_page.render_page(HOSTILE, single_model_page.draw_figures(rows))
+    text = single_model_page.render_page(HOSTILE, rows)
     path = tmp_path / "model.html"
     path.write_text(text, encoding="utf-8")
     browser.open(path)
