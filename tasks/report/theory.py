@@ -87,8 +87,8 @@ FLOW = _Texts(
     "theory-flow",
     "More heads lift more singular values",
     "ranks Fig. 17",
-    "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor scales. "
-    "With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
+    "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor "
+    "scales. With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
     "standard deviation 1.",
     "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
     "layer's output for each number of heads.",

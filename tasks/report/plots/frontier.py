@@ -20,8 +20,8 @@ COLUMNS = (
     "seconds", "on_frontier",
 )  # fmt: skip
 CLAIM = (
-    "Yu et al. 2026 (Appendix K): given any local method, there is a compressed Chronos-Bolt model that is both faster and "
-    "more accurate."
+    "Yu et al. 2026 (Appendix K): given any local method, there is a compressed Chronos-Bolt model that is both faster "
+    "and more accurate."
 )
 BOLT = "chronos-bolt"
 # Kinds that are not compressed models in the sense of Yu et al. 2026; reading weights in another
