@@ -67,7 +67,7 @@ class _Texts(NamedTuple):
 COMPRESSION = _Texts(
     "theory-compression",
     "Attention matrices are compressible on low-rank inputs",
-    "ranks Fig. 15",
+    "Yu et al. 2026, Fig. 15",
     "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the vocabulary. "
     "Left: against the first singular value that is dropped. Right: against the width.",
     "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and against "
@@ -77,7 +77,7 @@ COMPRESSION = _Texts(
 SKETCH = _Texts(
     "theory-sketch",
     "Sparse sketches, a few rows per head",
-    "ranks Fig. 16",
+    "Yu et al. 2026, Fig. 16",
     "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
     "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
     "Right: the error against the number of heads.",
@@ -86,7 +86,7 @@ SKETCH = _Texts(
 FLOW = _Texts(
     "theory-flow",
     "More heads lift more singular values",
-    "ranks Fig. 17",
+    "Yu et al. 2026, Fig. 17",
     "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor "
     "scales. With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
     "standard deviation 1.",
