@@ -1,4 +1,4 @@
-"""Table of verdicts at the top of the page: one row per claim, with the answer, the effect and a link."""
+"""Table of verdicts at the top of the page: claim, answer, effect and link."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verdict:
 
 
 def list_verdicts(studies: Sequence[StudyTables]) -> Iterator[Verdict]:
-    """Yield one row per claim of each study, in the order of the page; a claim tested on many models is one row."""
+    """Yield one row per claim of each study, in their order; a claim tested on many models is one row."""
     for study in studies:
         frame = require(study.published, COLUMNS)
         claims: dict[tuple[str, ...], list[Mapping[Hashable, Any]]] = {}

@@ -143,7 +143,7 @@ def _describe_source(row: Mapping[Hashable, Any]) -> str:
 
 
 def cite(figure: str) -> str:
-    """Return paper and place of a figure as named in params.yaml: "ranks Fig. 5" is "Yu et al. 2026, Fig. 5"."""
+    """Return paper and place of a study's figure: "ranks Fig. 5" is "Yu et al. 2026, Fig. 5"."""
     subject, _, place = figure.partition(" ")
     paper = PAPERS.get(subject, subject)
     return f"{paper}, {place}" if place else paper

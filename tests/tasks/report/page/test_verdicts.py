@@ -24,6 +24,7 @@ ROW: dict[str, Any] = {
     "n": 12,
     "p": 0.2,
     "comparable": True,
+    "figure": "isotropy Fig. 3",
     "verdict": "undecided",
     "why": "p is above 0.05",
 }
