@@ -133,7 +133,8 @@
   };
   const leave = (figure) => {
     const plot = document.getElementById(scripts.get(figure).dataset.plot);
-    if (live.has(plot) && plot.layout.scene) release(plot);
+    const printing = document.documentElement.classList.contains("paper");
+    if (live.has(plot) && plot.layout.scene && !printing) release(plot);
   };
   const near = new IntersectionObserver(
     (entries) => { for (const entry of entries) entry.isIntersecting ? take(entry.target) : leave(entry.target); },

@@ -126,6 +126,7 @@ def test_three_dimensional_figures_give_back_their_canvas_and_keep_their_view(op
 def test_the_keyboard_reaches_everything_in_order_sorts_tables_and_opens_sql(opened: Browser) -> None:
     page = opened.page
     page.evaluate("scrollTo({top: 0, behavior: 'instant'}); document.activeElement.blur()")
+    opened.settle()  # figures in three dimensions that are now far away take their buttons with them
     stops = page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]')]"
         ".filter(e => e.checkVisibility()).slice(0, 32).map(e => e.tagName)"
@@ -146,6 +147,7 @@ def test_the_keyboard_reaches_everything_in_order_sorts_tables_and_opens_sql(ope
         assert page.evaluate(cells) == sorted(page.evaluate(cells), reverse=order == "descending")
     page.locator("#skill-table th button").nth(0).focus()
     page.locator("#source-skill summary").press("Enter")
+    page.locator("#source-skill pre").wait_for(state="visible")
     assert "from skill" in page.locator("#source-skill pre").inner_text()
     page.locator("#source-skill summary").press("Enter")
 
