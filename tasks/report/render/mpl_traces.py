@@ -25,11 +25,20 @@ SYMBOLS = {
     "square": "s",
     "triangle-up": "^",
     "triangle-down": "v",
+    "triangle-left": "<",
+    "triangle-right": ">",
     "cross": "P",
     "star": "*",
     "hexagon": "h",
 }
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+# Plotly's position of a text -> offset from its point in points, horizontal and vertical alignment.
+TEXT_POSITIONS = {
+    "top center": ((0, 4), "center", "baseline"),
+    "top right": ((3, 3), "left", "baseline"),
+    "middle right": ((5, 0), "left", "center_baseline"),
+    "middle left": ((-5, 0), "right", "center_baseline"),
+}
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -49,9 +58,18 @@ def draw_scatter(axes: Axes, trace: Any) -> None:
     if "markers" in mode:
         (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
     if "text" in mode:
-        for at, text in enumerate(repeat_value(trace.text, len(x))):
-            if text and np.isfinite(x[at]):
-                axes.annotate(strip_tags(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+        _texts(axes, x, y, trace)
+
+
+def _texts(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    offset, side, height = TEXT_POSITIONS[trace.textposition or "top center"]
+    shade, _ = parse_colour(trace.textfont.color)
+    for at, text in enumerate(repeat_value(trace.text, len(x))):
+        if text and np.isfinite(x[at]):
+            axes.annotate(
+                strip_tags(text), (x[at], y[at]), offset, textcoords="offset points", ha=side, va=height, color=shade,
+                size=7,
+            )  # fmt: skip
 
 
 def draw_heat_map(axes: Axes, trace: Any, scale: Any) -> None:
