@@ -28,6 +28,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 # titles.
 CORRECTED, PRINTED = "zeta_adjusted_corrected", "zeta_adjusted"
 AXES = {CORRECTED: "|ζ′ − null|", PRINTED: "|ζ′|"}
+ISOTROPY_TITLES = {measure: f"adjusted cosine {symbol}" for measure, symbol in AXES.items()}
+ERROR_TITLE = "forecast error (NMSE)"
 # Number of series that have their own colour in the 3-d plots of hidden states.
 SERIES_SHOWN = 8
 
@@ -70,8 +72,8 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
                 f"<br>{AXES[CORRECTED]} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
             )
         )
-    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{AXES[CORRECTED]} (left: more isotropic)")
-    figure.update_yaxes(**_decades(rows["nmse"]), title_text="NMSE (lower: better)")
+    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{ISOTROPY_TITLES[CORRECTED]} (left: more isotropic)")
+    figure.update_yaxes(**_decades(rows["nmse"]), title_text=ERROR_TITLE)
     return apply_style(figure)
 
 
@@ -237,6 +239,11 @@ def _marker(position: int, *, filled: bool) -> dict[str, Any]:
         "size": 10,
         "line": {"width": 1.5, "color": colour},
     }
+
+
+def shorten_name(name: str, longest: int, tail: int) -> str:
+    """Return a name of at most `longest` characters; a longer one has an ellipsis before its last `tail` ones."""
+    return name if len(name) <= longest else f"{name[: longest - 1 - tail]}…{name[-tail:]}"
 
 
 def choose_colour(model: str, models: Sequence[str]) -> str:

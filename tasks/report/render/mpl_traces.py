@@ -63,12 +63,12 @@ def draw_scatter(axes: Axes, trace: Any) -> None:
 
 def _texts(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     offset, side, height = TEXT_POSITIONS[trace.textposition or "top center"]
-    shade, _ = parse_colour(trace.textfont.color)
+    shade, size = parse_colour(trace.textfont.color)[0], (trace.textfont.size or 10) * POINT
     for at, text in enumerate(repeat_value(trace.text, len(x))):
         if text and np.isfinite(x[at]):
             axes.annotate(
                 strip_tags(text), (x[at], y[at]), offset, textcoords="offset points", ha=side, va=height, color=shade,
-                size=7,
+                size=size,
             )  # fmt: skip
 
 

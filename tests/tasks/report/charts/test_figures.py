@@ -116,6 +116,14 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
     assert [t.name for t in figures.draw_training(losses, ["another"]).data] == sorted(losses["model"].unique())
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("nile", "nile"), ("a" * 20, "a" * 20), ("electricity_south_australia", "elec…south_australia")],
+)
+def test_a_long_name_keeps_both_ends(name: str, shown: str) -> None:
+    assert figures.shorten_name(name, 20, 15) == shown and len(shown) <= 20
+
+
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG 2 defines it, 0 to 1."""
     c = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255

@@ -43,8 +43,8 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
 @pytest.mark.parametrize(
     ("plot", "text"),
     [
-        ("domains", "Filled: Dataset 1 of the domain; open: Dataset 2"),
-        ("conditions", "Filled: context-128; then noisy"),
+        ("domains", "Filled: first data set of the domain; open: second"),
+        ("conditions", "Ring: context-128; triangle: noisy"),
         ("dimension", "One data set."),
         ("islands", "128 of 128 tokens; the three components explain"),
         ("growth", "Dotted: full rank"),
