@@ -40,21 +40,6 @@ def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
     assert len(figures.select_drawable(pd.DataFrame(rows))) == 1
 
 
-def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) -> None:
-    frame = find_study(tables, "dimension").answers["layers"].frame
-    figure = figures.draw_effective_dimension(frame)
-    assert len(figure.data) == 6
-    assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "4", "4′"]
-    for trace in figure.data:
-        assert (np.diff(trace.x) > 0).all()
-
-
-def test_deep_models_get_a_dozen_ticks_at_most() -> None:
-    layers = list(range(25))
-    rows = {"model": "m", "stack": "s", "layer": layers, "normed": False, "median": 3, "low": 1, "high": 5, "n": 2}
-    assert len(figures.draw_effective_dimension(pd.DataFrame(rows)).layout.xaxis.ticktext) <= 12
-
-
 def test_islands_show_each_token_once_a_view(tables: ReportTables) -> None:
     frame = find_study(tables, "islands").answers["islands"].frame
     part = frame[frame["model"] == frame["model"].iloc[0]]

@@ -45,7 +45,7 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
     [
         ("domains", "Filled: first data set of the domain; open: second"),
         ("conditions", "Ring: context-128; triangle: noisy"),
-        ("dimension", "One data set."),
+        ("dimension", "the number of principal directions that explain 80 % of the variance: one data set"),
         ("islands", "128 of 128 tokens; the three components explain"),
         ("growth", "Dotted: full rank"),
     ],
@@ -71,11 +71,22 @@ def test_only_a_figure_of_the_paper_has_its_letters(
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
-def test_compressed_models_are_drawn_beside_their_base_a_figure_a_base(tables: ReportTables) -> None:
-    drawn = studies.draw_figures(find_study(tables, "dimension"), page.order_models(tables))
-    assert [figure.title for figure in drawn] == ["chronos-bolt-nano", "chronos-t5-nano"]
-    names = {str(trace.name).partition(" ")[0] for trace in drawn[1].figure.data}
-    assert names == {"chronos-t5-nano", "chronos-t5-nano@aware-0.5"}
+def test_models_with_compressed_ones_are_drawn_by_compression_and_the_others_by_layer(tables: ReportTables) -> None:
+    study = find_study(tables, "dimension")
+    drawn = studies.draw_figures(study, page.order_models(tables))
+    assert [figure.title for figure in drawn] == ["By layer", "By compression"]
+    panels = [[note.text for note in figure.figure.layout.annotations] for figure in drawn]
+    assert panels == [
+        ["<b>chronos-bolt-nano</b>"],
+        ["<b>chronos-t5-nano</b><br>encoder", "<b>chronos-t5-nano</b><br>decoder"],
+    ]
+    frame = study.answers["layers"].frame
+    dense, compressed = (
+        frame[frame["model"] == name].sort_values(["stack", "layer", "normed"])["median"].tolist()
+        for name in ("chronos-t5-nano", "chronos-t5-nano@aware-0.5")
+    )
+    changes = [abs(one - other) for one, other in zip(dense, compressed, strict=True)]
+    assert f"{sum(map(bool, changes))} of {len(changes)} medians of compressed models differ" in drawn[1].caption
 
 
 def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_are_marked(tables: ReportTables) -> None:
