@@ -30,8 +30,6 @@ CORRECTED, PRINTED = "zeta_adjusted_corrected", "zeta_adjusted"
 AXES = {CORRECTED: "|ζ′ − null|", PRINTED: "|ζ′|"}
 ISOTROPY_TITLES = {measure: f"adjusted cosine {symbol}" for measure, symbol in AXES.items()}
 ERROR_TITLE = "forecast error (NMSE)"
-# Number of series that have their own colour in the 3-d plots of hidden states.
-SERIES_SHOWN = 8
 
 
 def escape(text: object) -> str:
@@ -75,52 +73,6 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
         )
     figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{ISOTROPY_TITLES[CORRECTED]} (left: more isotropic)")
     figure.update_yaxes(**_decades(rows["nmse"]), title_text=ERROR_TITLE)
-    return apply_style(figure)
-
-
-def draw_islands(frame: pd.DataFrame) -> go.Figure:
-    """Draw tokens of one hidden-state matrix on its first three principal components.
-
-    They are coloured by cluster or by series. `layout.meta["views"]` maps each colouring to the visibility of
-    every trace; the page makes buttons from it.
-    """
-    import plotly.graph_objects as go
-
-    shown = [str(name) for name in frame["series"].value_counts(sort=True).index[:SERIES_SHOWN]]
-    groups: list[tuple[str, str, Any]] = [
-        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster)
-        for cluster in distinct_values(frame, "cluster")
-    ]
-    groups += [("series", escape(name), frame["series"].astype(str) == name) for name in shown]
-    groups.append(("series", "other series", ~frame["series"].astype(str).isin(shown)))
-    groups = [group for group in groups if group[2].any()]
-    figure = go.Figure()
-    counts = {"cluster": 0, "series": 0}
-    for view, name, mask in groups:
-        position, part = counts[view], frame[mask]
-        counts[view] += 1
-        figure.add_trace(
-            go.Scatter3d(
-                x=part["pc1"].to_numpy(np.float32),
-                y=part["pc2"].to_numpy(np.float32),
-                z=part["pc3"].to_numpy(np.float32),
-                mode="markers",
-                name=name,
-                visible=view == "cluster",
-                marker={"size": 3, "color": COLOURS[position % len(COLOURS)], "opacity": 0.8},
-                customdata=[
-                    [escape(s), int(p), int(c)]
-                    for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
-                ],
-                hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
-            )
-        )
-    views = {view: [group[0] == view for group in groups] for view in ("cluster", "series")}
-    axes = {f"{axis}axis": {"title": {"text": f"PC {n}"}} for n, axis in enumerate("xyz", start=1)}
-    camera = {"eye": {"x": 1.65, "y": 1.65, "z": 1.05}}
-    figure.update_layout(
-        scene={**axes, "camera": camera, "aspectmode": "cube"}, meta={"views": views}, legend_itemsizing="constant"
-    )
     return apply_style(figure)
 
 

@@ -11,6 +11,7 @@ from tests.tasks.report import recorded
 from tests.tasks.report.recorded import find_study, with_rows
 from tsfmscope.tasks.report.page import page, studies
 from tsfmscope.tasks.report.page.html_table import NOTHING, build_table
+from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plots.dimension import paper_table
 from tsfmscope.tasks.report.tables import ReportTables
 
@@ -46,7 +47,7 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
         ("domains", "Filled: first data set of the domain; open: second"),
         ("conditions", "Ring: context-128; triangle: noisy"),
         ("dimension", "the number of principal directions that explain 80 % of the variance: one data set"),
-        ("islands", "128 of 128 tokens; the three components explain"),
+        ("islands", "(128 of 128 tokens). Left: principal components 1 and 2"),
         ("growth", "Dotted: full rank"),
     ],
 )
@@ -107,13 +108,26 @@ def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> 
     assert studies.draw_figures(replace(study, answers=bare), page.order_models(tables)) == ()
 
 
+def read_panels(figures: tuple[Figure, ...]) -> list[str]:
+    """Return the titles of the matrices of states of the single figure."""
+    (figure,) = figures
+    return [text.strip("<b>") for note in figure.figure.layout.annotations if (text := note.text) != "<b></b>"]
+
+
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:
     study = find_study(tables, "islands")
-    titles = [drawn.title for drawn in studies.draw_figures(study, ())]
-    assert all("coder 2: " in title and "linear-2" not in title for title in titles)
-    twice = pd.concat([study.answers["islands"].frame, study.answers["islands"].frame.assign(dataset="other")])
-    titles = [drawn.title for drawn in studies.draw_figures(with_rows(study, "islands", twice), ())]
-    assert len(titles) == 4 and sum("other" in title for title in titles) == 2
+    frame = study.answers["islands"].frame
+    (drawn,) = studies.draw_figures(study, ())
+    titles = read_panels((drawn,))
+    assert len(titles) == 2 and all("coder layer 2, " in text and "linear-2" not in text for text in titles)
+    for model, text in zip(sorted(frame["model"].unique()), titles, strict=True):
+        explained = frame[frame["model"] == model]["explained"].iloc[0]
+        assert text.startswith(model) and f"{100 * explained:.0f} % of the variance" in text
+    assert "of linear-2 under noisy (" in drawn.caption
+    twice = with_rows(study, "islands", pd.concat([frame, frame.assign(dataset="other")]))
+    titles = read_panels(studies.draw_figures(twice, ()))
+    assert len(titles) == 4 and sum("other" in text for text in titles) == 2
+    assert "a token under noisy (" in studies.draw_figures(twice, ())[0].caption
 
 
 @pytest.mark.parametrize("order", [("noisy", "context-128"), ("context-128", "noisy")])
@@ -121,5 +135,5 @@ def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...],
     study = find_study(tables, "islands")
     frame = study.answers["islands"].frame
     both = with_rows(study, "islands", pd.concat([frame, frame.assign(condition="context-128")]))
-    drawn = studies.draw_figures(replace(both, conditions=order), ())
-    assert [figure.title.split(", ")[-1].split(":")[0] for figure in drawn] == [*order, *order]
+    titles = read_panels(studies.draw_figures(replace(both, conditions=order), ()))
+    assert [text.split("</b>")[0].split(", ")[-1] for text in titles] == [*order, *order]
