@@ -67,7 +67,7 @@ def draw_pairs(
         axes = grid.axis_names(panel)
         arrows = _arrows(part, column, symbol, shown, {name: y + shift for name, y in middle.items()}, colour)
         traces += [trace.update(axes) for trace in arrows]
-    high = _upper_limit(rows["nmse"])
+    high = float(10.0 ** _log_axis(rows["nmse"], "")["range"][1])
     for model in used:
         shift = ARROW * ((len(used) - 1) / 2 - used.index(model))
         marks = {name: mark for name, mark in compare(rows[rows["model"] == model], shown).items() if mark}
@@ -99,6 +99,12 @@ def compare(rows: pd.DataFrame, conditions: Sequence[str]) -> dict[str, str]:
         product = isotropy * error
         marks[str(name)] = SAME if product > 0 else OPPOSITE if product < 0 else ""
     return marks
+
+
+def count_same(rows: pd.DataFrame, conditions: Sequence[str]) -> tuple[int, int]:
+    """Return in how many pairs both quantities change in the same direction, and the number of pairs."""
+    marks = [mark for _, part in rows.groupby("model") for mark in compare(part, conditions).values() if mark]
+    return marks.count(SAME), len(marks)
 
 
 def _arrows(
@@ -166,9 +172,11 @@ def _key(name: str, marker: dict[str, Any]) -> go.Scatter:
     return go.Scatter(x=[None], y=[None], mode="markers", name=escape(name), marker=marker)
 
 
-def _upper_limit(values: pd.Series) -> float:
-    """Return the upper end of the logarithmic axis of these values."""
-    return float(10.0 ** grid.make_log_axis(values.dropna(), "")["range"][1])
+def _log_axis(values: pd.Series, title: str) -> dict[str, Any]:
+    """Return a logarithmic axis; one of fewer than two decades also has labels between the powers of ten."""
+    axis = grid.make_log_axis(values.dropna(), title)
+    low, high = axis["range"]
+    return axis if high - low > 2 else {**axis, "dtick": None, "tick0": None, "nticks": 4}
 
 
 def _lay_out(
@@ -179,10 +187,8 @@ def _lay_out(
         "", range=[-step / 2, (len(datasets) - 0.5) * step], tickvals=[middle[name] for name in datasets],
         ticktext=list(map(escape, names)), showgrid=False,
     )  # fmt: skip
-    isotropy = grid.make_log_axis(
-        rows["isotropy"].dropna(), f"{ISOTROPY_TITLES[choose_measure(of_paper)]} (0: isotropic)"
-    )
-    error = grid.make_log_axis(rows["nmse"].dropna(), ERROR_TITLE)
+    isotropy = _log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[choose_measure(of_paper)]} (0: isotropic)")
+    error = _log_axis(rows["nmse"], ERROR_TITLE)
     shape = grid.Shape(columns=2, narrow=1, row=max(60, round(len(datasets) * step)), shared=False)
     laid = grid.lay_out(["Isotropy", "Error"], isotropy, y, shape)
     laid = grid.change_axes(laid, {"xaxis": {"title": isotropy["title"]}, "xaxis2": error, "yaxis2": {"matches": "y"}})

@@ -195,7 +195,7 @@ def test_a_text_stands_where_its_position_says(position: str | None, side: int) 
 def test_an_annotation_is_shifted_by_its_pixels() -> None:
     def place(shift: int) -> int:
         note = {"xref": "x domain", "yref": "y domain", "x": 0.5, "y": 1, "text": "<b>wwww</b>", "xshift": shift}
-        figure = two_points(range=[0, 2000]).update_layout(annotations=[{**note, "showarrow": False}])
+        figure = two_points(type="log", range=[-1, 4.2]).update_layout(annotations=[{**note, "showarrow": False}])
         dark = (pixels(figure)[:50] < 120).all(axis=2)
         return int(np.nonzero(dark)[1].mean())
 
