@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mpl_toolkits.mplot3d.axes3d import Axes3D
 
-# Width of the whole image in inches.
-WIDTH = 8.6
+# Widths of the whole image in inches: over two columns of a page, and over one, for figures whose
+# `layout.meta` has `one_column`. Printed at 7 and 3.3 inches, text of 8.5 pt has 6.9 pt.
+WIDTH, COLUMN_WIDTH = 8.6, 4.05
 # Height in inches of a three-dimensional figure.
 SCENE = 2.75
 # Height in pixels, inside the margins, of a figure whose layout sets no height.
@@ -107,7 +108,7 @@ def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
     heights = [_height(figure) + TITLE * bool(title) for title, figure in flat]
     legend = 0.14 + 0.17 * _legend_rows(entries) if scenes else 0.0
     total = sum(heights) + rows * SCENE + legend
-    canvas = Figure(figsize=(WIDTH, total))
+    canvas = Figure(figsize=(max(_width(figure) for _, figure in figures), total))
     top = total
     for (title, figure), height in zip(flat, heights, strict=True):
         above = TITLE * bool(title)
@@ -150,6 +151,11 @@ def _is_scene(figure: go.Figure) -> bool:
     return any(trace.type == "scatter3d" for trace in figure.data)
 
 
+def _width(figure: go.Figure) -> float:
+    """Return the width of a figure in inches."""
+    return COLUMN_WIDTH if (figure.layout.meta or {}).get("one_column") else WIDTH
+
+
 def _height(figure: go.Figure) -> float:
     """Return the height of a flat figure in inches: plot area, legend, titles and labels."""
     margin = figure.layout.margin
@@ -160,7 +166,7 @@ def _height(figure: go.Figure) -> float:
 def _head(figure: go.Figure) -> float:
     """Return the height in pixels above the axes, which holds the legend and the panels' titles."""
     lines = max((annotation.text.count("<br>") for annotation in figure.layout.annotations), default=-1)
-    return 14 + 17 * _legend_rows(_entries([figure])) + (22 + LINE * lines if lines >= 0 else 0)
+    return 14 + 17 * _legend_rows(_entries([figure]), _width(figure)) + (22 + LINE * lines if lines >= 0 else 0)
 
 
 def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
@@ -169,7 +175,7 @@ def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
     top, height: position of the figure, in fractions of the canvas height.
     """
     margin = figure.layout.margin
-    total, wide = canvas.get_figheight() * INCH, WIDTH * INCH
+    total, wide = canvas.get_figheight() * INCH, _width(figure) * INCH
     inside = {
         "left": margin.l / wide,
         "right": 1 - margin.r / wide,
@@ -222,6 +228,7 @@ def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, floa
     drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
     drawn.ax.set_yticklabels([strip_tags(text) for text in bar.ticktext])
     drawn.outline.set_visible(False)
+    drawn.set_label(strip_tags(bar.title.text or ""), color=SOFT)
 
 
 def _axis(axes: Axes, name: str, axis: Any) -> None:
@@ -255,11 +262,11 @@ def _axis(axes: Axes, name: str, axis: Any) -> None:
 def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
     where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
-    at = axes[names]  # type: ignore[index]
+    at, right = axes[names], (annotation.xshift or 0) * POINT  # type: ignore[index]
     for position, line in enumerate(reversed(annotation.text.split("<br>"))):
         above = 2 + position * LINE * POINT
         at.annotate(
-            strip_tags(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
+            strip_tags(line), (annotation.x, annotation.y), (right, above), "axes fraction", "offset points", ha=where[0],
             va=where[1], weight="bold" if "<b>" in line else "normal",
         )  # fmt: skip
 
@@ -305,13 +312,13 @@ def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
     return found
 
 
-def _legend_columns(entries: Mapping[str, Any]) -> int:
+def _legend_columns(entries: Mapping[str, Any], width: float = WIDTH) -> int:
     longest = max(map(len, entries), default=0)
-    return max(1, min(len(entries), int(WIDTH * 14 / (longest + 5))))
+    return max(1, min(len(entries), int(width * 14 / (longest + 5))))
 
 
-def _legend_rows(entries: Mapping[str, Any]) -> int:
-    return -(-len(entries) // _legend_columns(entries)) if len(entries) > 1 else 0
+def _legend_rows(entries: Mapping[str, Any], width: float = WIDTH) -> int:
+    return -(-len(entries) // _legend_columns(entries, width)) if len(entries) > 1 else 0
 
 
 def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
@@ -319,7 +326,7 @@ def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
 
     if len(entries) < 2:
         return
-    columns = _legend_columns(entries)
+    columns = _legend_columns(entries, canvas.get_figwidth())
     # matplotlib fills a legend by columns, Plotly by rows.
     order = [at for column in range(columns) for at in range(column, len(entries), columns)]
     names, handles = list(entries), list(entries.values())

@@ -25,11 +25,22 @@ SYMBOLS = {
     "square": "s",
     "triangle-up": "^",
     "triangle-down": "v",
+    "triangle-left": "<",
+    "triangle-right": ">",
     "cross": "P",
     "star": "*",
     "hexagon": "h",
 }
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+# Plotly's position of a text -> offset from its point in points, horizontal and vertical alignment.
+TEXT_POSITIONS = {
+    "top center": ((0, 4), "center", "baseline"),
+    "top right": ((3, 3), "left", "baseline"),
+    "middle right": ((5, 0), "left", "center_baseline"),
+    "middle left": ((-5, 0), "right", "center_baseline"),
+}
+# Luma, from 0 to 1, above which an element of a heat map has dark text.
+BRIGHT = 0.5
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -49,19 +60,44 @@ def draw_scatter(axes: Axes, trace: Any) -> None:
     if "markers" in mode:
         (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
     if "text" in mode:
-        for at, text in enumerate(repeat_value(trace.text, len(x))):
-            if text and np.isfinite(x[at]):
-                axes.annotate(strip_tags(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+        _texts(axes, x, y, trace)
+
+
+def _texts(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    offset, side, height = TEXT_POSITIONS[trace.textposition or "top center"]
+    shade, _ = parse_colour(trace.textfont.color)
+    for at, text in enumerate(repeat_value(trace.text, len(x))):
+        if text and np.isfinite(x[at]):
+            axes.annotate(
+                strip_tags(text), (x[at], y[at]), offset, textcoords="offset points", ha=side, va=height, color=shade,
+                size=7,
+            )  # fmt: skip
 
 
 def draw_heat_map(axes: Axes, trace: Any, scale: Any) -> None:
-    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis."""
+    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis.
+
+    `text` is written into the elements where the trace has a `texttemplate`.
+    """
     z = np.array(trace.z, dtype=float)
     rows, columns = z.shape
     ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
     shades = build_colormap(scale.colorscale)
     limits = {"vmin": scale.cmin, "vmax": scale.cmax}
     axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
+    if trace.texttemplate:
+        _cell_texts(axes, z, trace, scale, shades)
+
+
+def _cell_texts(axes: Axes, z: np.ndarray, trace: Any, scale: Any, shades: Colormap) -> None:
+    """Write the texts of a heat map, dark on bright elements and white on dark ones."""
+    for row, column in zip(*np.nonzero(np.isfinite(z)), strict=True):
+        share = (z[row, column] - scale.cmin) / (scale.cmax - scale.cmin)
+        bright = float(np.dot(shades(share)[:3], (0.299, 0.587, 0.114))) > BRIGHT
+        axes.annotate(
+            strip_tags(trace.text[row][column]), (column, row), ha="center", va="center_baseline", size=7,
+            color=INK if bright else "white",
+        )  # fmt: skip
 
 
 def draw_bars(axes: Axes, trace: Any) -> None:
