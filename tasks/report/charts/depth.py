@@ -138,6 +138,7 @@ def _scale(tall: int) -> dict[str, Any]:
         "colorbar": {
             "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": ["0", "0.25", "0.5", "0.75", "1"], "thickness": 12,
             "len": min(tall, 260), "lenmode": "pixels", "y": 1, "yanchor": "top", "x": 1.01, "outlinewidth": 0,
-            "tickfont": {"size": 10}, "title": {"text": "numerical rank ÷ width", "side": "right", "font": {"size": 12}},
+            "tickfont": {"size": 10},
+            "title": {"text": "numerical rank ÷ width", "side": "right", "font": {"size": 12}},
         },
     }  # fmt: skip

@@ -266,8 +266,8 @@ def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     for position, line in enumerate(reversed(annotation.text.split("<br>"))):
         above = 2 + position * LINE * POINT
         at.annotate(
-            strip_tags(line), (annotation.x, annotation.y), (right, above), "axes fraction", "offset points", ha=where[0],
-            va=where[1], weight="bold" if "<b>" in line else "normal",
+            strip_tags(line), (annotation.x, annotation.y), (right, above), "axes fraction", "offset points",
+            ha=where[0], va=where[1], weight="bold" if "<b>" in line else "normal",
         )  # fmt: skip
 
 
