@@ -124,6 +124,13 @@ def sample_line(x: Sequence[float], y: Sequence[float], frame: Frame) -> np.ndar
     return np.concatenate(parts)
 
 
+def surround(points: np.ndarray, radius: float = 6.0) -> np.ndarray:
+    """Return positions on and around the marks at these positions, all in pixels: [9 n, 2]."""
+    ring = np.linspace(0, 2 * np.pi, 8, endpoint=False)
+    around = np.stack([np.cos(ring), np.sin(ring)], axis=1) * radius
+    return np.concatenate([points, (points[:, None] + around[None]).reshape(-1, 2)])
+
+
 def measure_text(text: str) -> float:
     """Return the approximate width of a label in pixels."""
     return CHARACTER * len(text)
