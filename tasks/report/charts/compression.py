@@ -67,8 +67,9 @@ def draw_frontier(frame: pd.DataFrame) -> go.Figure:
     figure, shown = go.Figure(), set[str]()
     for position, base in enumerate(bases):
         part, axes = rows[rows["base"] == base], grid.axis_names(position)
-        for x, y in (([1, 1], _powers(y_range)), (_powers(x_range), [1, 1])):
-            figure.add_trace(_guide(x, y).update(axes))
+        figure.add_traces(
+            [_guide([1, 1], _powers(y_range)).update(axes), _guide(_powers(x_range), [1, 1]).update(axes)]
+        )
         best = part[part["on_frontier"]].sort_values("time_ratio")
         line = {"width": 1.5, "dash": "dot", "color": colorscale.GREY}
         figure.add_trace(
@@ -92,6 +93,8 @@ def draw_frontier(frame: pd.DataFrame) -> go.Figure:
             [
                 surround(where.to_pixels(part["time_ratio"].tolist(), part["wql_ratio"].tolist())),
                 sample_line(best["time_ratio"].tolist(), best["wql_ratio"].tolist(), where),
+                sample_line([1, 1], _powers(y_range), where),
+                sample_line(_powers(x_range), [1, 1], where),
             ]
         )
         labels = [_label(row) for row in part.to_dict("records")]
@@ -245,7 +248,9 @@ def _plain_log_axis(title: str, limits: tuple[float, float]) -> dict[str, Any]:
     firsts = (1, 2, 5) if limits[1] - limits[0] <= 2 else (1,)
     ticks = [first * 10.0**decade for decade in decades for first in firsts]
     ticks = [at for at in ticks if low <= at <= high]
-    return grid.make_axis(title, type="log", range=list(limits), tickvals=ticks, ticktext=[f"{at:g}" for at in ticks])
+    short = limits[1] - limits[0] <= 4
+    texts = [f"{at:g}" if short else colorscale.format_power(np.log10(at)) for at in ticks]
+    return grid.make_axis(title, type="log", range=list(limits), tickvals=ticks, ticktext=texts)
 
 
 def _padded(values: pd.Series, pixels: float, room: float) -> tuple[float, float]:
@@ -273,7 +278,7 @@ def _label(row: Mapping[Any, Any]) -> Label:
     if kind in ("baseline", READ):
         text = str(row["model"])
     else:
-        text = "dense" if kind == "dense" else f"{share:.2g}" if share == share and share is not None else ""
+        text = "dense" if kind == "dense" else f"{share:.3g}" if share == share and share is not None else ""
     colour = colorscale.GREY if kind == "baseline" else _colour(kind)
     return Label(escape(text), float(row["time_ratio"]), float(row["wql_ratio"]), colour)
 
@@ -326,7 +331,7 @@ def _describe_mark(row: Mapping[Any, Any]) -> str:
 def _size(share: float | None, name: str) -> float:
     """Return the size of a mark in pixels, which grows with the share of the attention that is left."""
     if share is None or share != share:
-        return 12.0 if name in ("dense", READ) else 9.0
+        return 15.0 if name in ("dense", READ) else 9.0
     return float(round(5 + 8 * min(share, 1.0) ** 0.5, 1))
 
 

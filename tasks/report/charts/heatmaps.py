@@ -25,7 +25,7 @@ LEFT, BAR, WIDTH, SIDE = 54, 84, 722, 320
 # Set of vectors -> title of both axes of its panel.
 VECTORS = {"rows": "row of the projection, by head", "tokens": "token position", "gaussian": "vector"}
 PLANES = grid.Shape(columns=4, narrow=2, row=150, shared=False)
-SCALE = {
+SCALE: dict[str, Any] = {
     "cmin": 0,
     "cmax": RIGHT,
     "colorscale": [list(pair) for pair in colorscale.HEAT],

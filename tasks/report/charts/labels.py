@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 # Size of a label in pixels: one character, one line.
 CHARACTER, LINE = 5.6, 11.0
-# Distance from a point to its label in pixels, which is that of Plotly's text; longer ones get a thin line.
-NEAR, LEADER = 7.0, 16.0
-# Costs of a placement, per pixel from the point: a covered line's point, another label, a place outside the panel.
-COVERED, OVERLAP, OUTSIDE = 25.0, 1000.0, 3000.0
+# Distance from a point to its label in pixels, which is that of Plotly's text. A label that is further away, or
+# higher or lower by more than RISE, gets a thin line.
+NEAR, LEADER, RISE = 7.0, 16.0, 7.0
+# Costs of a placement in pixels: left of the point, a covered line's point, another label, outside the panel.
+LEFT, COVERED, OVERLAP, OUTSIDE = 12.0, 25.0, 1000.0, 3000.0
 
 
 class Frame(NamedTuple):
@@ -74,7 +75,7 @@ def draw_labels(labels: Sequence[Label], obstacles: np.ndarray, frame: Frame) ->
     for label, (left, middle), is_right in place_labels(labels, obstacles, frame):
         start = frame.to_pixels([label.x], [label.y])[0]
         edge = left if is_right else left + measure_text(label.text)
-        if math.hypot(edge - start[0], middle - start[1]) > LEADER:
+        if math.hypot(edge - start[0], middle - start[1]) > LEADER or abs(middle - start[1]) > RISE:
             end = frame.to_values((edge, middle))
             line = {"color": colorscale.set_opacity(colorscale.GREY, 0.7), "width": 0.7}
             traces.append(
@@ -151,7 +152,7 @@ def _cost(
     left, middle, is_right = candidate
     box = (left - 2, middle - LINE / 2, left + width + 2, middle + LINE / 2)
     edge = left if is_right else left + width
-    cost = math.hypot(edge - point[0], middle - point[1]) + (0 if is_right else 4)
+    cost = math.hypot(edge - point[0], middle - point[1]) + (0 if is_right else LEFT)
     for low_x, low_y, high_x, high_y in taken:
         if box[0] < high_x and low_x < box[2] and box[1] < high_y and low_y < box[3]:
             cost += OVERLAP

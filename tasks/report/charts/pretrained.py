@@ -87,9 +87,9 @@ def join_intervals(frame: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame
     lines = intervals.drop_duplicates("model").drop(columns=["quantity", "n", "ratio", "low", "high"])
     rows = ours.drop(columns=["line"]).merge(lines, on="model")
     rows = rows.merge(intervals[[*keys, "n", "ratio", "low", "high"]], on=keys, how="left")
-    log = np.log(rows["value"].astype(float).where(rows["value"] > 0))
-    means = np.exp(log.groupby([rows["family"], rows["line"], rows["quantity"]]).transform("mean"))
-    return rows.assign(ratio=rows["ratio"].astype(float).fillna(means))
+    rows = rows.assign(log=np.log(rows["value"].astype(float).where(rows["value"] > 0)))
+    means = np.exp(rows.groupby(["family", "line", "quantity"])["log"].transform("mean"))
+    return rows.assign(ratio=rows["ratio"].astype(float).fillna(means)).drop(columns="log")
 
 
 def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> list[Row]:

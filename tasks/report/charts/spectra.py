@@ -22,7 +22,7 @@ MODALITIES = ("series", "text", "image", "table")
 RATIO, NUMBER = "singular value ÷ largest", "index of the singular value, largest first"
 HOVER = "%{fullData.name}<br>index %{x}: %{y:.3g}<extra></extra>"
 # Size in pixels of one panel in the PNG, for the labels at line ends.
-WIDTH, HEIGHT = 780, 280
+WIDTH, HEIGHT = 780, 330
 SPECIAL = {"with_special": "with special tokens", "valued": "value tokens only"}
 
 

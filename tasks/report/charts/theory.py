@@ -30,6 +30,8 @@ PANEL, HEIGHT, COLUMN = 370, 270, 330
 ROW = 19
 # Factor between the sparse and the dense sketch at one number of heads.
 DODGE = 1.05
+# Least distance of labelled points in the left panel, as a share of its width.
+APART = 0.02
 ERROR, MISSED = "error of the attention output", "share of the row space missed"
 X_TITLES = ("first dropped singular value", "width of the model")
 INDEX = "index of the singular value, largest first"
@@ -41,17 +43,19 @@ def draw_compression(frame: pd.DataFrame) -> go.Figure:
     """Draw Fig. 15: error against the first dropped singular value and against the width, with slopes 1 and ½."""
     import plotly.graph_objects as go
 
-    figure, axes = go.Figure(), {}
+    figure, axes = go.Figure(), dict[str, dict[str, Any]]()
     for name, position, slope in (("J.1 rank", 0, 1.0), ("J.1 width", 1, 0.5)):
         part = frame[frame["experiment"] == name].sort_values("x")
-        line = _reference(part, slope, position)
+        line, middle = _reference(part, slope, position), len(part) // 2
         figure.add_traces([_median(part, "error", position), line])
         x_range, y_range = _padded(part["x"]), _padded([*part["low"], *part["high"], *line.y])
-        labels = [Label(f"slope {'1' if slope == 1 else '½'}", line.x[-1], line.y[-1], GREY)] if len(part) else []
+        labels = (
+            [Label(f"slope {'1' if slope == 1 else '½'}", line.x[middle], line.y[middle], GREY)] if len(part) else []
+        )
         _label(figure, position, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
         ticks = _list(part, "x") if position else None
         axes |= _named(position, _log_axis(X_TITLES[position], x_range, ticks), _log_axis(ERROR, y_range))
-    return _lay_out(figure, ["by rank", "by width"], axes)
+    return _lay_out(figure, ["error by rank", "error by width"], axes)
 
 
 def draw_sketching(frame: pd.DataFrame) -> go.Figure:
@@ -69,8 +73,13 @@ def draw_sketching(frame: pd.DataFrame) -> go.Figure:
     points = _median(sparse, "error of a sketch", 0).update(x=_list(index, "y"), error_y=None, mode="markers")
     figure.add_trace(points)
     heads = [f"{int(h)} head{'' if h == 1 else 's'}" for h in index["x"]]
-    labels = [Label(text, x, y, COLOURS[0]) for text, x, y in zip(heads, points.x, points.y, strict=True)]
     last = float(spectrum["x"].max()) if len(spectrum) else 1.0
+    # The first points lie close together: those nearer than APART to the last labelled one have no label.
+    labels, free = [], -1.0
+    for text, x, y in zip(heads, points.x, points.y, strict=True):
+        if x >= free:
+            labels.append(Label(text, x, y, COLOURS[0]))
+            free = x + APART * last
     x_range, y_range = (0.0, 1.05 * last), _padded([*spectrum["y"], *sparse["y"]])
     _label(figure, 0, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_y=True))
     axes = _named(0, grid.make_axis(INDEX, range=list(x_range)), _log_axis("singular value of X", y_range))
@@ -85,11 +94,12 @@ def draw_sketching(frame: pd.DataFrame) -> go.Figure:
         trace = _median(away, f"{kind} sketch", 1, position).update(x=shifted)
         figure.add_trace(trace)
         if len(away):
-            labels.append(Label(f"{kind} sketch", shifted[-2 + position], trace.y[-2 + position], COLOURS[position]))
+            at = max(0, len(away) - 3)
+            labels.append(Label(f"{kind} sketch", shifted[at], trace.y[at], COLOURS[position]))
     _label(figure, 1, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
     ticks = sorted({float(x) for x in both["x"]})
     axes |= _named(1, _log_axis("number of heads", x_range, ticks), _log_axis(MISSED, y_range))
-    return _lay_out(figure, ["singular values that errors equal", "errors"], axes)
+    return _lay_out(figure, ["errors as singular values of X", "errors by number of heads"], axes)
 
 
 def draw_flow(frame: pd.DataFrame) -> go.Figure:

@@ -24,8 +24,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw the ranks of layer inputs, and those of query projections; many models as heat maps."""
     inputs, weights = study.rows("inputs", COLUMNS), study.rows("weights", COLUMNS)
     if len(inputs):
-        n = int(inputs["n"].max())
-        median = f" Median over up to {n} data sets." if n > 1 else ""
+        few, n = int(inputs["n"].min()), int(inputs["n"].max())
+        median = f" Median over {n if few == n else f'{few} to {n}'} data sets." if n > 1 else ""
         text = f"Input of each layer; the last column or point is the output of the last layer.{median}"
         yield _draw(inputs, "inputs", "Layer inputs", text, offset=1, has_bands=n > 1)
     if len(weights):
