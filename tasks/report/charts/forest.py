@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.report import colorscale
-from tsfmscope.tasks.report.charts.figures import apply_style, escape
+from tsfmscope.tasks.report.charts.figures import apply_style, escape, shorten_name
 from tsfmscope.tasks.report.charts.grid import make_axis
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
         shift = 0.17 * (len(shown) - 1 - 2 * position)
         figure.add_traces(_rows(part, heights, shift, condition, position, named=len(shown) > 1))
     figure.add_traces(_mean(mean))
-    left = 14 + CHARACTER * max(len(shorten(name)) for name in [*names, _mean_name(rows)])
-    labels = [f"<b>{_mean_name(rows)}</b>", *(escape(shorten(name)) for name in names[::-1])]
+    shortened = [shorten_name(name, NAME, TAIL) for name in names[::-1]]
+    left = 14 + CHARACTER * max(map(len, [*shortened, _mean_name(rows)]))
+    labels = [f"<b>{_mean_name(rows)}</b>", *map(escape, shortened)]
     return apply_style(figure).update_layout(
         height=HEAD + FOOT + ROW * (len(names) + 2.2),
         margin={"l": left, "r": 14, "t": HEAD, "b": FOOT},
@@ -84,11 +85,6 @@ def describe_mean(mean: Mapping[str, Any]) -> tuple[str, str]:
     if _is_number(mean["low"]):
         words += f" (95 % interval {_signed(mean['low'])} to {_signed(mean['high'])})"
     return words, f"p = {mean['p']:.2g}, permuting models" if _is_number(mean["p"]) else ""
-
-
-def shorten(name: str, longest: int = NAME) -> str:
-    """Return a name of at most `longest` characters, with an ellipsis in the middle of a longer one."""
-    return name if len(name) <= longest else f"{name[: longest - 1 - TAIL]}…{name[-TAIL:]}"
 
 
 def _rows(

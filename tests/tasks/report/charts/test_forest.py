@@ -12,7 +12,6 @@ from scipy import stats
 
 from tests.tasks.report import recorded
 from tests.tasks.report.recorded import answer_study, copy_rows, with_rows
-from tsfmscope.tasks.report.charts import forest
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.render.mpl_render import render
@@ -89,6 +88,15 @@ def test_each_mark_is_the_rho_that_scipy_computes_from_the_single_scores(
     assert read_marks(figure) == pytest.approx(wanted)
     assert len({round(x, 6) for x in wanted.values()}) > 2  # the marks differ, so that mistaken rows would show
     assert read_diamond(figure).x[0] == pytest.approx(np.mean(list(wanted.values())))
+
+
+def test_the_rho_under_a_panel_of_domains_is_the_same(models: duckdb.DuckDBPyConnection, study: StudyTables) -> None:
+    points = answer_study(models, STUDY, "domains").answers["points"].frame
+    found = {(row.dataset, row.condition): row.rho_corrected for row in points.itertuples()}
+    assert found == pytest.approx(read_marks(draw(study).figure))
+    for key, part in points.groupby(["dataset", "condition"]):
+        rho = stats.spearmanr(-part["zeta_adjusted"].abs(), np.log(part["nmse"])).statistic
+        assert part["rho_printed"].tolist() == pytest.approx([rho] * 6), key
 
 
 def test_the_mean_has_its_interval_and_the_words_the_same_numbers(study: StudyTables) -> None:
@@ -173,18 +181,6 @@ def test_a_mean_without_interval_or_value_is_drawn_without_it(study: StudyTables
     none = draw(with_rows(study, "mean_correlation", mean.assign(spearman=np.nan)))
     assert not [trace for trace in none.figure.data if trace.name == "mean"]
     assert "The mean is undefined." in none.alt
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("nile", "nile"),
-        ("a" * forest.NAME, "a" * forest.NAME),
-        ("australian_electricity_south_australia", "australian…south_australia"),
-    ],
-)
-def test_long_names_keep_both_ends(name: str, shown: str) -> None:
-    assert forest.shorten(name) == shown and len(shown) <= forest.NAME
 
 
 def test_the_still_picture_is_one_column_wide(study: StudyTables) -> None:
