@@ -22,7 +22,9 @@ from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 THEORY = 4  # pictures of the theorems, which name no model
 ADVICE = 1  # names no model either
-PICTURES = 2 + ADVICE + THEORY + 8  # the last of the studies: by domain, by condition, and two of each other plot
+PICTURES = (
+    2 + ADVICE + THEORY + 7
+)  # the last of the studies: by domain, by condition, islands, and two of each other plot
 
 
 class _Outline(HTMLParser):
