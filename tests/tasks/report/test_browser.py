@@ -80,7 +80,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened: Browser,
     with opened.screen(width):
         assert find_violations(opened) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(COLUMNS) == (3 if width > 500 else 2)
+        assert page.evaluate(COLUMNS) == (3 if width > 500 else 1)
     page.evaluate("for (const part of document.querySelectorAll('details')) part.open = false")
     page.emulate_media(color_scheme="light")
 
