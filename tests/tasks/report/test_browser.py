@@ -15,7 +15,7 @@ from tsfmscope.tasks.report.page import page as report
 from tsfmscope.tasks.report.page import single_model_page, studies
 from tsfmscope.tasks.report.quantize_png import quantize
 from tsfmscope.tasks.report.render.mpl_render import render
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
@@ -44,7 +44,7 @@ def browser(open_page: Callable[[], Browser]) -> Browser:
 def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
     """The page with a static image and a lock, after each figure was on the screen once."""
     study = tables.studies[0]
-    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, report.order_models(tables))]
+    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, order_models(tables))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report.render(tables, {study.name: quantize(render(drawn)["png"])}, LOCK), encoding="utf-8")
     browser = open_page()

@@ -15,10 +15,10 @@ import pytest
 
 from tests.tasks.report.recorded import with_rows
 from tsfmscope.tasks.report.page.html_table import build_table, csv_link
-from tsfmscope.tasks.report.page.page import order_models, render
+from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.page.verdict_table import list_verdicts
 from tsfmscope.tasks.report.page.verdicts import cite
-from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables, order_models
 
 THEORY = 4  # pictures of the theorems, which name no model
 ADVICE = 1  # names no model either
