@@ -53,19 +53,24 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def describe_view(name: str, database: Path) -> dict[str, Any]:
-    """Return name, question and columns of a view of a catalogue as plain data.
+    """Return name, question and columns of a view, or of a stored query, of a catalogue as plain data.
 
-    Raises QueryError, with near names, if there is no such view.
+    Raises QueryError if there is no such view (with near names), or no catalogue yet.
     """
-    comments: dict[str, str] = {}
+    sql = resources("tsfmscope.store") / "sql"
+    known = {view for folder in FOLDERS if folder != "checks" for view, _ in queries(sql / folder)}
     if database.is_file():
         with query.connect(database) as connection:
             relations = connection.execute(query.RELATIONS).fetchall()
-            comments = {relation: comment for relation, kind, comment in relations if kind == "view"}
-            if name in comments:
+            described = {relation: (kind, comment) for relation, kind, comment in relations if relation not in TABLES}
+            if name in described:
+                kind, comment = described[name]
                 rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
-                return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
-    alike = ", ".join(query.near(name, [*TABLES, *comments]))
+                return {"name": name, "kind": kind, "meaning": comment, "columns": rows}
+    elif name in known:
+        no_database = query.NO_DATABASE.format(path=database)
+        raise QueryError(f"the columns of the view {name!r} are read from the results: {no_database}")
+    alike = ", ".join(query.near(name, [*TABLES, *known]))
     hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
     raise QueryError(f"unknown table {name!r}, {hint}")
 

@@ -91,6 +91,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("sql", "select 1"), 2, "no database at data/results.duckdb"),
         (("sql", "none.sql"), 2, "none.sql cannot be read"),
         (("tables", "geometri"), 2, "unknown table 'geometri', near: geometry"),
+        (
+            ("tables", "correlation"),
+            2,
+            "'correlation' are read from the results: no database at data/results.duckdb; `make",
+        ),
+        (("tables", "flow_of_rank"), 2, "unknown table 'flow_of_rank', near: flow_of_ranks"),
         (("status",), 2, "no status in data/.status"),
         (("failures",), 2, "no results in data; `make repro`"),
         (("plan", "none.yaml"), 2, "none.yaml: No such file"),
