@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tsfmscope.store import query
-from tsfmscope.store.catalogue import queries, question
+from tsfmscope.store.catalogue import create_empty, queries, question
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.generated_checks import generate
 from tsfmscope.store.schema import TABLES
@@ -53,26 +53,19 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def describe_view(name: str, database: Path) -> dict[str, Any]:
-    """Return name, question and columns of a view, or of a stored query, of a catalogue as plain data.
+    """Return name, question and columns of a view as plain data.
 
-    Raises QueryError if there is no such view (with near names), or no catalogue yet.
+    A view stored as a table is described as well. If the database does not exist, the columns are those of a
+    catalogue without rows. Raises QueryError, with near names, if there is no such view.
     """
-    sql = resources("tsfmscope.store") / "sql"
-    known = {view for folder in FOLDERS if folder != "checks" for view, _ in queries(sql / folder)}
-    if database.is_file():
-        with query.connect(database) as connection:
-            relations = connection.execute(query.RELATIONS).fetchall()
-            described = {relation: (kind, comment) for relation, kind, comment in relations if relation not in TABLES}
-            if name in described:
-                kind, comment = described[name]
-                rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
-                return {"name": name, "kind": kind, "meaning": comment, "columns": rows}
-    elif name in known:
-        no_database = query.NO_DATABASE.format(path=database)
-        raise QueryError(f"the columns of the view {name!r} are read from the results: {no_database}")
-    alike = ", ".join(query.near(name, [*TABLES, *known]))
+    with query.connect(database) if database.is_file() else create_empty() as connection:
+        comments = {relation: comment for relation, _, comment in connection.execute(query.RELATIONS).fetchall()}
+        if name in comments:
+            rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
+            return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
+    alike = ", ".join(query.near(name, [*TABLES, *comments]))
     hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
-    raise QueryError(f"unknown table {name!r}, {hint}")
+    raise QueryError(f"unknown table or view {name!r}, {hint}")
 
 
 def _type(kind: pa.DataType) -> str:

@@ -130,6 +130,12 @@ class TestTables:
         (stored,) = json.loads(run("tables", "advice_regrets", "--db", database, "--json")[1])
         assert stored["kind"] == "table" and stored["meaning"].startswith("On each data set")
 
+    @pytest.mark.parametrize("view", ["flow_of_ranks", "last_layer"])
+    def test_a_view_is_described_without_results_too(self, database: Path, tmp_path: Path, view: str) -> None:
+        with_results = run("tables", view, "--db", database, "--json")
+        assert with_results[0] == 0
+        assert run("tables", view, "--db", tmp_path / "none.duckdb", "--json") == with_results
+
 
 def test_status_counts_the_jobs_of_a_running_stage(tmp_path: Path) -> None:
     folder = tmp_path / ".status"
