@@ -28,7 +28,7 @@ def list_questions(
     studies: Sequence[tuple[StudyTables, Section]],
     others: Mapping[str, Sequence[Section]],
 ) -> Iterator[Question]:
-    """Yield the questions that have an answer or sections; a user's own studies come first.
+    """Yield the questions that have an answer, a study or rows; a user's own studies come first.
 
     The sections of own studies are open. Of another question only the first section with rows is open.
 
@@ -42,7 +42,7 @@ def list_questions(
     for part in parts:
         chosen = [section for study, section in studies if not study.is_own and _topic(study) == part.name]
         sections = [*chosen, *others.get(part.name, ())]
-        if part.question and (part.sentences or sections):
+        if part.question and (part.sentences or chosen or any(section.rows for section in sections)):
             yield Question(part.name, part.question, tuple(part.sentences), tuple(_fold(sections)))
 
 

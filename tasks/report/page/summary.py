@@ -40,7 +40,10 @@ class Part(NamedTuple):
 
 
 def summarise(tables: ReportTables) -> list[Part]:
-    """Return questions and answers, in plain text, for a reader who knows neither paper."""
+    """Return questions and answers, in plain text, for a reader who knows neither paper.
+
+    A question that no study is about has no sentences.
+    """
     scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
     models = int(scope["models"])
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
@@ -57,7 +60,9 @@ def summarise(tables: ReportTables) -> list[Part]:
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
                 *_claims("Shelim et al. 2025", studies["isotropy"]),
                 *_few_models(models),
-            ],
+            ]
+            if studies["isotropy"]
+            else [],
         ),
         Part(
             "rank",
@@ -84,7 +89,6 @@ def summarise(tables: ReportTables) -> list[Part]:
             ],
         ),
     ]
-    return [part for part in parts if part.sentences]
 
 
 def _printed(tables: ReportTables) -> str:
