@@ -49,7 +49,7 @@ def summarise(tables: ReportTables) -> list[Part]:
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
     for study in tables.studies:
         studies[load_plot(study.plot).topic].append(study)
-    parts = [
+    return [
         Part(
             "scope", "", [_scope(scope), *_small_models(require(tables.checkpoints, ("model", "source", "parameters")))]
         ),
