@@ -55,6 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "n_ties": "units with equal values; each counts one half [units]",
     "estimate": "share of units for which the statement holds, or correlation",
     "epsilon": "tolerance of the numerical rank, relative to the largest singular value",
+    "variance_share": "share of the variance that the effective dimension holds [share]",
     "effective_dimension": (
         "fewest dimensions that hold the share of the variance [dimensions] (Shelim et al. 2025, section 4.1)"
     ),

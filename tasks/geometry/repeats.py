@@ -57,7 +57,7 @@ def spread_over_halves(
     n^-3/2. It is more where halves change the number of clusters that all rows agree on.
 
     To save time, K-means begins from STARTS starts and only in the leading axes (`kmeans`, quick). Only the
-    leading AXES axes are recomputed in each half for d(s) and log I. The null of a half has at most
+    leading AXES axes are recomputed in each half for d(0.8) and log I. The null of a half has at most
     PERMUTATIONS draws. A measure that is defined in fewer than 2 repeats has no standard deviation (None).
     With fewer than LEAST_ROWS rows or fewer than 2 repeats, `repeats` is 0 and every standard deviation is
     None.

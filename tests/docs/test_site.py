@@ -111,7 +111,7 @@ def test_search_finds_a_page_without_a_server(site: Path, browser: Browser) -> N
     box = browser.page.locator("[data-md-component=search-query]")
     box.evaluate("box => box.focus()")
     browser.page.keyboard.type("inter-token cosine")
-    # Material lists results while the user types and adds more on scrolling: wait for the page, not for any first result.
+    # Material lists results while the user types: wait for the page, not for any first result.
     browser.page.locator(".md-search-result__link[href*='science.html']").first.wait_for(state="attached")
     assert browser.complaints == []
 

@@ -171,7 +171,7 @@ def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
         files.write_rows(tmp_path / name, name, lines)
     catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
     with store.open(tmp_path / "r.duckdb") as opened:
-        got = opened.sql("select layer, share, effective_dimension, width from effective_dimension").fetchall()
+        got = opened.sql("select layer, variance_share, effective_dimension, width from effective_dimension").fetchall()
     assert len(got) == 5 * len(spectra)
     for layer, share, dimension, width in got:
         assert dimension == effective_dimension(spectra[layer], share), (spectra[layer][:5], share)

@@ -112,14 +112,14 @@ def draw_effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) ->
                     for layer, normed, n in zip(part["layer"], part["normed"], part["n"], strict=True)
                 ],
                 hovertemplate="%{customdata[0]} · %{customdata[1]} · layer %{customdata[2]}"
-                "<br>d(ε) median %{y} over %{customdata[3]}<extra></extra>",
+                "<br>d(0.8) median %{y} over %{customdata[3]}<extra></extra>",
             )
         )
     ticks = sorted(
         {(float(a) + 0.5 * bool(b), _layer(a, b)) for a, b in zip(frame["layer"], frame["normed"], strict=True)}
     )
     figure.update_xaxes(title_text="layer (0: embedding, ′: after final norm)", **_ticks(ticks))
-    figure.update_yaxes(title_text="effective dimension d(ε)", rangemode="tozero")
+    figure.update_yaxes(title_text="effective dimension d(0.8)", rangemode="tozero")
     return apply_style(figure)
 
 
