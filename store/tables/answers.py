@@ -134,7 +134,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "flow_against_flat": {
         "ratio": "score of the first divided by that of the second, geometric mean over seeds [ratio]"
     },
-    "effective_dimension": {"share": "share of the variance that the dimensions hold [share]"},
     "forecast_scores": {
         "is_baseline": "whether the model is a local baseline, which is fitted to each series",
         "method": "compression method, if the model is compressed",

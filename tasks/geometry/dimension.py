@@ -46,15 +46,15 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
 
 
 def effective_dimension(eigenvalues: Float[np.ndarray, " width"], share: float = 0.8) -> int:
-    """Return the smallest m whose m largest eigenvalues hold at least the given share of their sum.
+    """Return the smallest m whose m largest eigenvalues hold at least this share of their sum.
 
-        d(s) = min {m : Σ_{i<m} σ_i ≥ s Σ σ_i}
+        d(s) = min {m : Σ_{i<m} λ_i ≥ s Σ λ_i}
 
-    Source: Shelim et al. 2025, section 4.1 (default s = 0.8). Raises ValueError for a share outside (0, 1],
-    and for eigenvalues that are empty, negative or sum to 0 (constant states).
+    Source: Shelim et al. 2025, section 4.1 (default s = 0.8). Raises ValueError for a share outside (0,
+    1], and for eigenvalues that are empty, negative or sum to 0 (constant states).
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share: got {share}, expected a share in (0, 1]")
+        raise ValueError(f"share: got {share}, expected a value in (0, 1]")
     values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     if not len(values) or not values[0] > 0 or values[-1] < 0:
         raise ValueError("eigenvalues: expected values of at least 0 with a positive one; constant states have none")

@@ -180,4 +180,4 @@ def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
 
 def test_equal_eigenvalues_need_their_share(tmp_path: Path) -> None:
     """By hand: of ten equal ones, 80 % is eight, though 0.8 * 10 * 0.1 is a hair above their sum in floating point."""
-    assert [effective_dimension([0.1] * 10, share) for share in (0.5, 0.8, 0.9, 0.95, 0.99)] == [5, 8, 9, 10, 10]
+    assert [effective_dimension([0.1] * 10, e) for e in (0.5, 0.8, 0.9, 0.95, 0.99)] == [5, 8, 9, 10, 10]

@@ -127,6 +127,10 @@ class TestTables:
         assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
         (view,) = json.loads(run("tables", "flow_of_ranks", "--db", database, "--json")[1])
         assert view["kind"] == "view" and view["meaning"].startswith("How does")
+        (stored,) = json.loads(run("tables", "advice_regrets", "--db", database, "--json")[1])
+        assert stored["kind"] == "table" and stored["meaning"].startswith("On each data set")
+
+    def test_an_unknown_view_gives_near_names(self, database: Path) -> None:
         code, _, complaint = run("tables", "flow_of_rank", "--db", database)
         assert code == 2 and "near: flow_of_ranks" in complaint
 
