@@ -55,15 +55,16 @@ def describe(table: Table) -> dict[str, Any]:
 def describe_view(name: str, database: Path) -> dict[str, Any]:
     """Return name, question and columns of a view as plain data.
 
-    A view stored as a table is described as well. If the database does not exist, the columns are those of a
+    A view that is stored as a table has that kind. If the database does not exist, the columns are those of a
     catalogue without rows. Raises QueryError, with near names, if there is no such view.
     """
     with query.connect(database) if database.is_file() else create_empty() as connection:
-        comments = {relation: comment for relation, _, comment in connection.execute(query.RELATIONS).fetchall()}
-        if name in comments:
-            rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
-            return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
-    alike = ", ".join(query.near(name, [*TABLES, *comments]))
+        relations = connection.execute(query.RELATIONS).fetchall()
+        for relation, kind, comment in relations:
+            if relation == name:
+                rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
+                return {"name": name, "kind": kind, "meaning": comment, "columns": rows}
+    alike = ", ".join(query.near(name, [*TABLES, *(relation for relation, _, _ in relations)]))
     hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
     raise QueryError(f"unknown table or view {name!r}, {hint}")
 
