@@ -114,12 +114,11 @@ def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], 
     """Return axes, height and margins of `count` panels, filled row by row.
 
     Axis titles stand at the left and at the bottom only; so do the labels of shared axes. lines: number of
-    lines of the panels' titles; where every axis has labels, the gap between rows grows by the height of
-    these lines.
+    lines of the panels' titles; the gap between rows grows with them, more where every axis has labels.
     """
     columns = max(1, min(shape.columns, count))
     rows = max(1, -(-count // columns))
-    gap = GAP if shape.shared else GAP + SECOND * lines
+    gap = max(GAP, LEGEND + SECOND * (lines - 1) + 6) if shape.shared else GAP + SECOND * lines
     inner = rows * shape.row + (rows - 1) * gap
     out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
     wide = (1 - BETWEEN * (columns - 1)) / columns

@@ -19,7 +19,6 @@ class Figure:
     """One Plotly figure with its texts.
 
     alt: alternative text. title: short title, for figures that stand next to others.
-    tall: whether the page gives the figure more height.
     source: name of the answer that it is drawn from, as in `Provenance.name`; by default the figure's name.
     """
 
@@ -28,7 +27,6 @@ class Figure:
     alt: str
     caption: str
     title: str = ""
-    tall: bool = False
     source: str = ""
 
 
@@ -44,7 +42,6 @@ class EmbeddedFigure:
     caption: str
     json: str
     source: str
-    tall: bool = False
     height: int | None = None
 
 
@@ -119,7 +116,7 @@ def embed_figure(figure: Figure) -> EmbeddedFigure:
     height = figure.figure.layout.height
     return EmbeddedFigure(
         figure.name, figure.alt, figure.caption, script_json(figure.figure.to_json()), figure.source or figure.name,
-        figure.tall, height and int(height),
+        height and int(height),
     )  # fmt: skip
 
 

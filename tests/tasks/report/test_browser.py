@@ -19,7 +19,6 @@ from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
-ISLANDS = "#plot-isotropy-states-0"
 # What stands inside a plot is one image for a screen reader, with a name.
 AXE = {"exclude": [[".plot > *"]]}
 RULES = {"rules": {"target-size": {"enabled": True}}, "resultTypes": ["violations"]}
@@ -136,29 +135,9 @@ def test_figures_follow_light_and_dark(opened: Browser) -> None:
     assert inks[0] == inks[2] != inks[1]
 
 
-def test_three_dimensional_figures_give_back_their_canvas_and_keep_their_view(opened: Browser) -> None:
-    page, canvases = opened.page, opened.page.locator(".plot:has(canvas)")
-    scroll = "plot => plot.scrollIntoView({behavior: 'instant'})"
-    page.locator(ISLANDS).evaluate(scroll)
-    page.locator(f"{ISLANDS} canvas").first.wait_for(state="attached")
-    page.locator(ISLANDS).evaluate("plot => Plotly.relayout(plot, {'scene.camera': {eye: {x: 0.5, y: -1.5, z: 0.25}}})")
-    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
-    opened.settle()
-    assert canvases.count() == 0
-    page.locator(ISLANDS).evaluate(scroll)
-    page.locator(f"{ISLANDS} canvas").first.wait_for(state="attached")
-    assert page.locator(ISLANDS).evaluate("plot => plot.layout.scene.camera.eye") == {"x": 0.5, "y": -1.5, "z": 0.25}
-    views = page.locator(f"figure:has({ISLANDS}) .views button")
-    assert views.count() == 2
-    views.nth(1).evaluate("button => button.click()")
-    names = page.locator(ISLANDS).evaluate("plot => plot.data.filter(t => t.visible === true).map(t => t.name)")
-    assert "linear-2-000000" in names
-
-
 def test_the_keyboard_reaches_everything_in_order_sorts_tables_and_opens_sql(opened: Browser) -> None:
     page = opened.page
     page.evaluate("scrollTo({top: 0, behavior: 'instant'}); document.activeElement.blur()")
-    opened.settle()  # figures in three dimensions that are now far away take their buttons with them
     stops = page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]')]"
         ".filter(e => e.checkVisibility()).slice(0, 32).map(e => e.tagName)"
@@ -208,7 +187,7 @@ def test_print_is_dark_on_white_shows_every_figure_and_cuts_no_table_off(opened:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert page.evaluate(INK) == "#1d2126"
         shown = "selector => [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).length"
-        assert page.evaluate(shown, "nav, .filter, .views, .source, .skip, .has-static .plot") == 0
+        assert page.evaluate(shown, "nav, .filter, .source, .skip, .has-static .plot") == 0
         assert page.evaluate(shown, "figcaption") == page.locator("figcaption").count() > 10
         assert 300 < page.locator(".static").bounding_box()["width"] <= 718
         assert page.locator("figure:not(.has-static *) .plot:not(:has(.main-svg))").count() == 0
