@@ -75,6 +75,13 @@ def change_axes(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) 
     return {**out, "meta": {"narrow": narrow}}
 
 
+def change_margins(laid: Mapping[str, Any], **sides: int) -> dict[str, Any]:
+    """Return the layout with other margins in pixels (left, right), for both widths."""
+    named = {side[0]: pixels for side, pixels in sides.items()}
+    out, narrow = ({**page, "margin": {**page["margin"], **named}} for page in (laid, laid["meta"]["narrow"]))
+    return {**out, "meta": {"narrow": narrow}}
+
+
 def remove_legend(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
     """Return the layout without space for a legend; foot, left, right: margins in pixels."""
     top = LEGEND + SECOND + 6

@@ -197,6 +197,7 @@ def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, floa
     drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
     drawn.ax.set_yticklabels([strip_tags(text) for text in bar.ticktext])
     drawn.outline.set_visible(False)
+    drawn.set_label(strip_tags(bar.title.text or ""), color=SOFT)
 
 
 def _axis(axes: Axes, name: str, axis: Any) -> None:

@@ -39,6 +39,8 @@ TEXT_POSITIONS = {
     "middle right": ((5, 0), "left", "center_baseline"),
     "middle left": ((-5, 0), "right", "center_baseline"),
 }
+# Luma, from 0 to 1, above which an element of a heat map has dark text.
+BRIGHT = 0.5
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -73,13 +75,29 @@ def _texts(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
 
 
 def draw_heat_map(axes: Axes, trace: Any, scale: Any) -> None:
-    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis."""
+    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis.
+
+    `text` is written into the elements where the trace has a `texttemplate`.
+    """
     z = np.array(trace.z, dtype=float)
     rows, columns = z.shape
     ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
     shades = build_colormap(scale.colorscale)
     limits = {"vmin": scale.cmin, "vmax": scale.cmax}
     axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
+    if trace.texttemplate:
+        _cell_texts(axes, z, trace, scale, shades)
+
+
+def _cell_texts(axes: Axes, z: np.ndarray, trace: Any, scale: Any, shades: Colormap) -> None:
+    """Write the texts of a heat map, dark on bright elements and white on dark ones."""
+    for row, column in zip(*np.nonzero(np.isfinite(z)), strict=True):
+        share = (z[row, column] - scale.cmin) / (scale.cmax - scale.cmin)
+        bright = float(np.dot(shades(share)[:3], (0.299, 0.587, 0.114))) > BRIGHT
+        axes.annotate(
+            strip_tags(trace.text[row][column]), (column, row), ha="center", va="center_baseline", size=7,
+            color=INK if bright else "white",
+        )  # fmt: skip
 
 
 def draw_bars(axes: Axes, trace: Any) -> None:
