@@ -110,6 +110,14 @@ def _write(
         connection.execute("detach results")
 
 
+def create_empty() -> duckdb.DuckDBPyConnection:
+    """Return a catalogue in memory with every table and view, but without measured rows."""
+    connection = duckdb.connect()
+    _fill(connection, {}, 0)
+    _create_views(connection, resources("tsfmscope.store") / "sql")
+    return connection
+
+
 def _verify(sources: Mapping[str, Sequence[Path]]) -> None:
     """Compare the checksum of every file of rows, which DuckDB does not do.
 

@@ -142,11 +142,11 @@ def test_answers_by_model_and_by_dataset_are_the_blocks(connection, units, view:
     assert [spearman for *_, spearman in got] == pytest.approx([expected[name][1] for name in names])
 
 
-def effective_dimension(eigenvalues: list[float], epsilon: float) -> int | None:
+def effective_dimension(eigenvalues: list[float], share: float) -> int | None:
     values = np.maximum(eigenvalues, 0)
     if not values.sum() > 0:
         return None
-    return int(np.argmax(np.cumsum(values) >= epsilon * values.sum() * (1 - 1e-12))) + 1
+    return int(np.argmax(np.cumsum(values) >= share * values.sum() * (1 - 1e-12))) + 1
 
 
 def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
@@ -171,10 +171,10 @@ def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
         files.write_rows(tmp_path / name, name, lines)
     catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
     with store.open(tmp_path / "r.duckdb") as opened:
-        got = opened.sql("select layer, epsilon, effective_dimension, width from effective_dimension").fetchall()
+        got = opened.sql("select layer, variance_share, effective_dimension, width from effective_dimension").fetchall()
     assert len(got) == 5 * len(spectra)
-    for layer, epsilon, dimension, width in got:
-        assert dimension == effective_dimension(spectra[layer], epsilon), (spectra[layer][:5], epsilon)
+    for layer, share, dimension, width in got:
+        assert dimension == effective_dimension(spectra[layer], share), (spectra[layer][:5], share)
         assert width == len(spectra[layer])
 
 

@@ -63,7 +63,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory, rows):
 
 @pytest.mark.parametrize("name", EIGENVALUES)
 def test_dimensions_are_those_of_the_running_sum(connection, name: str) -> None:
-    asked = "select width, effective_dimension from effective_dimension where dataset = ? order by epsilon"
+    asked = "select width, effective_dimension from effective_dimension where dataset = ? order by variance_share"
     values = EIGENVALUES[name]
     width = None if values is None else len(values)
     assert connection.execute(asked, [name]).fetchall() == [(width, dimension(values, share)) for share in SHARES]

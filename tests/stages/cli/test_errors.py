@@ -90,7 +90,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("report",), 2, "no results at data/results.duckdb; `make repro` (or `dvc repro`) makes them"),
         (("sql", "select 1"), 2, "no database at data/results.duckdb"),
         (("sql", "none.sql"), 2, "none.sql cannot be read"),
-        (("tables", "geometri"), 2, "unknown table 'geometri', near: geometry"),
+        (("tables", "geometri"), 2, "unknown table or view 'geometri', near: geometry"),
         (("status",), 2, "no status in data/.status"),
         (("failures",), 2, "no results in data; `make repro`"),
         (("plan", "none.yaml"), 2, "none.yaml: No such file"),

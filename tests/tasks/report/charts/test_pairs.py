@@ -13,8 +13,8 @@ from tests.tasks.report.charts.test_panels import CONDITIONS, MODELS, PAIR
 from tests.tasks.report.recorded import find_study, with_rows
 from tsfmscope.tasks.report.charts import pairs
 from tsfmscope.tasks.report.charts.figures import COLOURS
-from tsfmscope.tasks.report.page import page, studies
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.page import studies
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 AXES = {"x": "zeta_adjusted", "x2": "nmse"}
 # Model, data set, condition, column -> value.
@@ -120,7 +120,7 @@ def test_the_caption_counts_the_marks_and_the_values_that_are_not_drawn(tables: 
     study = find_study(tables, "conditions")
     frame = study.answers["points"].frame.copy()
     frame.loc[0, "zeta_adjusted_corrected"] = 0.0
-    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), page.order_models(tables))
+    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), order_models(tables))
     marks = [text for trace in drawn.figure.data if trace.mode == "text" for text in trace.text]
     assert len(marks) == 2
     assert f"({marks.count('✓')} of 2)" in drawn.caption and f"in {marks.count('✓')} of 2 pairs" in drawn.alt
