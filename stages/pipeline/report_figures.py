@@ -12,11 +12,10 @@ from tsfmscope.stages import DATA
 from tsfmscope.store.files import atomic, translate_full_disk
 from tsfmscope.tasks.report import theory
 from tsfmscope.tasks.report.page import studies
-from tsfmscope.tasks.report.page.page import order_models
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.quantize_png import quantize
 from tsfmscope.tasks.report.render import mpl_render
-from tsfmscope.tasks.report.tables import ReportTables, StudyTables
+from tsfmscope.tasks.report.tables import ReportTables, StudyTables, order_models
 
 FIGURES = Path(DATA, "figures")
 

@@ -72,7 +72,8 @@ COMPRESSION = _Texts(
     "Left: against the first singular value that is dropped. Right: against the width.",
     "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and against "
     "the width, with a line of slope ½.",
-    "Median over seeds; whiskers: range. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
+    "Error: ‖Y − Ỹ‖, median over seeds; whiskers: smallest to largest. Dashed: the slope that the paper claims, at an "
+    "arbitrary height. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
 )
 SKETCH = _Texts(
     "theory-sketch",
@@ -81,7 +82,8 @@ SKETCH = _Texts(
     "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
     "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
     "Right: the error against the number of heads.",
-    "Left: the median error of h heads stands at the index of the singular value that equals it.",
+    "Left: the median error of h heads stands at the index of the singular value that equals it. Right: median over "
+    "seeds; whiskers: smallest to largest. Sparse and dense sketches are moved apart sideways, as they coincide.",
 )
 FLOW = _Texts(
     "theory-flow",

@@ -13,6 +13,7 @@ import numpy as np
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import COLOURS, SYMBOLS, apply_style, escape
+from tsfmscope.tasks.report.charts.labels import Frame, Label, draw_labels, sample_line, surround
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,28 +32,44 @@ METHODS = (
 # Kind of a dense model whose weights are read in another precision, such as bfloat16.
 READ = "other precision"
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
-QUANTITIES = {"wql_ratio": "WQL", "mase_ratio": "MASE", "overlap": "top-10 overlap", "lppl": "LPPL"}
-FRONTIER = "frontier: no model is both faster and more accurate"
-# Largest number of distinct sizes that are all labelled; with more, the axis has round numbers.
-TICKS = 4
+# Column of a score -> the title of its panel.
+QUANTITIES = {
+    "wql_ratio": "WQL",
+    "mase_ratio": "MASE",
+    "overlap": "overlap of the 10 likeliest tokens",
+    "lppl": "log perplexity (LPPL)",
+}
+FRONTIER = "Pareto front"
+# Size in pixels of the panels in the PNG, for labels: all panels of a row, height of one panel.
+WIDTH, HEIGHT = 780, 300
+# Pixels of a label right of the points and above them.
+ROOM = 70
+# Factor between the positions of two methods at the same size.
+DODGE = 1.07
+SHARES = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 
 
 def draw_frontier(frame: pd.DataFrame) -> go.Figure:
     """Draw WQL against seconds per series, both relative to the dense model; one panel per dense model.
 
     frame: columns of `plots.frontier.COLUMNS`; rows without positive ratios are left out. Both axes are
-    logarithmic. The colour shows the method, the size of a mark the share of attention that is left.
-    Baselines are open grey marks. A dotted line joins the models of the frontier: no other model is both
-    faster and more accurate.
+    logarithmic, thin lines mark the dense model. The colour shows the method, the label the share of the
+    attention that is left. Baselines are open grey marks with their names. A dotted line joins the Pareto
+    front: no other model is both faster and more accurate.
     """
     import plotly.graph_objects as go
 
     rows = frame[(frame["time_ratio"] > 0) & (frame["wql_ratio"] > 0)]
     bases = sorted(rows["base"].unique())
-    figure = go.Figure()
-    shown: set[str] = set()
+    columns = min(2, max(1, len(bases)))
+    panel = (WIDTH / columns, HEIGHT)
+    x_range, y_range = _padded(rows["time_ratio"], panel[0], ROOM), _padded(rows["wql_ratio"], panel[1], 30)
+    figure, shown = go.Figure(), set[str]()
     for position, base in enumerate(bases):
         part, axes = rows[rows["base"] == base], grid.axis_names(position)
+        figure.add_traces(
+            [_guide([1, 1], _powers(y_range)).update(axes), _guide(_powers(x_range), [1, 1]).update(axes)]
+        )
         best = part[part["on_frontier"]].sort_values("time_ratio")
         line = {"width": 1.5, "dash": "dot", "color": colorscale.GREY}
         figure.add_trace(
@@ -65,114 +82,215 @@ def draw_frontier(frame: pd.DataFrame) -> go.Figure:
     for name, points in _groups(rows):
         for position, base in enumerate(bases):
             if len(part := points[points["base"] == base]):
-                figure.add_trace(_marks(name, part, in_legend=name not in shown).update(grid.axis_names(position)))
+                in_legend = name not in shown and part["kind"].iloc[0] not in ("baseline", "dense")
+                figure.add_trace(_marks(name, part, in_legend=in_legend).update(grid.axis_names(position)))
                 shown.add(name)
-    x = grid.make_log_axis(rows["time_ratio"], "seconds per series ÷ dense (log)")
-    y = grid.make_log_axis(rows["wql_ratio"], "WQL ÷ dense (log)")
-    shape = grid.Shape(columns=min(3, max(2, len(bases))), narrow=1, row=300)
-    return apply_style(figure).update_layout(**grid.lay_out(bases, _plain(x), _plain(y), shape))
+    for position, base in enumerate(bases):
+        part = rows[rows["base"] == base]
+        where = Frame(x_range, y_range, *panel, log_x=True, log_y=True)
+        best = part[part["on_frontier"]].sort_values("time_ratio")
+        obstacles = np.concatenate(
+            [
+                surround(where.to_pixels(part["time_ratio"].tolist(), part["wql_ratio"].tolist())),
+                sample_line(best["time_ratio"].tolist(), best["wql_ratio"].tolist(), where),
+                sample_line([1, 1], _powers(y_range), where),
+                sample_line(_powers(x_range), [1, 1], where),
+            ]
+        )
+        labels = [_label(row) for row in part.to_dict("records")]
+        figure.add_traces([trace.update(grid.axis_names(position)) for trace in draw_labels(labels, obstacles, where)])
+    x = _plain_log_axis("time per series ÷ dense (log)", x_range)
+    y = _plain_log_axis("forecast error, WQL ÷ dense (log)", y_range)
+    shape = grid.Shape(columns=columns, narrow=1, row=HEIGHT)
+    return apply_style(figure).update_layout(**grid.lay_out([str(base) for base in bases], x, y, shape))
 
 
-def draw_compressed(frame: pd.DataFrame) -> go.Figure:
-    """Draw scores relative to the original against the attention's size: one line per method.
+def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
+    """Draw scores relative to the original against the attention's size, one colour per method.
 
-    frame: columns of `plots.compressed.COLUMNS`. There is one panel per family and score. Printed
-    values are grey: dotted for the zero-shot benchmark, else dashed.
+    frame: columns of `plots.compressed.COLUMNS`. intervals: columns of `plots.compressed.INTERVALS`. There is one
+    panel per family and score. Models of equal size stand side by side, with 95 % intervals, which may end
+    outside the panel. Printed values are grey lines: dotted for the zero-shot benchmark, else dashed.
     """
+    import plotly.graph_objects as go
+
     cells = [
         (family, name)
         for family in sorted(frame["family"].unique())
         for name in QUANTITIES
         if (frame["family"].eq(family) & frame[name].notna()).any()
     ]
-    lines = []
+    used = set(frame.loc[frame["whose"] == "measured", "method"])
+    methods = [name for name in METHODS if name in used] + sorted(used - set(METHODS))
+    keys = [_key(name) for name in methods]
+    figure, shown, ranges = go.Figure(keys), {escape(name) for name in methods}, list[tuple[float, float]]()
     for position, (family, quantity) in enumerate(cells):
         part = frame[(frame["family"] == family) & frame[quantity].notna()]
-        for (whose, method, name), points in part.groupby(
-            ["whose", "method", _benchmark(part)], dropna=False, sort=True
-        ):
-            ours = whose == "measured"
-            dash = "solid" if ours else ("dash" if name != "zero-shot" else "dot")
-            text = str(method) if ours else f"printed{', ' + str(name) if name else ''}"
-            colour = _colour(str(method)) if ours else colorscale.GREY
-            lines.append(
-                (position, text, dash, colour, points["size"], points[quantity], points["model"] if ours else None)
-            )
+        axes = grid.axis_names(position)
+        traces = [_guide([0.9 * SHARES[0], 1.2], [1, 1])]
+        printed = part[part["whose"] == "published"]
+        traces += [_printed(name, rows, quantity) for name, rows in printed.groupby(_benchmark(printed), sort=True)]
+        measured = join_intervals(part[part["whose"] == "measured"], intervals, quantity)
+        traces += [
+            _measured(name, rows, DODGE ** (methods.index(str(name)) - (len(methods) - 1) / 2))
+            for name, rows in measured.groupby("method", sort=True)
+        ]
+        for trace in traces:
+            figure.add_trace(trace.update(axes))
+            figure.data[-1].showlegend = bool(trace.name) and trace.name not in shown
+            shown.add(trace.name)
+        ranges.append(_value_range([*measured["value"], *printed[quantity]], is_log=quantity != "overlap"))
+    sizes = frame["size"].astype(float)
+    x_range = [round(np.log10(sizes.min()) - 0.08, 3), round(np.log10(max(1.0, sizes.max())) + 0.05, 3)]
+    ticks = [share for share in SHARES if np.log10(share) >= x_range[0]]
+    x = grid.make_axis(
+        "share of the attention left (log)", type="log", range=x_range, tickvals=ticks,
+        ticktext=[f"{share:.0%}" for share in ticks],
+    )  # fmt: skip
+    shape = grid.Shape(columns=min(3, max(2, len(cells))), narrow=1, row=190, shared=False)
     titles = [f"{family}\n{QUANTITIES[name]}" for family, name in cells]
-    return _against_size(titles, lines, "share of the attention that is left (log)", columns=4)
+    laid = grid.lay_out(titles, x, grid.make_axis("relative to the original"), shape)
+    changes = {}
+    for position, ((_, quantity), limits) in enumerate(zip(cells, ranges, strict=True)):
+        name = grid.axis_names(position)["yaxis"].replace("y", "yaxis")
+        changes[name] = _value_axis(limits, is_log=quantity != "overlap")
+    return apply_style(figure).update_layout(**grid.change_axes(laid, changes))
 
 
-def draw_pretrained(frame: pd.DataFrame) -> go.Figure:
-    """Draw scores relative to the dense model of the same seed against size; one panel per family and score.
+def join_intervals(measured: pd.DataFrame, intervals: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Return the measured rows with columns value, low, high and n of a score.
 
-    frame: columns of `plots.pretrained.COLUMNS`. A line is the mean over seeds, a point is one seed.
-    Dashed: flat ranks; dotted: a reused embedding; grey: printed values.
+    The value is the estimate that the interval belongs to, or the row's own value if there is no test.
     """
-    cells = list(frame[["family", "quantity"]].drop_duplicates().itertuples(index=False, name=None))
-    named = sorted(frame.loc[frame["whose"] == "measured", "line"].unique())
-    lines = []
-    for position, (family, quantity) in enumerate(cells):
-        part = frame[(frame["family"] == family) & (frame["quantity"] == quantity)]
-        for (whose, line), points in part.groupby(["whose", "line"], sort=True):
-            ours = whose == "measured"
-            flat = points["schedule"].iloc[0] == "flat"
-            dash = "dash" if flat else "dot" if "reused" in str(line) else "solid"
-            colour = COLOURS[named.index(line) % len(COLOURS)] if ours else colorscale.GREY
-            lines.append(
-                (position, str(line), dash, colour, points["size"], points["value"], points["model"] if ours else None)
-            )
-    titles = [f"{family}\n{quantity}" for family, quantity in cells]
-    return _against_size(titles, lines, "size ratio (log)", columns=3)
+    tested = intervals[intervals["quantity"] == quantity][["model", "n", "estimate", "low", "high"]]
+    rows = measured.merge(tested, on="model", how="left")
+    return rows.assign(value=rows["estimate"].astype(float).fillna(rows[quantity].astype(float)))
 
 
-def _against_size(
-    titles: Sequence[str], lines: Sequence[tuple[int, str, str, str, Any, Any, Any]], x_title: str, *, columns: int
-) -> go.Figure:
-    """Draw values relative to the original against size, one panel per title.
-
-    lines: panel, name, dash, colour, sizes, values, models. models: names of the measured points; None for
-    printed ones.
-    """
-    import pandas as pd
+def _measured(method: object, rows: pd.DataFrame, shift: float) -> go.Scatter:
     import plotly.graph_objects as go
 
-    figure = go.Figure()
-    shown: set[str] = set()
-    for position, name, dash, colour, size, value, models in lines:
-        points = pd.DataFrame({"x": size, "y": value}).sort_values("x", kind="stable")
-        means = points.groupby("x", sort=True)["y"].mean()
-        style = {"color": colour, "width": 2 if models is not None else 1.4, "dash": dash}
-        figure.add_trace(
-            go.Scatter(
-                x=means.index.tolist(), y=means.tolist(), mode="lines", name=escape(name), legendgroup=escape(name),
-                line=style, showlegend=name not in shown, hoverinfo="skip", **grid.axis_names(position),
-            )
-        )  # fmt: skip
-        shown.add(name)
-        labels = [escape(label) for label in (models if models is not None else [name] * len(points))]
-        ordered = [labels[at] for at in np.argsort(np.asarray(size, dtype=float), kind="stable")]
-        figure.add_trace(
-            go.Scatter(
-                x=points["x"].tolist(), y=points["y"].tolist(), mode="markers", name=escape(name), showlegend=False,
-                legendgroup=escape(name), customdata=ordered, **grid.axis_names(position),
-                marker={"color": colour, "size": 7, "symbol": "circle" if models is not None else "circle-open"},
-                hovertemplate="%{customdata}<br>size %{x:.3g}<br>%{y:.3g}<extra></extra>",
-            )
-        )  # fmt: skip
-    sizes = pd.concat([pd.Series(line[4], dtype=float) for line in lines])
-    ticks = sorted(sizes.unique()) if sizes.nunique() <= TICKS else [0.1, 0.2, 0.5, 1.0]
-    x = grid.make_log_axis(sizes, x_title) | {"tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    y = grid.make_axis("relative to the original", nticks=5)
-    shape = grid.Shape(columns=min(columns, max(2, len(titles))), narrow=2, row=190, shared=False)
-    return apply_style(figure).update_layout(**grid.lay_out(titles, x, y, shape))
+    rows, colour = rows.sort_values("size"), _colour(str(method))
+    low, high, value = (rows[name].astype(float) for name in ("low", "high", "value"))
+    spans = [
+        f"95 % interval {bottom:.3g} to {top:.3g}, n = {int(n)}" if np.isfinite(bottom) else "no interval"
+        for bottom, top, n in zip(low, high, rows["n"].fillna(0), strict=True)
+    ]
+    return go.Scatter(
+        x=(rows["size"].astype(float) * shift).round(5).tolist(),
+        y=value.tolist(),
+        mode="markers",
+        name=escape(method),
+        legendgroup=escape(method),
+        showlegend=False,
+        marker={"color": colour, "size": 7, "symbol": "circle"},
+        error_y={
+            "array": (high - value).fillna(0).tolist(),
+            "arrayminus": (value - low).fillna(0).tolist(),
+            "thickness": 1.2,
+            "width": 0,
+        },
+        customdata=[
+            [escape(model), f"{size:.3g}", span]
+            for model, size, span in zip(rows["model"], rows["size"], spans, strict=True)
+        ],
+        hovertemplate="%{customdata[0]}<br>share left %{customdata[1]}<br>%{y:.3g}<br>%{customdata[2]}<extra></extra>",
+    )
+
+
+def _key(method: str) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    marker = {"color": _colour(method), "size": 7}
+    name = escape(method)
+    return go.Scatter(x=[None], y=[None], mode="markers", name=name, legendgroup=name, marker=marker)
+
+
+def _printed(benchmark: object, rows: pd.DataFrame, quantity: str) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    rows = rows.sort_values("size", kind="stable")
+    name = f"paper{f', {benchmark}' if benchmark else ''}"
+    return go.Scatter(
+        x=rows["size"].astype(float).tolist(),
+        y=rows[quantity].astype(float).tolist(),
+        mode="lines+markers",
+        name=escape(name),
+        legendgroup=escape(name),
+        showlegend=False,
+        line={"color": colorscale.GREY, "width": 1.4, "dash": "dot" if benchmark == "zero-shot" else "dash"},
+        marker={"color": colorscale.GREY, "size": 6, "symbol": "circle-open"},
+        hovertemplate="%{fullData.name}<br>mean rank ÷ width %{x:.3g}<br>%{y:.3g}<extra></extra>",
+    )
+
+
+def _value_range(values: Sequence[float], *, is_log: bool) -> tuple[float, float]:
+    """Return the range of the points and of 1, with some space; as log10 if the axis is logarithmic."""
+    known = np.array([*values, 1.0], dtype=float)
+    ends = np.log10(known[known > 0]) if is_log else known
+    room = max(0.12 * float(ends.max() - ends.min()), 0.04)
+    return round(float(ends.min()) - room, 3), round(float(ends.max()) + room, 3)
+
+
+def _value_axis(limits: tuple[float, float], *, is_log: bool) -> dict[str, Any]:
+    if not is_log:
+        return {"range": list(limits), "nticks": 5}
+    low, high = _powers(limits)
+    fine, coarse = (0.6, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.3, 1.4, 1.6), (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50)
+    ticks = [at for at in (fine if high / low < 1.9 else coarse) if low <= at <= high]
+    return {"type": "log", "range": list(limits), "tickvals": ticks, "ticktext": [f"{at:g}" for at in ticks]}
+
+
+def _plain_log_axis(title: str, limits: tuple[float, float]) -> dict[str, Any]:
+    """Return a logarithmic axis with plain numbers: 1, 2, 5 within two decades, else powers of ten."""
+    low, high = _powers(limits)
+    decades = range(int(np.floor(limits[0])), int(np.ceil(limits[1])) + 1)
+    firsts = (1, 2, 5) if limits[1] - limits[0] <= 2 else (1,)
+    ticks = [first * 10.0**decade for decade in decades for first in firsts]
+    ticks = [at for at in ticks if low <= at <= high]
+    short = limits[1] - limits[0] <= 4
+    texts = [f"{at:g}" if short else colorscale.format_power(np.log10(at)) for at in ticks]
+    return grid.make_axis(title, type="log", range=list(limits), tickvals=ticks, ticktext=texts)
+
+
+def _padded(values: pd.Series, pixels: float, room: float) -> tuple[float, float]:
+    """Return the range of the values and of 1 as log10, with `room` pixels at both ends."""
+    low, high = (float(np.log10(end)) for end in (min(1.0, values.min()), max(1.0, values.max())))
+    span = max(high - low, 0.1)
+    more = span * room / (pixels - 2 * room)
+    return round(low - more, 3), round(high + more, 3)
+
+
+def _powers(limits: tuple[float, float]) -> list[float]:
+    return [float(10.0**end) for end in limits]
+
+
+def _guide(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    line = {"width": 0.9, "color": colorscale.GREY}
+    return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+
+
+def _label(row: Mapping[Any, Any]) -> Label:
+    """Return the label of a point: a baseline's or precision's name, or the share of the attention that is left."""
+    kind, share = row["kind"], row["attention_ratio"]
+    if kind in ("baseline", READ):
+        text = str(row["model"])
+    else:
+        text = "dense" if kind == "dense" else f"{share:.3g}" if share == share and share is not None else ""
+    colour = colorscale.GREY if kind == "baseline" else _colour(kind)
+    return Label(escape(text), float(row["time_ratio"]), float(row["wql_ratio"]), colour)
 
 
 def _groups(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the non-empty groups of rows by name: dense, other precision, methods, baselines."""
-    groups = [(name, part[part["kind"] == name]) for name in ("dense", READ, *METHODS)]
+    """Return the non-empty groups of rows by name: other precision, methods, baselines, dense."""
+    groups = [(name, part[part["kind"] == name]) for name in (READ, *METHODS)]
     local = part[part["kind"] == "baseline"]
     order = [*BASELINES, *sorted(set(local["model"]) - set(BASELINES))]
     groups += [(name, local[local["model"] == name]) for name in order]
+    # The dense model is drawn last, on top of the others.
+    groups.append(("dense", part[part["kind"] == "dense"]))
     return [(name, points) for name, points in groups if len(points)]
 
 
@@ -213,7 +331,7 @@ def _describe_mark(row: Mapping[Any, Any]) -> str:
 def _size(share: float | None, name: str) -> float:
     """Return the size of a mark in pixels, which grows with the share of the attention that is left."""
     if share is None or share != share:
-        return 12.0 if name in ("dense", READ) else 9.0
+        return 15.0 if name in ("dense", READ) else 9.0
     return float(round(5 + 8 * min(share, 1.0) ** 0.5, 1))
 
 
@@ -229,11 +347,3 @@ def _colour(name: str) -> str:
     if name in ("dense", READ):
         return COLOURS[0]
     return COLOURS[1 + METHODS.index(name)] if name in METHODS else COLOURS[1 + len(METHODS)]
-
-
-def _plain(axis: dict[str, Any]) -> dict[str, Any]:
-    """Return a logarithmic axis labelled by plain numbers, not powers, if it spans at most two decades."""
-    low, high = axis.get("range", (0, 0))
-    if high - low > 2:
-        return axis
-    return {**{name: value for name, value in axis.items() if name not in ("dtick", "tick0")}, "exponentformat": "none"}

@@ -28,8 +28,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 # titles.
 CORRECTED, PRINTED = "zeta_adjusted_corrected", "zeta_adjusted"
 AXES = {CORRECTED: "|ζ′ − null|", PRINTED: "|ζ′|"}
-# Number of series that have their own colour in the 3-d plots of hidden states.
-SERIES_SHOWN = 8
+ISOTROPY_TITLES = {measure: f"adjusted cosine {symbol}" for measure, symbol in AXES.items()}
+ERROR_TITLE = "forecast error (NMSE)"
 
 
 def escape(text: object) -> str:
@@ -44,8 +44,9 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
     """Draw NMSE against |ζ′ minus its null mean| on log axes, one point per model, data set and condition.
 
     Colour and symbol show the model; the first condition is filled, all others are open. A thin line joins
-    the models of one data set and condition. Rows without positive values on both axes are left out. models:
-    as in `draw_effective_dimension`.
+    the models of one data set and condition. Rows without positive values on both axes are left out.
+
+    models: the models of the whole page, which determine the colours; by default those of the frame.
     """
     import plotly.graph_objects as go
 
@@ -70,102 +71,8 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
                 f"<br>{AXES[CORRECTED]} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
             )
         )
-    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{AXES[CORRECTED]} (left: more isotropic)")
-    figure.update_yaxes(**_decades(rows["nmse"]), title_text="NMSE (lower: better)")
-    return apply_style(figure)
-
-
-def draw_effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
-    """Draw the median effective dimension by layer, one line per model and stack, the range as whiskers.
-
-    frame: model, stack, layer, normed, median, low, high, n.
-    models: the models of the whole page, which determine the colours; by default those of the frame.
-
-    Layer 0 is the embedding's output. The state after the final norm stands at n + ½ and is called n′.
-    """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    models, stacks = models or distinct_values(frame, "model"), distinct_values(frame, "stack")
-    for (model, stack), part in frame.groupby(["model", "stack"], sort=True):
-        part = part.sort_values(["layer", "normed"])
-        at = part["layer"].to_numpy(dtype=float) + 0.5 * part["normed"].to_numpy(dtype=bool)
-        # Shift each line, so that whiskers do not overlap.
-        at += 0.04 * len(figure.data)
-        middle, low, high = (part[c].to_numpy(dtype=float) for c in ("median", "low", "high"))
-        position = models.index(model)
-        figure.add_trace(
-            go.Scatter(
-                x=at,
-                y=middle,
-                mode="lines+markers",
-                name=f"{escape(model)} · {escape(stack)}",
-                line={
-                    "dash": DASHES[stacks.index(stack) % len(DASHES)],
-                    "color": COLOURS[position % len(COLOURS)],
-                    "width": 2,
-                },
-                marker={"symbol": SYMBOLS[position % len(SYMBOLS)], "size": 8},
-                error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1, "width": 3},
-                customdata=[
-                    [escape(model), escape(stack), _layer(layer, normed), int(n)]
-                    for layer, normed, n in zip(part["layer"], part["normed"], part["n"], strict=True)
-                ],
-                hovertemplate="%{customdata[0]} · %{customdata[1]} · layer %{customdata[2]}"
-                "<br>d(0.8) median %{y} over %{customdata[3]}<extra></extra>",
-            )
-        )
-    ticks = sorted(
-        {(float(a) + 0.5 * bool(b), _layer(a, b)) for a, b in zip(frame["layer"], frame["normed"], strict=True)}
-    )
-    figure.update_xaxes(title_text="layer (0: embedding, ′: after final norm)", **_ticks(ticks))
-    figure.update_yaxes(title_text="effective dimension d(0.8)", rangemode="tozero")
-    return apply_style(figure)
-
-
-def draw_islands(frame: pd.DataFrame) -> go.Figure:
-    """Draw tokens of one hidden-state matrix on its first three principal components.
-
-    They are coloured by cluster or by series. `layout.meta["views"]` maps each colouring to the visibility of
-    every trace; the page makes buttons from it.
-    """
-    import plotly.graph_objects as go
-
-    shown = [str(name) for name in frame["series"].value_counts(sort=True).index[:SERIES_SHOWN]]
-    groups: list[tuple[str, str, Any]] = [
-        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster)
-        for cluster in distinct_values(frame, "cluster")
-    ]
-    groups += [("series", escape(name), frame["series"].astype(str) == name) for name in shown]
-    groups.append(("series", "other series", ~frame["series"].astype(str).isin(shown)))
-    groups = [group for group in groups if group[2].any()]
-    figure = go.Figure()
-    counts = {"cluster": 0, "series": 0}
-    for view, name, mask in groups:
-        position, part = counts[view], frame[mask]
-        counts[view] += 1
-        figure.add_trace(
-            go.Scatter3d(
-                x=part["pc1"].to_numpy(np.float32),
-                y=part["pc2"].to_numpy(np.float32),
-                z=part["pc3"].to_numpy(np.float32),
-                mode="markers",
-                name=name,
-                visible=view == "cluster",
-                marker={"size": 3, "color": COLOURS[position % len(COLOURS)], "opacity": 0.8},
-                customdata=[
-                    [escape(s), int(p), int(c)]
-                    for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
-                ],
-                hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
-            )
-        )
-    views = {view: [group[0] == view for group in groups] for view in ("cluster", "series")}
-    axes = {f"{axis}axis": {"title": {"text": f"PC {n}"}} for n, axis in enumerate("xyz", start=1)}
-    camera = {"eye": {"x": 1.65, "y": 1.65, "z": 1.05}}
-    figure.update_layout(
-        scene={**axes, "camera": camera, "aspectmode": "cube"}, meta={"views": views}, legend_itemsizing="constant"
-    )
+    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{ISOTROPY_TITLES[CORRECTED]} (left: more isotropic)")
+    figure.update_yaxes(**_decades(rows["nmse"]), title_text=ERROR_TITLE)
     return apply_style(figure)
 
 
@@ -239,6 +146,11 @@ def _marker(position: int, *, filled: bool) -> dict[str, Any]:
     }
 
 
+def shorten_name(name: str, longest: int, tail: int) -> str:
+    """Return a name of at most `longest` characters; a longer one has an ellipsis before its last `tail` ones."""
+    return name if len(name) <= longest else f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+
+
 def choose_colour(model: str, models: Sequence[str]) -> str:
     """Return the colour of a model. models: the models of the whole page; another model comes after them."""
     known = [*models, *([] if model in models else [model])]
@@ -254,17 +166,6 @@ def _decades(values: pd.Series) -> dict[str, Any]:
     """Return a log axis labelled by powers of ten; with two decades or fewer, Plotly chooses the labels."""
     wide = len(values) > 0 and float(values.max()) > 100 * float(values.min())
     return {"type": "log", "exponentformat": "power", **({"dtick": 1} if wide else {})}
-
-
-def _layer(layer: Any, normed: Any) -> str:
-    return f"{int(layer)}′" if normed else str(int(layer))
-
-
-def _ticks(ticks: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    """Return one tick per layer, thinned to at most twelve so that labels do not overlap on a phone."""
-    step = -(-len(ticks) // 12) if ticks else 1
-    kept = ticks[::step]
-    return {"tickvals": [at for at, _ in kept], "ticktext": [text for _, text in kept]}
 
 
 def apply_style(figure: go.Figure) -> go.Figure:

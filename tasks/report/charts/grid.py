@@ -75,6 +75,13 @@ def change_axes(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) 
     return {**out, "meta": {"narrow": narrow}}
 
 
+def change_margins(laid: Mapping[str, Any], **sides: int) -> dict[str, Any]:
+    """Return the layout with other margins in pixels (left, right), for both widths."""
+    named = {side[0]: pixels for side, pixels in sides.items()}
+    out, narrow = ({**page, "margin": {**page["margin"], **named}} for page in (laid, laid["meta"]["narrow"]))
+    return {**out, "meta": {"narrow": narrow}}
+
+
 def remove_legend(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
     """Return the layout without space for a legend; foot, left, right: margins in pixels."""
     top = LEGEND + SECOND + 6
@@ -114,12 +121,11 @@ def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], 
     """Return axes, height and margins of `count` panels, filled row by row.
 
     Axis titles stand at the left and at the bottom only; so do the labels of shared axes. lines: number of
-    lines of the panels' titles; where every axis has labels, the gap between rows grows by the height of
-    these lines.
+    lines of the panels' titles; the gap between rows grows with them, more where every axis has labels.
     """
     columns = max(1, min(shape.columns, count))
     rows = max(1, -(-count // columns))
-    gap = GAP if shape.shared else GAP + SECOND * lines
+    gap = max(GAP, LEGEND + SECOND * (lines - 1) + 6) if shape.shared else GAP + SECOND * lines
     inner = rows * shape.row + (rows - 1) * gap
     out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
     wide = (1 - BETWEEN * (columns - 1)) / columns

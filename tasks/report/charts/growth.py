@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,18 @@ FULL = "full rank"
 FRACTIONS = (1.0, 0.5, 0.25, 0.125)
 # Quantities, in the order of their panels.
 QUANTITIES = ("embedded tokens", "query projections", "their heads")
+# Quantity -> title of its panel.
+TITLES = {"their heads": "query projections, one head"}
+# Word before the number in the names of a grid's models -> title of the axis.
+VARIED = {
+    "width": "model width",
+    "heads": "number of heads",
+    "vocabulary": "rank of the vocabulary",
+    "patch": "patch length (time steps)",
+}
+FRACTION_NAMES = ("width", "½", "¼", "⅛")
+# Matches the word and the number at the end of a model's name.
+NUMBERED = re.compile(r"-([a-z]+)-[0-9.]+$")
 HOVER = "%{fullData.name}<br>%{x:g}: rank %{y:.3g}<extra></extra>"
 
 
@@ -75,16 +88,25 @@ def draw_trend(frame: pd.DataFrame) -> go.Figure:
         ends = part["x"].min(), part["x"].max()
         if (part["width"] == part["x"]).all():
             figure.add_traces([_thin(ends, [end * part_of for end in ends]).update(axes) for part_of in FRACTIONS])
+            figure.add_trace(_fraction_names(float(ends[1])).update(axes))
         for epsilon in part["epsilon"].unique().tolist():
             line = part[part["epsilon"] == epsilon].sort_values("x")
             figure.add_trace(_line(line["x"].tolist(), line, epsilon, "solid").update(axes))
     ticks = sorted(frame["x"].unique().tolist())
-    shown = [round(math.log10(ticks[0]) - 0.08, 3), round(math.log10(ticks[-1]) + 0.08, 3)]
+    span = math.log10(ticks[-1] / ticks[0])
+    shown = [round(math.log10(ticks[0]) - 0.08, 3), round(math.log10(ticks[-1]) + max(0.08, 0.12 * span), 3)]
     labels = {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    x_axis = grid.make_axis("varied quantity (log₂)", type="log", range=shown, **labels)
+    x_axis = grid.make_axis(f"{name_varied(frame['model'])} (log)", type="log", range=shown, **labels)
     y_axis = grid.make_axis("mean numerical rank", rangemode="tozero", nticks=6)
-    shape = grid.Shape(columns=min(3, max(2, len(cells))), narrow=1, row=230, shared=False)
-    return apply_style(figure).update_layout(**grid.lay_out(["\n".join(cell) for cell in cells], x_axis, y_axis, shape))
+    shape = grid.Shape(columns=2 if len(cells) in (1, 2, 4) else 3, narrow=1, row=230, shared=False)
+    titles = [f"{TITLES.get(quantity, quantity)}\n{family}" for quantity, family in cells]
+    return apply_style(figure).update_layout(**grid.lay_out(titles, x_axis, y_axis, shape))
+
+
+def name_varied(models: pd.Series) -> str:
+    """Return the quantity that a grid varies, from names such as chronos-heads-8 of all its models."""
+    words = {match[1] if (match := NUMBERED.search(str(model))) else "" for model in models}
+    return VARIED.get(words.pop(), "varied quantity") if len(words) == 1 else "varied quantity"
 
 
 def order_panels(frame: pd.DataFrame) -> list[str]:
@@ -158,8 +180,19 @@ def _thin(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
     return go.Scatter(x=list(x), y=list(y), mode="lines", name=FULL, showlegend=False, hoverinfo="skip", line=line)
 
 
+def _fraction_names(end: float) -> go.Scatter:
+    """Write the fractions of the width at the ends of their lines."""
+    import plotly.graph_objects as go
+
+    return go.Scatter(
+        x=[end] * len(FRACTIONS), y=[end * part_of for part_of in FRACTIONS], mode="text", text=list(FRACTION_NAMES),
+        textposition="middle right", textfont={"size": 10, "color": colorscale.GREY}, showlegend=False,
+        hoverinfo="skip", cliponaxis=False,
+    )  # fmt: skip
+
+
 def _name(epsilon: float) -> str:
-    return f"ε = {colorscale.format_power(math.log10(epsilon))}"
+    return f"tolerance {colorscale.format_power(math.log10(epsilon))}"
 
 
 def _colour(epsilon: float) -> str:

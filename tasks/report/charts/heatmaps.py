@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 # A right angle in degrees.
 RIGHT = 90
 PANEL = ["model", "dataset", "condition", "what", "matrix", "stack", "layer"]
-SQUARES = grid.Shape(columns=4, narrow=2, row=190, shared=False)
+# Margins in pixels left and right of the panels, the width of all panels in the PNG, and their largest side.
+LEFT, BAR, WIDTH, SIDE = 54, 84, 722, 320
+# Set of vectors -> title of both axes of its panel.
+VECTORS = {"rows": "row of the projection, by head", "tokens": "token position", "gaussian": "vector"}
 PLANES = grid.Shape(columns=4, narrow=2, row=150, shared=False)
-SCALE = {
+SCALE: dict[str, Any] = {
     "cmin": 0,
     "cmax": RIGHT,
     "colorscale": [list(pair) for pair in colorscale.HEAT],
     "colorbar": {
-        "tickvals": [0, 45, 90], "ticktext": ["0", "π/4", "π/2"], "thickness": 12, "len": 190, "lenmode": "pixels",
+        "tickvals": [0, 45, 90], "ticktext": ["0", "π/4", "π/2"], "thickness": 12, "lenmode": "pixels",
         "y": 1, "yanchor": "top", "x": 1.01, "outlinewidth": 0, "tickfont": {"size": 10},
+        "title": {"text": "angle (radians)", "side": "right", "font": {"size": 12}},
     },
 }  # fmt: skip
 
@@ -37,23 +41,28 @@ def draw_angles(frame: pd.DataFrame) -> go.Figure:
     """Draw the angles between all pairs of vectors, in degrees from 0 to 90; one panel per set of vectors.
 
     frame: columns of `plots.angles.COLUMNS`. Brighter is larger. Lines separate the heads of a projection's
-    rows.
+    rows, which have one label per head.
     """
     import plotly.graph_objects as go
 
-    figure, titles, rows = go.Figure(), [], []
-    for position, part in enumerate(split_panels(frame)):
+    figure, titles, parts = go.Figure(), [], split_panels(frame)
+    for position, part in enumerate(parts):
         where, field = grid.axis_names(position), read_matrix(part)
         titles.append(make_title(part))
-        rows.append(len(field))
         hover = "%{x}, %{y}: %{z}°<extra></extra>"
         figure.add_trace(go.Heatmap(z=field, coloraxis="coloraxis", hovertemplate=hover, **where))
         if borders := _borders(part, len(field)):
             figure.add_trace(borders.update(where))
-    laid = grid.lay_out(titles, grid.make_bare_axis(), grid.make_bare_axis(), SQUARES)
-    for position, count in enumerate(rows):
-        laid = grid.change_axes(laid, _square(position, count))
-    return apply_style(figure).update_layout(**grid.remove_labels(laid, right=64), coloraxis=SCALE)
+    columns = _columns(len(parts))
+    side = min(SIDE, round(WIDTH * (1 - grid.BETWEEN * (columns - 1)) / columns))
+    axis = grid.make_axis("vector", showgrid=False)
+    shape = grid.Shape(columns=columns, narrow=min(2, columns), row=side, shared=False)
+    laid = grid.remove_legend(grid.lay_out(titles, axis, axis, shape), left=LEFT, right=BAR)
+    for position, part in enumerate(parts):
+        laid = grid.change_axes(laid, _square(position, part))
+        laid = _name_axes(laid, position, VECTORS[part["what"].iloc[0]])
+    scale = {**SCALE, "colorbar": {**SCALE["colorbar"], "len": side}}
+    return apply_style(figure).update_layout(**laid, coloraxis=scale)
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -144,12 +153,44 @@ def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
     return go.Scatter(x=x, y=y, mode="lines", line=line, showlegend=False, hoverinfo="skip")
 
 
-def _square(position: int, count: int) -> dict[str, Any]:
+def _columns(count: int) -> int:
+    """Return the panels per row: 4 or 3 if that fills all rows, else at most 4."""
+    return next((columns for columns in (4, 3) if count % columns == 0), min(count, 4))
+
+
+def _square(position: int, part: pd.DataFrame) -> dict[str, Any]:
     """Return axis settings of a square panel that shows all elements, with the first row at the top."""
-    names = grid.axis_names(position)
-    x = {"range": [-0.5, count - 0.5], "constrain": "domain"}
-    y = {"range": [count - 0.5, -0.5], "scaleanchor": names["xaxis"], "constrain": "domain", "constraintoward": "top"}
+    names, count = grid.axis_names(position), len(part)
+    x = {"range": [-0.5, count - 0.5], "constrain": "domain", "constraintoward": "left", **_head_ticks(part)}
+    y = {"range": [count - 0.5, -0.5], "scaleanchor": names["xaxis"], "constrain": "domain", **_head_ticks(part)}
     return {
-        names["xaxis"].replace("x", "xaxis"): x | {"constraintoward": "left"},
-        names["yaxis"].replace("y", "yaxis"): y,
+        names["xaxis"].replace("x", "xaxis"): x,
+        names["yaxis"].replace("y", "yaxis"): y | {"constraintoward": "top"},
     }
+
+
+def _head_ticks(part: pd.DataFrame) -> dict[str, Any]:
+    """Return one tick in the middle of every head, numbered from 1; empty if the vectors have no heads."""
+    heads = part["head"].dropna().tolist()
+    if len(heads) != len(part) or not heads:
+        return {"nticks": 5}
+    numbers = sorted(set(heads))
+    places = [float(np.mean([at for at, head in enumerate(heads) if head == number])) for number in numbers]
+    return {"tickvals": places, "ticktext": [str(int(number) + 1) for number in numbers]}
+
+
+def _name_axes(laid: dict[str, Any], position: int, text: str) -> dict[str, Any]:
+    """Replace the axis titles of a panel where it has some, for both widths."""
+    names = grid.axis_names(position)
+    keys = [names["xaxis"].replace("x", "xaxis"), names["yaxis"].replace("y", "yaxis")]
+    out, narrow = (
+        {
+            **page,
+            **{
+                key: {**page[key], "title": {**page[key]["title"], "text": text if page[key]["title"]["text"] else ""}}
+                for key in keys
+            },
+        }
+        for page in (laid, laid["meta"]["narrow"])
+    )
+    return {**out, "meta": {"narrow": narrow}}

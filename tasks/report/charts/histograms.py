@@ -1,9 +1,13 @@
-"""Histograms of singular values, as in Yu et al. 2026, Figs. 10 and 11."""
+"""Cumulative distributions of singular values, the layers overlaid, as in Yu et al. 2026, Figs. 10 and 11.
+
+The paper has histograms, one panel per layer. Layers of some dozen values each are easier to compare as cumulative
+distributions in one panel.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,53 +22,44 @@ if TYPE_CHECKING:
 
 # Number of decades of relative singular values that are shown.
 DECADES = 5
-# Width of a bar in decades; see histogram.sql and snapshots.sql in store/sql/report/study.
-WIDTH = 0.2
-# Opacity of each decade, fainter from 1e-5 to 1.
-OPACITY = (1.0, 0.8, 0.62, 0.45, 0.3)
-MATRICES = {"q": "queries", "mlp_in": "MLP"}
-# Largest number of training steps that are shown, without the finished model.
-STEPS = 5
+# Width of a bin in decades; see histogram.sql and snapshots.sql in store/sql/report/study.
+WIDTH = 0.05
+MATRICES = {"q": "query projections", "mlp_in": "first MLP matrices"}
+# Largest number of training steps that are shown, without the finished model; of panels per row.
+STEPS, COLUMNS = 5, 3
+# Largest number of layers in the legend.
+NAMED = 6
+SHARE = "share of values up to x"
 
 
-def draw_histogram(frame: pd.DataFrame, colour: str) -> go.Figure:
-    """Draw histograms of one model's relative singular values on a log axis, one panel per matrix and layer.
+def draw_distributions(frame: pd.DataFrame) -> go.Figure:
+    """Draw the distribution of relative singular values: one panel per model and matrix, one line per layer.
 
-    frame: columns of `plots.histogram.COLUMNS`, of one model. Panels are in row-major order: queries, then
-    the first matrix of the MLP. The MLP starts a new row if the number of columns divides the number of
-    layers. Each of the five decades has its own shade of the colour.
+    frame: columns of `plots.histogram.COLUMNS`. Each row of panels has one matrix; the layers' colours are in order
+    from violet to orange. Values below the shown decades are counted at the left edge.
     """
-    layers = sorted(int(layer) for layer in frame["layer"].unique())
+    models = sorted(str(model) for model in frame["model"].unique())
     matrices = [name for name in MATRICES if name in set(frame["matrix"])]
-    cells = [(matrix, layer) for matrix in matrices for layer in layers]
-    parts = [frame[(frame["matrix"] == matrix) & (frame["layer"] == layer)] for matrix, layer in cells]
-    titles = [f"{MATRICES[matrix]}, layer {layer}" for matrix, layer in cells]
-    columns = _columns(len(layers))
-    shades = [colorscale.set_opacity(colour, opacity) for opacity in OPACITY]
+    groups = [models[at : at + COLUMNS] for at in range(0, len(models), COLUMNS)]
+    cells = [(model, matrix) for group in groups for matrix in matrices for model in group]
+    parts = [frame[(frame["model"] == model) & (frame["matrix"] == matrix)] for model, matrix in cells]
+    titles = [f"{model}\n{MATRICES[matrix]}" for model, matrix in cells]
     ticks = list(range(-DECADES, 1))
-    figure = _figure(parts, titles, columns, "σⱼ / σ₁", ticks, lambda low: shades[_decade(low)])
-    return _share_ranges(figure, parts, [matrix for matrix, _ in cells])
+    return _draw(parts, titles, min(COLUMNS, len(models)), "singular value ÷ largest (log)", ticks)
 
 
-def draw_snapshots(frame: pd.DataFrame, colour: str) -> go.Figure:
-    """Draw histograms of the singular values of one model's query projections during training.
+def draw_snapshots(frame: pd.DataFrame) -> go.Figure:
+    """Draw the distribution of the singular values of one model's query projections during training.
 
-    frame: columns of `plots.snapshots.COLUMNS`, of one model. There is one row per training step, at most
-    STEPS and then the finished model, and one column per layer. The values are absolute.
+    frame: columns of `plots.snapshots.COLUMNS`, of one model. There is one panel per training step, at most STEPS
+    and then the finished model, and one line per layer. The values are absolute.
     """
-    layers = sorted(int(layer) for layer in frame["layer"].unique())
     steps = select_steps(frame)
-    cells = [(step, layer) for step in steps for layer in layers]
-    parts = [
-        frame[(frame["step"].isna() if step is None else frame["step"] == step) & (frame["layer"] == layer)]
-        for step, layer in cells
-    ]
-    named = {step: "trained" if step is None else f"step {step:,}" for step in steps}
-    titles = [f"{named[step]}, layer {layer}" for step, layer in cells]
-    seen = frame[frame["step"].isna() | frame["step"].isin([step for step in steps if step is not None])]
-    low, high = math.floor(float(seen["low"].quantile(0.02))), math.ceil(float(seen["low"].max()) + WIDTH)
-    figure = _figure(parts, titles, len(layers), "σⱼ", list(range(low, high + 1)), lambda low: colour)
-    return _share_ranges(figure, parts, [0] * len(parts))
+    parts = [frame[frame["step"].isna() if step is None else frame["step"] == step] for step in steps]
+    titles = ["trained" if step is None else f"step {step:,}" for step in steps]
+    lows = np.concatenate([part["low"].to_numpy(float) for part in parts])
+    ticks = list(range(math.floor(float(np.quantile(lows, 0.02))), math.ceil(float(lows.max()) + WIDTH) + 1))
+    return _draw(parts, titles, min(COLUMNS, len(steps)), "singular value (log)", ticks)
 
 
 def select_steps(frame: pd.DataFrame) -> list[int | None]:
@@ -78,57 +73,60 @@ def select_steps(frame: pd.DataFrame) -> list[int | None]:
     return [steps[index] for index in indices] + finished
 
 
-def _columns(layers: int) -> int:
-    """Return the panels per row: 6, 4, 5 or 3 if that fills all rows, else at most 4."""
-    return next((count for count in (6, 4, 5, 3) if layers % count == 0), min(layers, 4))
+def accumulate(part: pd.DataFrame, ends: tuple[float, float]) -> tuple[list[float], list[float]]:
+    """Return the steps of a cumulative distribution: log10 of the values, and shares.
+
+    part: columns low and n, one row per bin. A step stands at the upper edge of its bin. ends: first and last
+    position of the line.
+    """
+    ordered = part.sort_values("low")
+    edges = np.clip((ordered["low"].to_numpy(float) + WIDTH).round(2), *ends)
+    shares = np.cumsum(ordered["n"].to_numpy(float)) / float(ordered["n"].sum())
+    x = [ends[0], *np.repeat(edges, 2).tolist(), ends[1]]
+    y = [0.0, *np.stack([[0.0, *shares[:-1]], shares], axis=1).ravel().round(5).tolist(), 1.0]
+    return x, y
 
 
-def _figure(
-    parts: list[pd.DataFrame], titles: list[str], columns: int, title: str, ticks: list[int], shade: Any
+def _draw(
+    parts: Sequence[pd.DataFrame], titles: Sequence[str], columns: int, x_title: str, ticks: Sequence[int]
 ) -> go.Figure:
     import plotly.graph_objects as go
 
-    figure = go.Figure()
+    layers = sorted({int(layer) for part in parts for layer in part["layer"]})
+    figure = go.Figure(_keys(layers))
     for position, part in enumerate(parts):
-        part = part[part["low"] >= ticks[0] - 1e-9]
-        low = part["low"].to_numpy(float)
-        figure.add_trace(
-            go.Bar(
-                x=np.round(low + WIDTH / 2, 2),
-                y=part["n"].to_numpy(np.int32),
-                width=WIDTH,
-                marker={"color": [shade(edge) for edge in low], "line": {"width": 0}},
-                showlegend=False,
-                hovertemplate="10^%{x:.1f}: %{y}<extra></extra>",
-                **grid.axis_names(position),
-            )
-        )
+        for layer, rows in part.groupby("layer", sort=True):
+            x, y = accumulate(rows, (float(ticks[0]), float(ticks[-1])))
+            number = int(rows["layer"].iloc[0])
+            figure.add_trace(
+                go.Scatter(
+                    x=x, y=y, mode="lines", name=f"layer {layer}", legendgroup=f"layer {layer}", showlegend=False,
+                    line={"width": 1.8, "color": _colour(number, layers)},
+                    hovertemplate=f"layer {number}<br>%{{y:.0%}} of values up to 10^%{{x:.2f}}<extra></extra>",
+                    **grid.axis_names(position),
+                )
+            )  # fmt: skip
     every = ticks[:: max(1, math.ceil(len(ticks) / 6))]
-    labels = {"tickvals": every, "ticktext": [colorscale.format_power(tick) for tick in every]}
-    x = grid.make_axis(title, range=[ticks[0], ticks[-1] + 0.1], **labels)
-    y = grid.make_axis("count", nticks=4)
-    shape = grid.Shape(columns=columns, narrow=min(columns, 3), row=105)
-    return apply_style(figure).update_layout(bargap=0, **grid.remove_legend(grid.lay_out(titles, x, y, shape)))
+    labels: Mapping[str, Any] = {"tickvals": every, "ticktext": [colorscale.format_power(tick) for tick in every]}
+    x_axis = grid.make_axis(x_title, range=[ticks[0], ticks[-1] + 0.05], **labels)
+    y_axis = grid.make_axis(SHARE, range=[0, 1.03], tickvals=[0, 0.5, 1], ticktext=["0", "0.5", "1"])
+    shape = grid.Shape(columns=columns, narrow=1, row=150)
+    return apply_style(figure).update_layout(**grid.lay_out(titles, x_axis, y_axis, shape))
 
 
-def _share_ranges(figure: go.Figure, parts: list[pd.DataFrame], groups: Sequence[object]) -> go.Figure:
-    """Give the panels of a group, such as one matrix, a common y range."""
-    highest: dict[object, int] = {}
-    for part, group in zip(parts, groups, strict=True):
-        highest[group] = max(highest.get(group, 1), int(part["n"].max()) if len(part) else 1)
-    layout = figure.layout.to_plotly_json()
-    axes = [grid.axis_names(position)["yaxis"].replace("y", "yaxis") for position in range(len(parts))]
-    first = {group: axes[groups.index(group)].replace("axis", "") for group in highest}
-    ranges = {
-        name: {
-            "range": [0, 1.08 * highest[group]],
-            "matches": None if first[group] == name.replace("axis", "") else first[group],
-        }
-        for name, group in zip(axes, groups, strict=True)
-    }
-    return figure.update_layout(**grid.change_axes(layout, ranges))
+def _keys(layers: Sequence[int]) -> list[go.Scatter]:
+    """Return the legend: every layer, or NAMED of many, first and last included."""
+    import plotly.graph_objects as go
+
+    shown = sorted(set(np.linspace(0, len(layers) - 1, min(NAMED, len(layers))).round().astype(int).tolist()))
+    return [
+        go.Scatter(
+            x=[None], y=[None], mode="lines", name=f"layer {layers[at]}", legendgroup=f"layer {layers[at]}",
+            line={"width": 2, "color": _colour(layers[at], layers)},
+        )
+        for at in shown
+    ]  # fmt: skip
 
 
-def _decade(low: float) -> int:
-    """Return the index of the decade, from 0 for the smallest of the five below 1; clipped at both ends."""
-    return min(max(math.floor(low + 1e-9) + DECADES, 0), DECADES - 1)
+def _colour(layer: int, layers: Sequence[int]) -> str:
+    return colorscale.interpolate_colour(layers.index(layer), len(layers))

@@ -1,15 +1,34 @@
-"""Projection of hidden states onto their first three principal components."""
+"""Projection of hidden states onto their first three principal components, and its plot in two dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import grid
+from tsfmscope.tasks.report.charts.figures import apply_style, escape
+
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
+
+# Name, colour and symbol of the largest clusters, in every panel. The colours are not those of models.
+LARGEST = (
+    ("largest cluster", "#7A6FD0", "circle"),
+    ("second", "#B07D00", "square"),
+    ("third", "#CC4C8B", "triangle-up"),
+    ("fourth", "#1B9A9A", "diamond"),
+)
+OTHERS = ("all others", colorscale.set_opacity(colorscale.GREY, 0.6), "circle")
+# Columns and names of the two axes of the two panels of a matrix of states.
+PROJECTIONS = (("pc1", "pc2"), ("pc1", "pc3"))
+COMPONENTS = {"pc1": "component 1", "pc2": "component 2", "pc3": "component 3"}
+# Two matrices of states side by side on a wide page, one on a narrow one.
+SHAPE = grid.Shape(columns=4, narrow=2, row=150, shared=False)
 
 
 def project(
@@ -55,3 +74,67 @@ def project(
             "explained": explained,
         }
     )
+
+
+def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> go.Figure:
+    """Draw two panels per matrix of states: its tokens on components 1 and 2, and on components 1 and 3.
+
+    cells: pairs of title and tokens: series, position, cluster, pc1, pc2, pc3. The title has at most two lines
+    and stands over both panels.
+
+    The four largest clusters of each matrix have a colour and a symbol; all others are grey. Every panel has
+    ranges of its own.
+    """
+    import plotly.graph_objects as go
+
+    traces: list[go.Scatter] = [_key(*style) for style in (*LARGEST, OTHERS)]
+    titles, axes = [], {}
+    for cell, (title, frame) in enumerate(cells):
+        titles += [title, ""]
+        for view, (x, y) in enumerate(PROJECTIONS):
+            names = grid.axis_names(len(PROJECTIONS) * cell + view)
+            traces += [trace.update(names) for trace in _clusters(frame, x, y)]
+            for name, column in zip(names.values(), (x, y), strict=True):
+                axes[f"{name[0]}axis{name[1:]}"] = {"title": grid.make_axis(COMPONENTS[column])["title"]}
+    bare = grid.make_bare_axis(zeroline=False)
+    laid = grid.change_axes(grid.lay_out(titles, bare, bare, SHAPE), axes)
+    return apply_style(go.Figure(traces)).update_layout(laid)
+
+
+def rank_clusters(clusters: pd.Series) -> dict[int, int]:
+    """Return cluster -> its rank by the number of tokens, from 0; of equal clusters, the smaller number is first."""
+    counts = clusters.value_counts()
+    ordered = sorted(counts.index, key=lambda cluster: (-counts[cluster], cluster))
+    return {int(cluster): rank for rank, cluster in enumerate(ordered)}
+
+
+def _clusters(frame: pd.DataFrame, x: str, y: str) -> Iterator[go.Scatter]:
+    """Yield the tokens of the largest clusters and of all others, the others first, so that they lie below."""
+    import plotly.graph_objects as go
+
+    ranks = frame["cluster"].map(rank_clusters(frame["cluster"])).clip(upper=len(LARGEST))
+    for rank, (name, colour, symbol) in reversed(list(enumerate((*LARGEST, OTHERS)))):
+        part = frame[ranks == rank]
+        if part.empty:
+            continue
+        yield go.Scatter(
+            x=part[x].to_numpy(np.float32),
+            y=part[y].to_numpy(np.float32),
+            mode="markers",
+            name=name,
+            legendgroup=name,
+            showlegend=False,
+            marker={"size": 4, "color": colour, "symbol": symbol, "line": {"width": 0}},
+            customdata=[
+                [escape(s), int(p), int(c)]
+                for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
+            ],
+            hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
+        )
+
+
+def _key(name: str, colour: str, symbol: str) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    marker = {"size": 7, "color": colour, "symbol": symbol}
+    return go.Scatter(x=[None], y=[None], mode="markers", name=name, legendgroup=name, marker=marker)

@@ -1,4 +1,4 @@
-"""Figures of NMSE against isotropy with one panel per domain (Shelim et al. 2025, Figs. 3 and 5 to 8).
+"""Figures of NMSE against isotropy with one panel per domain (Shelim et al. 2025, Figs. 3 and 7).
 
 Studies of the paper's figures show the printed |ζ′|. Other studies show |ζ′ − its null mean|, because the
 main correlation of the report uses ζ′ minus its null mean.
@@ -7,7 +7,6 @@ main correlation of the report uses ζ′ minus its null mean.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +17,14 @@ from tsfmscope.tasks.report.charts.figures import (
     COLOURS,
     CORRECTED,
     DASHES,
+    ERROR_TITLE,
+    ISOTROPY_TITLES,
     PRINTED,
     SYMBOLS,
     apply_style,
     escape,
     select_drawable,
+    shorten_name,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,13 @@ if TYPE_CHECKING:
 
 # Marker fills of the first, second and third data set or condition, and of all others.
 FILLS = ("", "-open", "-open-dot", "-dot")
-Y = "NMSE"
+# The first fills as characters, for as many data sets of a panel as its title names.
+GLYPHS = "●○"
+NAMED = len(GLYPHS)
+# Longest name of a data set in a title, and the part of its end that is kept, in characters.
+NAME, TAIL = 22, 15
+# Measure -> column of its rank correlation with the error in the data set and condition.
+RHO = {CORRECTED: "rho_corrected", PRINTED: "rho_printed"}
 
 
 class _Point(NamedTuple):
@@ -66,7 +74,8 @@ def draw_by_domain(
     conditions: in the study's order; with more than one, each has its own dash.
     of_paper: as in `place_points`.
 
-    Dataset 1 of a domain is filled and Dataset 2 open; a line joins the two.
+    Dataset 1 of a domain is filled and Dataset 2 open; a line joins the two. The title of a panel names its
+    data sets with their ρ, unless a domain has more than NAMED of them: the legend then has their numbers.
     """
     rows = place_points(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
@@ -78,28 +87,41 @@ def draw_by_domain(
             pair = tuple(point for point in points if point.number <= 2)
             single = [(point,) for point in points if point.number > 2]
             chains += [_Chain(panel, model, dash, group) for group in (pair, *single) if group]
-    keys = [*_model_keys(rows, models), *_number_keys({int(number) for number in rows["number"]})]
+    keys = _model_keys(rows, models)
+    if not (is_named := _are_named(rows)):
+        keys += _number_keys({int(number) for number in rows["number"]})
     if len(shown) > 1:
         keys += [make_dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
-    return _figure(rows, chains, keys, models, axis=AXES[choose_measure(of_paper)], arrows=False)
+    measure, count = choose_measure(of_paper), frame["model"].nunique()
+    titles = {
+        str(panel): _title(part, shown, RHO[measure], count) if is_named else str(panel)
+        for panel, part in rows.groupby("panel", sort=False)
+    }
+    return _figure(rows, chains, keys, models, titles, measure)
 
 
-def draw_by_condition(
-    frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
-) -> go.Figure:
-    """Draw one point per model, data set and condition, with an arrow from each condition to the next.
+def _are_named(rows: pd.DataFrame) -> bool:
+    """Return whether the panels' titles name the data sets."""
+    return int(rows["number"].max()) <= NAMED
 
-    frame, models, of_paper: as in `draw_by_domain`. conditions: in the study's order; the first is filled, the
-    second open. A number at the first point gives the number of the data set in its domain.
+
+def _title(rows: pd.DataFrame, conditions: Sequence[str], column: str, count: int) -> str:
+    """Return the title of a panel: its domain, then one line per data set with its mark, name and ρ.
+
+    column: the column with ρ; without it, or where it is missing, there is none. count: number of models; a
+    data set with fewer points has their number.
     """
-    rows = place_points(frame, of_paper=of_paper)
-    shown = [name for name in conditions if name in set(rows["condition"])]
-    chains = []
-    for (panel, model, _), part in _groups(rows, "model", "number"):
-        points = sorted((_point(row, shown.index(row["condition"])) for row in part), key=lambda point: point.fill)
-        chains.append(_Chain(panel, model, "solid", tuple(points)))
-    keys = [*_model_keys(rows, models), *(_fill_key(name, position) for position, name in enumerate(shown))]
-    return _figure(rows, chains, keys, models, axis=AXES[choose_measure(of_paper)], arrows=True)
+    lines = [str(rows["panel"].iloc[0])]
+    for number in sorted(rows["number"].unique().tolist()):
+        part, glyph = rows[rows["number"] == number], GLYPHS[number - 1]
+        words = [f"{glyph} {shorten_name(str(part['dataset'].iloc[0]), NAME, TAIL)}"]
+        found = [part.loc[part["condition"] == name, column].dropna() for name in conditions if column in part]
+        if rhos := [f"{round(values.iloc[0], 1) + 0:.1f}".replace("-", "−") for values in found if len(values)]:
+            words.append(f"ρ = {' and '.join(rhos)}")
+        if len(part) < count * len(conditions):
+            words.append(f"n = {len(part)}")
+        lines.append(", ".join(words))
+    return "\n".join(lines)
 
 
 def choose_measure(of_paper: bool) -> str:
@@ -116,15 +138,19 @@ def place_points(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
 
     of_paper: whether the study reproduces a figure of the paper; the panels then have the paper's letters.
     """
+    return select_drawable(number_datasets(frame, of_paper=of_paper), choose_measure(of_paper))
+
+
+def number_datasets(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
+    """Return all rows with the columns that `place_points` adds, in its order."""
     named = frame.assign(domain=frame["domain"].fillna("").replace("", panel_letters.NO_DOMAIN))
     letters = panel_letters.assign_letters(named["domain"], of_paper=of_paper)
     domains = dict(zip(named["dataset"], named["domain"], strict=True))
     papers = {d: p if isinstance(p, str) else None for d, p in zip(named["dataset"], named["paper"], strict=True)}
-    rows = select_drawable(named, choose_measure(of_paper))
-    panel = [f"{letters[domain]} · {domain}" for domain in rows["domain"]]
-    order = rows["domain"].map({domain: position for position, domain in enumerate(letters)})
-    rows = rows.assign(
-        panel=panel, number=rows["dataset"].map(panel_letters.assign_numbers(domains, papers)), order=order
+    panel = [f"{letters[domain]} · {domain}" for domain in named["domain"]]
+    order = named["domain"].map({domain: position for position, domain in enumerate(letters)})
+    rows = named.assign(
+        panel=panel, number=named["dataset"].map(panel_letters.assign_numbers(domains, papers)), order=order
     )
     return rows.sort_values(["order", "model", "number", "condition"])
 
@@ -145,41 +171,33 @@ def _figure(
     chains: Sequence[_Chain],
     keys: Iterable[go.Scatter],
     models: Sequence[str],
-    *,
-    axis: str,
-    arrows: bool,
+    titles: Mapping[str, str],
+    measure: str,
 ) -> go.Figure:
     import plotly.graph_objects as go
 
-    titles = rows["panel"].unique().tolist()
+    panels = list(titles)
     traces = list(keys)
     for (panel, model, dash), group in itertools.groupby(chains, key=lambda chain: chain[:3]):
         parts = list(group)
-        axes = grid.axis_names(titles.index(panel))
-        traces.append(_points(parts, models.index(model), dash, axis=axis, numbered=arrows).update(axes))
-        if arrows and any(len(chain.points) > 1 for chain in parts):
-            traces.append(_arrows(parts, models.index(model)).update(axes))
+        axes = grid.axis_names(panels.index(panel))
+        traces.append(_points(parts, models.index(model), dash, AXES[measure]).update(axes))
     figure = apply_style(go.Figure(traces))
-    return figure.update_layout(
-        grid.lay_out(titles, grid.make_log_axis(rows["isotropy"], axis), grid.make_log_axis(rows["nmse"], Y))
-    )
+    x = grid.make_log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[measure]} (0: isotropic)")
+    y = grid.make_log_axis(rows["nmse"], ERROR_TITLE)
+    return figure.update_layout(grid.lay_out(list(titles.values()), x, y))
 
 
-def _points(chains: Sequence[_Chain], position: int, dash: str, *, axis: str, numbered: bool) -> go.Scatter:
+def _points(chains: Sequence[_Chain], position: int, dash: str, axis: str) -> go.Scatter:
     """Draw the points of one model in one panel; None separates the lines."""
     import plotly.graph_objects as go
 
     model, colour = chains[0].model, COLOURS[position % len(COLOURS)]
     parted = [point for chain in chains for point in (*chain.points, None)]
-    first = {chain.points[0] for chain in chains}
     return go.Scatter(
         x=[point and point.x for point in parted],
         y=[point and point.y for point in parted],
-        mode="lines+markers+text" if numbered else "lines+markers",
-        text=[str(point.number) if point in first and point else "" for point in parted] if numbered else None,
-        textposition="top center",
-        textfont={"size": 10},
-        cliponaxis=False,
+        mode="lines+markers",
         legendgroup=escape(model),
         showlegend=False,
         name=escape(model),
@@ -191,29 +209,6 @@ def _points(chains: Sequence[_Chain], position: int, dash: str, *, axis: str, nu
         ],
         hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]} · %{customdata[2]}"
         f"<br>{axis} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
-    )
-
-
-def _arrows(chains: Sequence[_Chain], position: int) -> go.Scatter:
-    """Draw an arrow head in the middle (on log axes) of every step from one condition to the next."""
-    import plotly.graph_objects as go
-
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for chain in chains:
-        for start, end in itertools.pairwise(chain.points):
-            x += [start.x, math.sqrt(start.x * end.x), None]
-            y += [start.y, math.sqrt(start.y * end.y), None]
-    colour = COLOURS[position % len(COLOURS)]
-    return go.Scatter(
-        x=x,
-        y=y,
-        mode="markers",
-        name=escape(chains[0].model),
-        marker={"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * (len(x) // 3), "color": colour},
-        legendgroup=escape(chains[0].model),
-        showlegend=False,
-        hoverinfo="skip",
     )
 
 

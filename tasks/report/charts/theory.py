@@ -9,79 +9,124 @@ import numpy as np
 
 from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import COLOURS, SYMBOLS, apply_style, escape
-from tsfmscope.tasks.report.colorscale import GREY
+from tsfmscope.tasks.report.charts.labels import (
+    NEAR,
+    Frame,
+    Label,
+    draw_labels,
+    measure_text,
+    sample_line,
+    surround,
+)
+from tsfmscope.tasks.report.colorscale import GREY, format_power, interpolate_colour
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-LEFT, RIGHT = [0.0, 0.44], [0.56, 1.0]
+# Size in pixels of a panel of two in the PNG, and of the single panel of a figure of one column.
+PANEL, HEIGHT, COLUMN = 370, 270, 330
 # Height in pixels of one statement in the plot of the bounds.
 ROW = 19
+# Factor between the sparse and the dense sketch at one number of heads.
+DODGE = 1.05
+# Least distance of labelled points in the left panel, as a share of its width.
+APART = 0.02
+ERROR, MISSED = "error of the attention output", "share of the row space missed"
+X_TITLES = ("first dropped singular value", "width of the model")
+INDEX = "index of the singular value, largest first"
 # Smaller ratios are drawn at this value.
 LOWEST = 1e-3
 
 
 def draw_compression(frame: pd.DataFrame) -> go.Figure:
-    """Draw Fig. 15: error against σ_{d̃+1} and against d, with lines of slopes 1 and 1/2."""
-    figure = _panels()
+    """Draw Fig. 15: error against the first dropped singular value and against the width, with slopes 1 and ½."""
+    import plotly.graph_objects as go
+
+    figure, axes = go.Figure(), dict[str, dict[str, Any]]()
     for name, position, slope in (("J.1 rank", 0, 1.0), ("J.1 width", 1, 0.5)):
         part = frame[frame["experiment"] == name].sort_values("x")
-        figure.add_trace(_median(part, position, f"{'error by rank' if position == 0 else 'error by width'}", position))
-        figure.add_trace(_reference(part, slope, f"slope {'1' if slope == 1 else '½'}", position))
-    return _log_axes(figure, ("σ of index d̃ + 1", "‖Y − Ỹ‖"), ("width d", "")).update_layout(yaxis={"dtick": 1})
+        line, middle = _reference(part, slope, position), len(part) // 2
+        figure.add_traces([_median(part, "error", position), line])
+        x_range, y_range = _padded(part["x"]), _padded([*part["low"], *part["high"], *line.y])
+        labels = (
+            [Label(f"slope {'1' if slope == 1 else '½'}", line.x[middle], line.y[middle], GREY)] if len(part) else []
+        )
+        _label(figure, position, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
+        ticks = _list(part, "x") if position else None
+        axes |= _named(position, _log_axis(X_TITLES[position], x_range, ticks), _log_axis(ERROR, y_range))
+    return _lay_out(figure, ["error by rank", "error by width"], axes)
 
 
 def draw_sketching(frame: pd.DataFrame) -> go.Figure:
-    """Draw Fig. 16: singular values of X with the sketches' errors, and the error of eq. 30 against h.
+    """Draw Fig. 16: singular values of X with the errors of sketches, and these errors against the number of heads.
 
     On the left, the median error of h heads stands at the index whose singular value it equals.
     """
     import plotly.graph_objects as go
 
-    figure = _panels()
     spectrum = frame[frame["experiment"] == "J.2 spectrum"].sort_values("x")
+    sparse = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")
+    index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     line = {"color": GREY, "width": 2}
-    figure.add_trace(go.Scatter(x=_list(spectrum, "x"), y=_list(spectrum, "y"), mode="lines", name="σ of X", line=line))
+    figure = go.Figure(go.Scatter(x=_list(spectrum, "x"), y=_list(spectrum, "y"), mode="lines", line=line))
+    points = _median(sparse, "error of a sketch", 0).update(x=_list(index, "y"), error_y=None, mode="markers")
+    figure.add_trace(points)
+    heads = [f"{int(h)} head{'' if h == 1 else 's'}" for h in index["x"]]
+    last = float(spectrum["x"].max()) if len(spectrum) else 1.0
+    # The first points lie close together: those nearer than APART to the last labelled one have no label.
+    labels, free = [], -1.0
+    for text, x, y in zip(heads, points.x, points.y, strict=True):
+        if x >= free:
+            labels.append(Label(text, x, y, COLOURS[0]))
+            free = x + APART * last
+    x_range, y_range = (0.0, 1.05 * last), _padded([*spectrum["y"], *sparse["y"]])
+    _label(figure, 0, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_y=True))
+    axes = _named(0, grid.make_axis(INDEX, range=list(x_range)), _log_axis("singular value of X", y_range))
+
+    both = frame[frame["experiment"].isin(["J.2 sparse distance", "J.2 dense distance"])]
+    x_range, y_range = _padded(both["x"]), _padded([*both["low"], *both["high"]])
+    labels = []
     for position, kind in enumerate(("sparse", "dense")):
         away = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
-        figure.add_trace(_median(away, position, f"{kind} sketch", 1))
-    away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")
-    index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
-    trace = _median(away, 0, "error of h heads at its σ", 0).update(x=_list(index, "y"), error_y=None)
-    trace.update(mode="markers+text", text=_label_points(index, spectrum), textposition="top right")
-    figure.add_trace(trace)
-    return _log_axes(figure, ("index j", "σⱼ"), ("heads h", "eq. 30")).update_layout(
-        xaxis={"type": "linear"}, yaxis={"dtick": 2}, yaxis2={"dtick": 1}
-    )
-
-
-def _label_points(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
-    """Return labels for the points that stand clear of the previous one, "" for the others.
-
-    The first points overlap; the very first one is never labelled.
-    """
-    steps = np.diff(_list(index, "y"), prepend=-np.inf)
-    wide = 0.04 * float(spectrum["x"].max()) if len(spectrum) else 0.0
-    apart = (steps > wide) & (np.arange(len(steps)) > 0)
-    return [f"h={int(heads)}" if alone else "" for heads, alone in zip(index["x"], apart, strict=True)]
+        # The two coincide, so they stand side by side.
+        shifted = [DODGE ** (2 * position - 1) * x for x in _list(away, "x")]
+        trace = _median(away, f"{kind} sketch", 1, position).update(x=shifted)
+        figure.add_trace(trace)
+        if len(away):
+            at = max(0, len(away) - 3)
+            labels.append(Label(f"{kind} sketch", shifted[at], trace.y[at], COLOURS[position]))
+    _label(figure, 1, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
+    ticks = sorted({float(x) for x in both["x"]})
+    axes |= _named(1, _log_axis("number of heads", x_range, ticks), _log_axis(MISSED, y_range))
+    return _lay_out(figure, ["errors as singular values of X", "errors by number of heads"], axes)
 
 
 def draw_flow(frame: pd.DataFrame) -> go.Figure:
-    """Draw Fig. 17: relative singular values of X, and of MH-Attention(X) + X for every h."""
+    """Draw Fig. 17: relative singular values of X, and of MH-Attention(X) + X for every number of heads."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
     spectra = frame[frame["experiment"] == "J.3 spectrum"].sort_values(["heads", "x"])
-    for position, heads in enumerate(sorted({int(heads) for heads in spectra["heads"]})):
+    numbers = sorted({int(heads) for heads in spectra["heads"]})
+    labels = []
+    for position, heads in enumerate(numbers):
         part = spectra[spectra["heads"] == heads]
-        name = "input X" if heads == 0 else f"h = {heads}"
-        line = {"width": 2, "color": GREY if position == 0 else COLOURS[(position - 1) % len(COLOURS)]}
-        line |= {"dash": "dash" if position == 0 else "solid"}
-        figure.add_trace(go.Scatter(x=_list(part, "x"), y=_list(part, "y"), mode="lines", name=name, line=line))
-    figure.update_xaxes(title_text="index j")
-    figure.update_yaxes(title_text="σⱼ / σ₁", type="log", dtick=1, exponentformat="power")
-    return apply_style(figure)
+        name = "input X" if heads == 0 else f"{heads} head{'' if heads == 1 else 's'}"
+        colour = GREY if heads == 0 else interpolate_colour(position - 1, max(2, len(numbers) - 1))
+        line = {"width": 2, "color": colour, "dash": "dash" if heads == 0 else "solid"}
+        x, y = _list(part, "x"), _list(part, "y")
+        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, showlegend=False))
+        labels.append(Label(name, x[-1], y[-1], colour))
+    last = float(spectra["x"].max()) if len(spectra) else 1.0
+    room = (max(measure_text(label.text) for label in labels) + 2 * NEAR) / COLUMN
+    frame_of = Frame((0.0, last / (1 - room)), _padded(spectra["y"]), COLUMN, HEIGHT, log_y=True)
+    _label(figure, 0, labels, frame_of)
+    figure = apply_style(figure)
+    figure.update_xaxes(grid.make_axis(INDEX, range=list(frame_of.x)))
+    figure.update_yaxes(_log_axis("singular value ÷ largest", frame_of.y))
+    margin = {"l": 60, "r": 14, "t": 12, "b": 48}
+    return figure.update_layout(height=HEIGHT + 60, margin=margin, meta={"one_column": True})
 
 
 def draw_ratios(frame: pd.DataFrame) -> go.Figure:
@@ -136,25 +181,62 @@ def draw_ratios(frame: pd.DataFrame) -> go.Figure:
     return figure.update_layout(height=ROW * len(rows) + 130, margin={"l": 290, "r": 16, "t": 12, "b": 56})
 
 
-def _panels() -> go.Figure:
-    import plotly.graph_objects as go
-
-    return apply_style(go.Figure())
-
-
-def _log_axes(figure: go.Figure, left_titles: Sequence[str], right_titles: Sequence[str]) -> go.Figure:
-    def axis(title: str) -> dict[str, Any]:
-        return {"type": "log", "exponentformat": "power", "title": {"text": title}}
-
-    return figure.update_layout(
-        xaxis={**axis(left_titles[0]), "domain": LEFT},
-        yaxis=axis(left_titles[1]),
-        xaxis2={**axis(right_titles[0]), "domain": RIGHT},
-        yaxis2={**axis(right_titles[1]), "anchor": "x2"},
-    )
+def _lay_out(figure: go.Figure, titles: Sequence[str], axes: dict[str, dict[str, Any]]) -> go.Figure:
+    """Lay out two panels without legend, each with its own axes."""
+    figure.update_traces(showlegend=False)
+    bare = grid.make_axis("")
+    shape = grid.Shape(columns=2, narrow=1, row=HEIGHT, shared=False)
+    laid = grid.remove_legend(grid.lay_out(titles, bare, bare, shape))
+    return apply_style(figure).update_layout(**grid.change_axes(_widen(laid), axes))
 
 
-def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scatter:
+def _widen(laid: dict[str, Any]) -> dict[str, Any]:
+    """Return the layout with more space between two panels side by side, for the title of the right one."""
+    return {
+        **laid,
+        "xaxis": {**laid["xaxis"], "domain": [0.0, 0.45]},
+        "xaxis2": {**laid["xaxis2"], "domain": [0.55, 1.0]},
+    }
+
+
+def _named(position: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    names = grid.axis_names(position)
+    return {names["xaxis"].replace("x", "xaxis"): x, names["yaxis"].replace("y", "yaxis"): y}
+
+
+def _log_axis(title: str, limits: tuple[float, float], ticks: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return a logarithmic axis with these ticks, or with powers of ten, or with 1, 2 and 5 if it is short."""
+    low, high = limits
+    shown = list(ticks) if ticks else []
+    if not shown:
+        step = max(1, int(np.ceil((high - low) / 5)))
+        firsts = (1, 2, 5) if high - low < 1.5 else (1,)
+        shown = [f * 10.0**e for e in range(int(np.floor(low)), int(np.ceil(high)) + 1, step) for f in firsts]
+        shown = [tick for tick in shown if low <= np.log10(tick) <= high]
+    plain = all(0.001 <= tick <= 1000 for tick in shown) or bool(ticks)
+    texts = [f"{tick:g}" if plain else format_power(np.log10(tick)) for tick in shown]
+    return grid.make_axis(f"{title} (log)", type="log", range=list(limits), tickvals=shown, ticktext=texts)
+
+
+def _padded(values: Any) -> tuple[float, float]:
+    """Return the range of the positive values as log10, with some space."""
+    logs = np.log10([value for value in map(float, values) if value > 0] or [1.0])
+    room = max(0.06 * float(logs.max() - logs.min()), 0.05)
+    return round(float(logs.min()) - room, 3), round(float(logs.max()) + room, 3)
+
+
+def _label(figure: go.Figure, position: int, labels: Sequence[Label], frame: Frame) -> None:
+    """Write labels into a panel where they cover none of its lines and marks."""
+    where = grid.axis_names(position)
+    traces = [trace for trace in figure.data if (trace.xaxis or "x") == where["xaxis"] and len(trace.x)]
+    lines = [trace for trace in traces if "lines" in trace.mode]
+    marks = [trace for trace in traces if "markers" in trace.mode]
+    obstacles = [np.zeros((0, 2)), *(sample_line(trace.x, trace.y, frame) for trace in lines)]
+    obstacles += [surround(frame.to_pixels(trace.x, trace.y)) for trace in marks]
+    figure.add_traces([trace.update(where) for trace in draw_labels(labels, np.concatenate(obstacles), frame)])
+
+
+def _median(part: pd.DataFrame, name: str, panel: int, position: int = 0) -> go.Scatter:
     """Draw the median over seeds, with the range as whiskers."""
     import plotly.graph_objects as go
 
@@ -172,16 +254,16 @@ def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scat
     )
 
 
-def _reference(part: pd.DataFrame, slope: float, name: str, panel: int) -> go.Scatter:
+def _reference(part: pd.DataFrame, slope: float, panel: int) -> go.Scatter:
     """Draw a line of this slope at 0.4 times the height of the middle point (log axes)."""
     import plotly.graph_objects as go
 
     x, y = part["x"].to_numpy(dtype=float), part["y"].to_numpy(dtype=float)
     at = len(x) // 2
     heights = (0.4 * y[at] * (x / x[at]) ** slope).tolist() if len(x) else []
-    line = {"color": GREY, "width": 1.5, "dash": "dash" if slope == 1 else "dot"}
+    line = {"color": GREY, "width": 1.5, "dash": "dash"}
     return go.Scatter(
-        x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **grid.axis_names(panel)
+        x=x.tolist(), y=heights, mode="lines", name="reference", line=line, hoverinfo="skip", **grid.axis_names(panel)
     )
 
 

@@ -7,7 +7,7 @@
   const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
 
   // Colours of text, axes and grid are the page's, so that a figure follows light and dark.
-  const themed = (layout, turned) => {
+  const themed = (layout) => {
     const [ink, soft, grid, raised, line] = ["--ink", "--soft", "--grid", "--raised", "--line"].map(colour);
     const out = structuredClone(layout);
     const patch = (few.matches && layout.meta && layout.meta.narrow) || {};
@@ -20,16 +20,6 @@
     const small = narrow.matches;
     out.font = { family: "ui-sans-serif, system-ui, 'Segoe UI', Arial, sans-serif", size: small ? 11 : 12.5, color: ink };
     for (const key of Object.keys(out)) if (/^[xy]axis\d*$/.test(key)) out[key] = axis(out[key]);
-    if (out.scene) {
-      for (const key of ["xaxis", "yaxis", "zaxis"]) {
-        out.scene[key] = { ...axis(out.scene[key] || {}), showticklabels: false, showspikes: false, backgroundcolor: "rgba(0,0,0,0)" };
-        delete out.scene[key].automargin;
-      }
-      out.scene.bgcolor = "rgba(0,0,0,0)";
-      const eye = out.scene.camera && out.scene.camera.eye;
-      if (small && eye && !turned) out.scene.camera.eye = { x: eye.x * 1.2, y: eye.y * 1.2, z: eye.z * 1.2 };
-      out.margin = { l: 0, r: 0, t: 8, b: 0 };
-    }
     if (small) out.margin = { ...out.margin, l: Math.min(out.margin.l, 48), r: 8 };
     out.hoverlabel = { ...out.hoverlabel, bgcolor: raised, bordercolor: line, font: { color: ink } };
     out.legend = { ...out.legend, font: { size: small ? 11 : 12, color: ink } };
@@ -46,46 +36,15 @@
   const draw = (script) => {
     const plot = document.getElementById(script.dataset.plot);
     const figure = JSON.parse(script.textContent);
-    if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
-    const layout = sized(plot, themed(figure.layout, cameras.has(plot)));
+    const layout = sized(plot, themed(figure.layout));
     Plotly.newPlot(plot, figure.data, layout, config);
     document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // Plotly measures text in it
     live.set(plot, figure);
-    const views = figure.layout.meta && figure.layout.meta.views;
-    if (views) buttons(plot, views);
   };
   const restyle = () => {
-    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout, cameras.has(plot))));
+    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout)));
   };
   for (const media of [dark, narrow, few]) media.addEventListener("change", restyle);
-
-  // A browser keeps 16 WebGL contexts or fewer: a picture in three dimensions that is far away gives its own back.
-  const cameras = new Map();
-  const release = (plot) => {
-    cameras.set(plot, plot.layout.scene.camera);
-    const canvases = [...plot.querySelectorAll("canvas")];
-    Plotly.purge(plot);
-    live.delete(plot);
-    plot.parentElement.querySelector(".views").replaceChildren();
-    for (const canvas of canvases) canvas.getContext("webgl")?.getExtension("WEBGL_lose_context")?.loseContext();
-  };
-
-  const buttons = (plot, views) => {
-    const group = plot.parentElement.querySelector(".views");
-    group.append("Colour by");
-    Object.entries(views).forEach(([name, visible], place) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = name;
-      button.setAttribute("aria-pressed", String(place === 0));
-      button.addEventListener("click", () => {
-        for (const other of group.querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
-        Plotly.restyle(plot, { visible });
-      });
-      group.append(button);
-    });
-    group.hidden = false;
-  };
 
   // Numbers sort as numbers, text as text, what is missing last whichever way.
   const sort = (table, column, down) => {
@@ -125,24 +84,37 @@
     });
   }
 
-  // Figures are drawn when they come near the screen: software WebGL takes seconds for each of the islands.
+  // A link to a folded section opens it.
+  const unfold = () => {
+    const goal = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!goal) return;
+    for (const fold of [goal.querySelector(":scope > details.fold"), goal.closest("details")]) if (fold) fold.open = true;
+    goal.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (link && link.getAttribute("href") === location.hash) unfold(); // the hash does not change
+  });
+  unfold();
+
+  // Figures are drawn when they come near the screen, so that the page shows its first words at once.
   const scripts = new Map([...document.querySelectorAll("script[data-plot]")].map((s) => [s.parentElement, s]));
   const take = (figure) => {
     const script = scripts.get(figure);
     if (!live.has(document.getElementById(script.dataset.plot))) draw(script);
   };
-  const leave = (figure) => {
-    const plot = document.getElementById(scripts.get(figure).dataset.plot);
-    const printing = document.documentElement.classList.contains("paper");
-    if (live.has(plot) && plot.layout.scene && !printing) release(plot);
-  };
   const near = new IntersectionObserver(
-    (entries) => { for (const entry of entries) entry.isIntersecting ? take(entry.target) : leave(entry.target); },
+    (entries) => { for (const entry of entries) if (entry.isIntersecting) take(entry.target); },
     { rootMargin: "400px 0px" },
   );
   for (const figure of scripts.keys()) near.observe(figure);
-  // What has no still picture is drawn for the printer, in the colours of paper.
+  // Folded sections are opened for the printer. What has no still picture is drawn, in the colours of paper.
+  const closed = new Set();
   const print = (on) => {
+    if (on) for (const fold of document.querySelectorAll("details.fold:not([open])")) closed.add(fold);
+    for (const fold of closed) fold.open = on;
+    if (!on) closed.clear();
     document.documentElement.classList.toggle("paper", on);
     restyle();
     if (on) for (const figure of scripts.keys()) if (!figure.closest(".has-static")) take(figure);

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (*heatmaps.PANEL, "x", "dimension", "row", "head", "degrees")
 KINDS = {
-    "rows": "Rows of the query projection of the first block; lines separate heads. ",
+    "rows": "Rows of the query projection of the first block; white lines separate heads. ",
     "tokens": "Embedded tokens of one window, in order. ",
     "gaussian": "Gaussian: independent random vectors. ",
 }

@@ -1,30 +1,47 @@
-"""Change of NMSE and isotropy from one condition to another, one panel per domain."""
+"""Change of isotropy and error from one condition to another, one row per data set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tsfmscope.tasks.report.charts import panels
+from tsfmscope.tasks.report.charts import figures, pairs, panels
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
-from tsfmscope.tasks.report.plots.domains import COLUMNS, describe_panels
+from tsfmscope.tasks.report.plots.domains import COLUMNS, describe_datasets
 from tsfmscope.tasks.report.tables import StudyTables
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
-    """Draw the panels; nothing if no point has a value on both logarithmic axes."""
-    frame = study.rows("points", COLUMNS)
-    shown = panels.place_points(frame, of_paper=study.figure is not None)
-    if len(shown):
-        figure = panels.draw_by_condition(frame, models, study.conditions, of_paper=study.figure is not None)
-        first, *others = [name for name in study.conditions if name in set(shown["condition"])]
-        fills = f"Filled: {first}{''.join(f'; then {name}' for name in others)}. Numbers: data sets of the domain."
-        yield describe_panels(study, figure, frame, shown, fills)
+    """Draw the arrows; nothing if there is no isotropy, or no error, that a logarithmic axis can show."""
+    frame, of_paper = study.rows("points", COLUMNS), study.figure is not None
+    rows = pairs.pair_rows(frame, of_paper=of_paper)
+    if not (rows["isotropy"].notna().any() and rows["nmse"].notna().any()):
+        return
+    first, *others = [name for name in study.conditions if name in set(rows["condition"])]
+    same, count = pairs.count_same(rows, [first, *others])
+    symbol = figures.AXES[panels.choose_measure(of_paper)]
+    alt = (
+        f"Arrows from condition {first} to {', '.join(others) or 'no other'}, of {symbol} and of NMSE, for "
+        f"{rows['dataset'].nunique()} data sets; both change in the same direction in {same} of {count} pairs."
+    )
+    caption = (
+        f"Ring: {first}; triangle: {', '.join(others) or 'none'}. Further left, states are more isotropic and the "
+        f"error is smaller. {pairs.SAME}: both change in the same direction, as the paper claims ({same} of {count}); "
+        f"{pairs.OPPOSITE}: they do not."
+    )
+    if of_paper:
+        tested = pairs.count_same(pairs.pair_rows(frame, of_paper=False), [first, *others])
+        caption += " The plot shows |ζ′| as printed. By ζ′ minus its null mean, which the tests below use, it is "
+        caption += f"{tested[0]} of {tested[1]}."
+    missing = int(rows[["isotropy", "nmse"]].isna().any(axis=1).sum())
+    if missing:
+        caption += f" {missing} of {len(rows)} results lack a positive value on one axis; the CSV contains them."
+    caption += describe_datasets(rows)
+    yield Figure("points", pairs.draw_pairs(frame, models, study.conditions, of_paper=of_paper), alt, caption)
 
 
 PLOT = Plot(
-    "One panel per domain, one point per model and data set. Arrows lead from the first condition to the second. "
-    "Further left is more isotropic, lower is less error.",
+    "One row per data set. Arrows lead from the first condition to the second, in isotropy and in error.",
     {"points": COLUMNS},
     draw,
 )

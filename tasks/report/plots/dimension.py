@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tsfmscope.tasks.report.charts import figures
+from tsfmscope.tasks.report.charts import dimension, figures
 from tsfmscope.tasks.report.page import verdicts
 from tsfmscope.tasks.report.page.html_table import build_table
 from tsfmscope.tasks.report.page.sections import Figure, TableBlock
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("model", "family", "stack", "layer", "normed", "median", "low", "high", "n")
 QUANTITY = "d(0.8)"
+# Start of a caption.
+EXPLAINED = "d(0.8), the number of principal directions that explain 80 % of the variance"
 # Column of the state after the final norm, which is not a numbered layer.
 NORMED = "n′"
 # Matches the layer in `source` of the rows of Shelim et al. 2025, Table 1.
@@ -25,29 +27,34 @@ TABLE_LAYER = re.compile(r"layer (\d+)$")
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
-    """Draw one figure, or one per base model if some models are compressed from others."""
+    """Draw the models without compressed ones by layer, and the others by compression."""
     frame = study.rows("layers", COLUMNS)
     if frame.empty:
         return
-    caption = (
-        "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
-    )
     bases = frame["model"].str.partition("@")[0]
-    if bases.equals(frame["model"]):
-        yield Figure("layers", figures.draw_effective_dimension(frame, models), _alt(frame), caption)
-        return
-    for base, part in frame.groupby(bases, sort=True):
-        yield Figure("layers", figures.draw_effective_dimension(part), _alt(part), caption, str(base))
+    is_compressed = bases.isin(bases[frame["model"] != bases])
+    by_layer, by_compression = frame[~is_compressed], frame[is_compressed]
+    if len(by_layer):
+        alt, n = _alt(by_layer, "layer"), int(by_layer["n"].max())
+        spread = "one data set" if n == 1 else f"median of {n} data sets and conditions; whiskers: smallest and largest"
+        caption = f"{EXPLAINED}: {spread}. Layer 0 is the embedding; ′ marks the state after the final norm."
+        yield Figure("layers", dimension.draw_by_layer(by_layer, models), alt, caption, "By layer")
+    if len(by_compression):
+        alt, n = _alt(by_compression, "compression"), int(by_compression["n"].max())
+        changed, count, most = dimension.count_changes(by_compression)
+        caption = (
+            f"{EXPLAINED}: {'one data set' if n == 1 else f'median of {n} data sets and conditions'}. One line per "
+            f"layer, from the dense model to its compressed ones. {changed} of {count} medians of compressed models "
+            f"differ from the dense model's{f', by at most {most:g}' if changed else ''}."
+        )
+        yield Figure("layers", dimension.draw_by_compression(by_compression, models), alt, caption, "By compression")
 
 
-def _alt(frame: pd.DataFrame) -> str:
+def _alt(frame: pd.DataFrame, axis: str) -> str:
     """Return the text of a figure for readers who do not see it."""
     low, high = frame["median"].min(), frame["median"].max()
     names = ", ".join(figures.distinct_values(frame, "model"))
-    return (
-        f"Line chart of effective dimension by layer, one line per model and stack: {names}; between {low:g} and "
-        f"{high:g} dimensions."
-    )
+    return f"Line charts of effective dimension by {axis}, of {names}; between {low:g} and {high:g} dimensions."
 
 
 def list_tables(study: StudyTables) -> list[TableBlock]:

@@ -13,41 +13,45 @@ from tsfmscope.tasks.report.tables import StudyTables
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", *figures.AXES, "nmse")
+COLUMNS = (
+    "model",
+    "dataset",
+    "domain",
+    "paper",
+    "stands_in_for",
+    "condition",
+    *figures.AXES,
+    "nmse",
+    *panels.RHO.values(),
+)
+# End of the caption of a study that shows the measure of the paper.
+TESTED_MEASURE = " The plot shows |ζ′| as printed; the tests below use ζ′ minus its null mean."
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw the panels; nothing if no point has a value on both logarithmic axes."""
-    frame = study.rows("points", COLUMNS)
-    shown = panels.place_points(frame, of_paper=study.figure is not None)
-    if len(shown):
-        figure = panels.draw_by_domain(frame, models, study.conditions, of_paper=study.figure is not None)
-        conditions = [name for name in study.conditions if name in set(shown["condition"])]
-        fills = "Filled: Dataset 1 of the domain; open: Dataset 2. A line joins the two points of a model."
-        fills += f" Condition: {conditions[0]}." if len(conditions) == 1 else f" Dashes: {', '.join(conditions)}."
-        yield describe_panels(study, figure, frame, shown, fills)
-
-
-def describe_panels(
-    study: StudyTables, figure: object, frame: pd.DataFrame, points: pd.DataFrame, fills: str
-) -> Figure:
-    """Return the figure of panels with its alternative text and caption.
-
-    frame: all points. points: those that `panels.place_points` keeps. fills: first sentences of the caption.
-    """
-    of_paper = study.figure is not None
+    frame, of_paper = study.rows("points", COLUMNS), study.figure is not None
+    points = panels.place_points(frame, of_paper=of_paper)
+    if points.empty:
+        return
     domains = points["panel"].unique()
     alt = (
         f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.choose_measure(of_paper)]}, one per domain "
         f"({', '.join(domains)}), {len(points)} points, both axes logarithmic and shared."
     )
-    caption = fills + _dataset_names(points) + figures.describe_undrawable(len(frame), len(points))
-    if of_paper:
-        caption += " The x axis shows |ζ′| as printed; the tests below use ζ′ minus its null mean."
-    return Figure("points", figure, alt, caption)
+    conditions = [name for name in study.conditions if name in set(points["condition"])]
+    caption = (
+        "Filled: first data set of the domain; open: second. A line joins the two of a model. ρ: Spearman correlation "
+        "of isotropy and error over models, negative if more isotropic models have less error."
+    )
+    caption += f" Condition: {conditions[0]}." if len(conditions) == 1 else f" Dashes: {', '.join(conditions)}."
+    caption += describe_datasets(points) + figures.describe_undrawable(len(frame), len(points))
+    caption += TESTED_MEASURE if of_paper else ""
+    drawn = panels.draw_by_domain(frame, models, study.conditions, of_paper=of_paper)
+    yield Figure("points", drawn, alt, caption)
 
 
-def _dataset_names(points: pd.DataFrame) -> str:
+def describe_datasets(points: pd.DataFrame) -> str:
     """Return a sentence on the data sets whose names are not already domain and number; empty without any."""
     names: dict[str, list[str]] = {}
     for row in points.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):

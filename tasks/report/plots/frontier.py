@@ -40,8 +40,9 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     caption = (
         f"Geometric means over {cells} data sets and conditions, {windows:,} windows that all models forecast. "
         "Time per series is measured in the pipeline, on warm jobs of one run next to other jobs; for baselines it is "
-        "the time of the fit. Baselines are the probabilistic ones of statsforecast. The smaller a mark, the less of "
-        f"the attention is left. Models on the frontier, from fast to accurate: {'; '.join(frontiers)}."
+        "the time of the fit. Baselines are the probabilistic ones of statsforecast. Numbers: share of the attention "
+        f"that is left. Point values, without intervals. Models on the Pareto front (no model is both faster and more "
+        f"accurate), from fast to accurate: {'; '.join(frontiers)}."
     )
     if (frame["kind"] == READ).any():
         caption += (

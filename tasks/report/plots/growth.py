@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tsfmscope.tasks.report.charts import growth
+from tsfmscope.tasks.report.charts import depth, growth
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
 from tsfmscope.tasks.report.tables import StudyTables
@@ -16,39 +16,45 @@ if TYPE_CHECKING:
 COLUMNS = (
     "model", "modality", "stack", "layer", "epsilon", "full_rank", "below_noise_floor", "rank", "low", "high", "n",
 )  # fmt: skip
+# Largest number of models that are drawn as lines, one panel each.
+LINES = 3
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
-    """Draw the ranks of layer inputs, and those of query projections."""
+    """Draw the ranks of layer inputs, and those of query projections; many models as heat maps."""
     inputs, weights = study.rows("inputs", COLUMNS), study.rows("weights", COLUMNS)
     if len(inputs):
-        n = int(inputs["n"].max())
-        bands = f" Median over {n} data sets; bands: range." if n > 1 else ""
-        caption = (
-            f"Input of each layer; the last point is the output of the last layer.{bands} Dotted: full rank."
-            f"{explain_hollow(inputs)}"
-        )
-        alt = f"Line charts of the numerical rank of inputs by layer, one panel per model: {_names(inputs)}."
-        yield Figure("inputs", growth.draw_growth(inputs, offset=1), alt, caption, "Layer inputs")
+        few, n = int(inputs["n"].min()), int(inputs["n"].max())
+        median = f" Median over {n if few == n else f'{few} to {n}'} data sets." if n > 1 else ""
+        text = f"Input of each layer; the last column or point is the output of the last layer.{median}"
+        yield _draw(inputs, "inputs", "Layer inputs", text, offset=1, has_bands=n > 1)
     if len(weights):
-        alt = (
-            f"Line charts of the numerical rank of query projections by layer, one panel per model: {_names(weights)}."
-        )
-        caption = f"Whole query projections, not single heads. Dotted: full rank.{explain_hollow(weights)}"
-        yield Figure("weights", growth.draw_growth(weights, offset=0), alt, caption, "Query projections")
+        text = "Whole query projections, not single heads."
+        yield _draw(weights, "weights", "Query projections", text, offset=0)
+
+
+def _draw(rows: pd.DataFrame, name: str, title: str, text: str, *, offset: int, has_bands: bool = False) -> Figure:
+    """Draw a heat map of more than LINES models, else lines."""
+    names, what = ", ".join(growth.order_panels(rows)), title.lower()
+    if rows["model"].nunique() > LINES:
+        figure = depth.draw_rank_maps(rows, offset=offset)
+        noise = f" {depth.NOISE}: the tolerance is below the rounding error." if rows["below_noise_floor"].any() else ""
+        caption = f"{text} The other tolerance, 10⁻³, is in the CSV, and so are ranges.{noise}"
+        alt = f"Heat maps of the numerical rank of {what} divided by the width, one row per model, one column per layer"
+        return Figure(name, figure, f"{alt}: {names}.", caption, title)
+    bands = " Bands: range." if has_bands else ""
+    alt = f"Line charts of the numerical rank of {what} by layer, one panel per model: {names}."
+    caption = f"{text}{bands} Dotted: full rank.{explain_hollow(rows)}"
+    return Figure(name, growth.draw_growth(rows, offset=offset), alt, caption, title)
 
 
 def explain_hollow(frame: pd.DataFrame) -> str:
     """Return a sentence on hollow points; empty if there are none."""
-    return " Hollow: ε is below the rounding error." if frame["below_noise_floor"].any() else ""
-
-
-def _names(frame: pd.DataFrame) -> str:
-    return ", ".join(growth.order_panels(frame))
+    return " Hollow: the tolerance is below the rounding error." if frame["below_noise_floor"].any() else ""
 
 
 PLOT = Plot(
-    "Numerical rank by layer: the number of singular values above ε times the largest.",
+    "Numerical rank by layer: the number of singular values above the tolerance times the largest.",
     {"inputs": COLUMNS, "weights": COLUMNS},
     draw,
     topic="rank",

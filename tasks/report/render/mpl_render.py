@@ -22,7 +22,6 @@ from tsfmscope.tasks.report.render.mpl_traces import (
     draw_heat_map,
     draw_scatter,
     make_legend_handle,
-    parse_colour,
     strip_tags,
 )
 
@@ -30,12 +29,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
-# Width of the whole image in inches.
-WIDTH = 8.6
-# Height in inches of a three-dimensional figure.
-SCENE = 2.75
+# Widths of the whole image in inches: over two columns of a page, and over one, for figures whose
+# `layout.meta` has `one_column`. Printed at 7 and 3.3 inches, text of 8.5 pt has 6.9 pt.
+WIDTH, COLUMN_WIDTH = 8.6, 4.05
 # Height in pixels, inside the margins, of a figure whose layout sets no height.
 PLOT_HEIGHT = 330
 DPI = 150
@@ -60,8 +57,8 @@ STYLE = {
     "svg.fonttype": "path",
     "text.parse_math": False,
 }
-KNOWN = ("scatter", "scatter3d", "heatmap", "bar")
-# Height in inches of the title of a flat figure among several.
+KNOWN = ("scatter", "heatmap", "bar")
+# Height in inches of the title of a figure among several.
 TITLE = 0.24
 # Height in pixels of one line of a panel's title.
 LINE = 14
@@ -71,9 +68,8 @@ ALIGN = {"center": "center", "left": "left", "right": "right", "top": "top", "mi
 def render(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
     """Draw all figures in one image and return it as suffix (png, svg) -> bytes.
 
-    Flat figures stand one below another, followed by the three-dimensional ones side by side.
-
-    figures: pairs of title and figure; "" for no title. The title of a single flat figure is not shown.
+    figures: pairs of title and figure; "" for no title. They stand one below another; the title of a single
+    figure is not shown.
     Raises ValueError if there is no figure, or if a figure has an unknown trace type or symbol, or no margins
     because `apply_style` was not called.
     """
@@ -98,60 +94,39 @@ def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
 
     for title, figure in figures:
         _check(title, figure)
-    scenes = [pair for pair in figures if _is_scene(pair[1])]
-    flat = [pair for pair in figures if not _is_scene(pair[1])]
-    columns = _columns(len(scenes))
-    rows = -(-len(scenes) // columns)
-    entries = _entries([figure for _, figure in scenes])
-    flat = flat if len(flat) > 1 else [("", figure) for _, figure in flat]
-    heights = [_height(figure) + TITLE * bool(title) for title, figure in flat]
-    legend = 0.14 + 0.17 * _legend_rows(entries) if scenes else 0.0
-    total = sum(heights) + rows * SCENE + legend
-    canvas = Figure(figsize=(WIDTH, total))
+    shown = figures if len(figures) > 1 else [("", figure) for _, figure in figures]
+    heights = [_height(figure) + TITLE * bool(title) for title, figure in shown]
+    total = sum(heights)
+    canvas = Figure(figsize=(max(_width(figure) for _, figure in shown), total))
     top = total
-    for (title, figure), height in zip(flat, heights, strict=True):
+    for (title, figure), height in zip(shown, heights, strict=True):
         above = TITLE * bool(title)
         canvas.text(0.075, (top - above) / total, strip_tags(title), va="bottom", size=9.5, color=SOFT)
-        _flat(canvas, figure, (top - above) / total, (height - above) / total)
+        _figure(canvas, figure, (top - above) / total, (height - above) / total)
         top -= height
-    if scenes:
-        _legend(canvas, entries, (top - 0.05) / total)
-        top -= legend
-    for position, (title, figure) in enumerate(scenes):
-        row, column = divmod(position, columns)
-        side, low = 1 / columns, (top - (row + 1) * SCENE) / total
-        _scene(canvas, title, figure, (column * side, low, side, SCENE / total))
     return canvas
 
 
 def _check(title: str, figure: go.Figure) -> None:
-    """Raise ValueError for an unknown trace type, or for a flat figure without margins."""
+    """Raise ValueError for an unknown trace type, or for a figure without margins."""
     for trace in figure.data:
         if trace.type not in KNOWN:
             raise ValueError(f"trace type {trace.type!r} cannot be drawn; mpl_render.py draws {', '.join(KNOWN)}")
     margin = figure.layout.margin
-    if not _is_scene(figure) and None in (margin.l, margin.r, margin.t, margin.b):
+    if None in (margin.l, margin.r, margin.t, margin.b):
         raise ValueError(
             f"figure {title!r}: expected margins on all four sides, found {margin.to_plotly_json()}; pass the figure "
             "through charts.figures.apply_style"
         )
 
 
-def _columns(count: int) -> int:
-    """Return the number of scenes per row, at most three.
-
-    Two where three per row would leave a single scene in the last row and two would not, such as for 4 or 10
-    scenes.
-    """
-    return 2 if count in (2, 4) or (count % 3 == 1 and count % 2 == 0) else min(3, max(count, 1))
-
-
-def _is_scene(figure: go.Figure) -> bool:
-    return any(trace.type == "scatter3d" for trace in figure.data)
+def _width(figure: go.Figure) -> float:
+    """Return the width of a figure in inches."""
+    return COLUMN_WIDTH if (figure.layout.meta or {}).get("one_column") else WIDTH
 
 
 def _height(figure: go.Figure) -> float:
-    """Return the height of a flat figure in inches: plot area, legend, titles and labels."""
+    """Return the height of a figure in inches: plot area, legend, titles and labels."""
     margin = figure.layout.margin
     inside = figure.layout.height - margin.t - margin.b if figure.layout.height else PLOT_HEIGHT
     return float(inside + _head(figure) + margin.b) / INCH
@@ -160,16 +135,16 @@ def _height(figure: go.Figure) -> float:
 def _head(figure: go.Figure) -> float:
     """Return the height in pixels above the axes, which holds the legend and the panels' titles."""
     lines = max((annotation.text.count("<br>") for annotation in figure.layout.annotations), default=-1)
-    return 14 + 17 * _legend_rows(_entries([figure])) + (22 + LINE * lines if lines >= 0 else 0)
+    return 14 + 17 * _legend_rows(_entries(figure), _width(figure)) + (22 + LINE * lines if lines >= 0 else 0)
 
 
-def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
-    """Draw a flat figure; each pair of axes takes its domain of the area inside Plotly's margins.
+def _figure(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
+    """Draw a figure; each pair of axes takes its domain of the area inside Plotly's margins.
 
     top, height: position of the figure, in fractions of the canvas height.
     """
     margin = figure.layout.margin
-    total, wide = canvas.get_figheight() * INCH, WIDTH * INCH
+    total, wide = canvas.get_figheight() * INCH, _width(figure) * INCH
     inside = {
         "left": margin.l / wide,
         "right": 1 - margin.r / wide,
@@ -196,7 +171,7 @@ def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
         right = inside["right"] + 12 / wide
         tall = figure.layout.coloraxis.colorbar.len / total
         _colour_bar(canvas, figure.layout.coloraxis, (right, inside["top"] - tall, 12 / wide, tall))
-    _legend(canvas, _entries([figure]), top - 8 / total)
+    _legend(canvas, _entries(figure), top - 8 / total)
 
 
 def _axes(canvas: Figure, figure: go.Figure, names: tuple[str, str], inside: Mapping[str, float]) -> Axes:
@@ -222,6 +197,7 @@ def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, floa
     drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
     drawn.ax.set_yticklabels([strip_tags(text) for text in bar.ticktext])
     drawn.outline.set_visible(False)
+    drawn.set_label(strip_tags(bar.title.text or ""), color=SOFT)
 
 
 def _axis(axes: Axes, name: str, axis: Any) -> None:
@@ -255,49 +231,19 @@ def _axis(axes: Axes, name: str, axis: Any) -> None:
 def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
     where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
-    at = axes[names]  # type: ignore[index]
+    at, right = axes[names], (annotation.xshift or 0) * POINT  # type: ignore[index]
     for position, line in enumerate(reversed(annotation.text.split("<br>"))):
         above = 2 + position * LINE * POINT
         at.annotate(
-            strip_tags(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
-            va=where[1], weight="bold" if "<b>" in line else "normal",
+            strip_tags(line), (annotation.x, annotation.y), (right, above), "axes fraction", "offset points",
+            ha=where[0], va=where[1], weight="bold" if "<b>" in line else "normal",
         )  # fmt: skip
 
 
-def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, float, float, float]) -> None:
-    from mpl_toolkits.mplot3d.axes3d import Axes3D
-
-    axes: Axes3D = Axes3D(canvas, box)
-    canvas.add_axes(axes)
-    scene = figure.layout.scene
-    for trace in figure.data:
-        if trace.visible in (None, True):
-            shade, alpha = parse_colour(trace.marker.color)
-            size = (float(trace.marker.size or 4) * POINT) ** 2
-            axes.scatter(trace.x, trace.y, trace.z, s=size, c=shade, alpha=trace.marker.opacity or alpha, lw=0)
-    for name in "xyz":
-        axis = getattr(axes, f"{name}axis")
-        axis.set_ticklabels([])
-        axis.set_tick_params(length=0)
-        axis.line.set_color("#b9b5ab")
-        axis.set_pane_color((1, 1, 1, 0))
-        axis.labelpad = -12
-        getattr(axes, f"set_{name}label")(strip_tags(scene[f"{name}axis"].title.text or name), color=SOFT, size=7)
-    eye = scene.camera.eye
-    flat = math.hypot(eye.x or 1.25, eye.y or 1.25)
-    axes.view_init(
-        elev=math.degrees(math.atan2(eye.z or 1.25, flat)), azim=math.degrees(math.atan2(eye.y or 1.25, eye.x or 1.25))
-    )
-    axes.set_box_aspect(None, zoom=0.88)
-    if title:
-        middle, top = box[0] + box[2] / 2, box[1] + box[3]
-        canvas.text(middle, top, strip_tags(title), ha="center", va="top", size=8)
-
-
-def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
+def _entries(figure: go.Figure) -> dict[str, Any]:
     """Return name -> legend handle of the traces that the legend shows, each name once."""
     found: dict[str, Any] = {}
-    for trace in (trace for figure in figures for trace in figure.data):
+    for trace in figure.data:
         name = strip_tags(trace.name or "")
         if not name or trace.showlegend is False or trace.visible not in (None, True) or name in found:
             continue
@@ -305,13 +251,13 @@ def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
     return found
 
 
-def _legend_columns(entries: Mapping[str, Any]) -> int:
+def _legend_columns(entries: Mapping[str, Any], width: float = WIDTH) -> int:
     longest = max(map(len, entries), default=0)
-    return max(1, min(len(entries), int(WIDTH * 14 / (longest + 5))))
+    return max(1, min(len(entries), int(width * 14 / (longest + 5))))
 
 
-def _legend_rows(entries: Mapping[str, Any]) -> int:
-    return -(-len(entries) // _legend_columns(entries)) if len(entries) > 1 else 0
+def _legend_rows(entries: Mapping[str, Any], width: float = WIDTH) -> int:
+    return -(-len(entries) // _legend_columns(entries, width)) if len(entries) > 1 else 0
 
 
 def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
@@ -319,7 +265,7 @@ def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
 
     if len(entries) < 2:
         return
-    columns = _legend_columns(entries)
+    columns = _legend_columns(entries, canvas.get_figwidth())
     # matplotlib fills a legend by columns, Plotly by rows.
     order = [at for column in range(columns) for at in range(column, len(entries), columns)]
     names, handles = list(entries), list(entries.values())

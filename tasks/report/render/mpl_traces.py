@@ -25,11 +25,22 @@ SYMBOLS = {
     "square": "s",
     "triangle-up": "^",
     "triangle-down": "v",
+    "triangle-left": "<",
+    "triangle-right": ">",
     "cross": "P",
     "star": "*",
     "hexagon": "h",
 }
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+# Plotly's position of a text -> offset from its point in points, horizontal and vertical alignment.
+TEXT_POSITIONS = {
+    "top center": ((0, 4), "center", "baseline"),
+    "top right": ((3, 3), "left", "baseline"),
+    "middle right": ((5, 0), "left", "center_baseline"),
+    "middle left": ((-5, 0), "right", "center_baseline"),
+}
+# Luma, from 0 to 1, above which an element of a heat map has dark text.
+BRIGHT = 0.5
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -47,21 +58,46 @@ def draw_scatter(axes: Axes, trace: Any) -> None:
     if trace.error_y.array is not None:
         _whiskers(axes, x, y, trace)
     if "markers" in mode:
-        (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
+        _markers(axes, x, y, trace)
     if "text" in mode:
-        for at, text in enumerate(repeat_value(trace.text, len(x))):
-            if text and np.isfinite(x[at]):
-                axes.annotate(strip_tags(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+        _texts(axes, x, y, trace)
+
+
+def _texts(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    offset, side, height = TEXT_POSITIONS[trace.textposition or "top center"]
+    shade, size = parse_colour(trace.textfont.color)[0], (trace.textfont.size or 10) * POINT
+    for at, text in enumerate(repeat_value(trace.text, len(x))):
+        if text and np.isfinite(x[at]):
+            axes.annotate(
+                strip_tags(text), (x[at], y[at]), offset, textcoords="offset points", ha=side, va=height, color=shade,
+                size=size,
+            )  # fmt: skip
 
 
 def draw_heat_map(axes: Axes, trace: Any, scale: Any) -> None:
-    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis."""
+    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis.
+
+    `text` is written into the elements where the trace has a `texttemplate`.
+    """
     z = np.array(trace.z, dtype=float)
     rows, columns = z.shape
     ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
     shades = build_colormap(scale.colorscale)
     limits = {"vmin": scale.cmin, "vmax": scale.cmax}
     axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
+    if trace.texttemplate:
+        _cell_texts(axes, z, trace, scale, shades)
+
+
+def _cell_texts(axes: Axes, z: np.ndarray, trace: Any, scale: Any, shades: Colormap) -> None:
+    """Write the texts of a heat map, dark on bright elements and white on dark ones."""
+    for row, column in zip(*np.nonzero(np.isfinite(z)), strict=True):
+        share = (z[row, column] - scale.cmin) / (scale.cmax - scale.cmin)
+        bright = float(np.dot(shades(share)[:3], (0.299, 0.587, 0.114))) > BRIGHT
+        axes.annotate(
+            strip_tags(trace.text[row][column]), (column, row), ha="center", va="center_baseline", size=7,
+            color=INK if bright else "white",
+        )  # fmt: skip
 
 
 def draw_bars(axes: Axes, trace: Any) -> None:
@@ -92,7 +128,7 @@ def _whiskers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
 
 
 def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
-    """Draw markers, with one call per point because symbols may differ.
+    """Draw markers, with one call per symbol.
 
     Markers with a colour scale are drawn in one call, as circles.
     """
@@ -105,9 +141,10 @@ def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
         return
     shade, alpha = parse_colour(trace.marker.color or trace.line.color)
     sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
-    for at, name in enumerate(repeat_value(trace.marker.symbol or "circle", len(x))):
-        if not (np.isfinite(x[at]) and np.isfinite(y[at])):
-            continue
+    symbols = np.array(list(repeat_value(trace.marker.symbol or "circle", len(x))))
+    is_shown = np.isfinite(x) & np.isfinite(y)
+    for name in dict.fromkeys(symbols.tolist()):
+        at = is_shown & (symbols == name)
         shape, hollow, dotted = parse_symbol(name)
         axes.scatter(
             x[at], y[at], (sizes[at] * POINT) ** 2, marker=MarkerStyle(shape), alpha=alpha,
@@ -117,29 +154,18 @@ def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
             axes.scatter(x[at], y[at], 3, color=shade if hollow else "white", lw=0, zorder=4)
 
 
-def _arrows(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
-    """Draw arrow heads that point away from the previous point."""
-    shade, _ = parse_colour(trace.marker.color)
-    sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
-    for at in range(1, len(x)):
-        if sizes[at] and np.isfinite([x[at - 1], y[at - 1], x[at], y[at]]).all():
-            arrow = {"arrowstyle": "-|>", "color": shade, "lw": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 8}
-            axes.annotate("", (x[at], y[at]), (x[at - 1], y[at - 1]), arrowprops=arrow, zorder=3)
-
-
 def make_legend_handle(trace: Any) -> Any:
     """Return the legend handle of a trace: line, marker or both; a pair of handles for a dotted marker."""
     from matplotlib.lines import Line2D
 
     mode = trace.mode or "lines+markers"
-    flat = trace.type == "scatter"
     how: dict[str, Any] = {"ls": "none"}
-    if "lines" in mode and flat:
+    if "lines" in mode:
         shade, alpha = parse_colour(trace.line.color)
         how = {"color": shade, "alpha": alpha, "ls": DASHES[trace.line.dash or "solid"], "lw": line_width(trace.line)}
     if "markers" not in mode:
         return Line2D([], [], **how)
-    shade, _ = parse_colour(trace.marker.color or (trace.line.color if flat else None))
+    shade, _ = parse_colour(trace.marker.color or (trace.line.color))
     shape, hollow, dotted = parse_symbol(next(repeat_value(trace.marker.symbol or "circle", 1)))
     whole = Line2D([], [], **how, marker=shape, mec=shade, mfc="none" if hollow else shade, ms=5)
     dot = Line2D([], [], ls="none", marker="o", ms=1.6, color=shade if hollow else "white")

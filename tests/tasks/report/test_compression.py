@@ -21,6 +21,7 @@ from tsfmscope import store
 from tsfmscope.stages.pipeline.inference import _rank_rows as infer
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import pretrained
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plots.frontier import check_local_methods
@@ -214,8 +215,10 @@ def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(by_plot: B
     marks = [trace for trace in figure.data if trace.mode == "markers"]
     assert sorted(x for trace in marks for x in trace.x) == pytest.approx(sorted(frame["time_ratio"]))
     assert sorted(y for trace in marks for y in trace.y) == pytest.approx(sorted(frame["wql_ratio"]))
-    names = [trace.name for trace in marks if trace.showlegend]
-    assert sorted(names) == sorted(["dense", "svd", "joint", *LOCAL])
+    names = [trace.name for trace in figure.data if trace.showlegend]
+    assert names == ["Pareto front", "svd", "joint"]
+    labels = [trace.text[0] for trace in figure.data if trace.mode == "text" and trace.xaxis == "x2"]
+    assert sorted(labels) == sorted(["dense", "0.25", "0.5", "0.25", *LOCAL])  # of T5
     for trace in marks:
         assert (trace.marker.color == colorscale.GREY) == (trace.name in LOCAL)
     (svd,) = (trace for trace in marks if trace.name == "svd")
@@ -223,28 +226,77 @@ def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(by_plot: B
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
 
 
-def test_lines_of_methods_stand_beside_the_papers_table_2(by_plot: ByPlot) -> None:
+def test_models_of_a_method_stand_beside_the_papers_table_2(by_plot: ByPlot) -> None:
     figure = draw_study(by_plot, "compressed").figure
-    names = ("WQL", "MASE", "top-10 overlap", "LPPL")
+    names = ("WQL", "MASE", "overlap of the 10 likeliest tokens", "log perplexity (LPPL)")
     assert [note.text for note in figure.layout.annotations][-4:] == [f"<b>chronos-t5</b><br>{name}" for name in names]
-    axis = next(trace.xaxis for trace in figure.data if trace.name == "svd")
-    lines = {trace.name: trace for trace in figure.data if trace.mode == "lines" and trace.xaxis == axis}
-    assert set(lines) == {"svd", "joint", "printed, in-domain", "printed, zero-shot"}
-    assert list(lines["svd"].x) == [0.25, 0.5] and list(lines["svd"].y) == pytest.approx([1.3, 1.1])
-    assert (lines["printed, in-domain"].x[0], lines["printed, in-domain"].y[0]) == (0.073, 4.409)
-    assert lines["svd"].line.dash == "solid" and lines["printed, zero-shot"].line.dash == "dot"
+    axis = next(trace.xaxis for trace in figure.data if trace.name == "svd" and len(trace.x) == 2)
+    traces = {trace.name: trace for trace in figure.data if trace.name and trace.xaxis == axis}
+    assert {name for name, trace in traces.items() if trace.x[0]} == {
+        "svd",
+        "joint",
+        "paper, in-domain",
+        "paper, zero-shot",
+    }
+    assert list(traces["svd"].x) == pytest.approx([0.25, 0.5], rel=0.04)  # next to joint at 0.25
+    assert list(traces["svd"].y) == pytest.approx([1.3, 1.1])
+    assert traces["svd"].x[0] < 0.25 < traces["joint"].x[0]
+    printed = traces["paper, in-domain"]
+    assert (printed.x[0], printed.y[0]) == (0.073, 4.409)
+    assert printed.line.dash == "dash" and traces["paper, zero-shot"].line.dash == "dot"
 
 
-def test_a_line_of_pretrained_models_is_the_mean_over_its_seeds(run: tuple[str, ByPlot]) -> None:
+def test_intervals_of_compressed_models_are_those_of_the_tests(run: tuple[str, ByPlot]) -> None:
+    study = run[1]["compressed"]
+    tested = study.answers["compressed_intervals"].frame.set_index(["quantity", "model"])
+    figure = draw_study(run[1], "compressed").figure
+    notes = [note.text for note in figure.layout.annotations]
+    axis = f"x{notes.index('<b>chronos-t5</b><br>WQL') + 1}"
+    (svd,) = (trace for trace in figure.data if trace.name == "svd" and trace.xaxis == axis)
+    for at, model in enumerate(("t5@svd-25", "t5@svd-50")):
+        row = tested.loc[("wql_ratio", model)]
+        ends = (svd.y[at] - svd.error_y.arrayminus[at], svd.y[at], svd.y[at] + svd.error_y.array[at])
+        assert ends == pytest.approx((row["low"], row["estimate"], row["high"]))
+    assert f"n = {int(row['n'])} data sets" in draw_study(run[1], "compressed").caption
+
+
+def test_pretrained_models_show_every_seed_their_mean_and_its_interval(run: tuple[str, ByPlot]) -> None:
     _, by_plot = run
-    frame = by_plot["pretrained"].answers["pretrained"].frame
+    study = by_plot["pretrained"]
+    frame = study.answers["pretrained"].frame
     ours = frame[(frame["whose"] == "measured") & (frame["quantity"] == "WQL")]
     assert set(ours["line"]) == {"net-flow", "net-flat"} and len(ours) == 10
-    lines = {t.name: t for t in draw_study(by_plot, "pretrained").figure.data if t.mode == "lines" and t.xaxis == "x"}
-    for name, dash in (("net-flow", "solid"), ("net-flat", "dash")):
-        assert lines[name].line.dash == dash
-        assert lines[name].y[0] == pytest.approx(ours.loc[ours["line"] == name, "value"].mean())
-    assert list(lines["printed, flat"].y) == [1.069, 1.038]
+    tested = study.answers["pretrained_intervals"].frame
+    figure = draw_study(by_plot, "pretrained")
+    rows = list(figure.figure.layout.yaxis.ticktext)
+    assert rows[:3] == ["flow, size 0.25", "flat, size 0.25", "paper: flow, size 0.5"]
+    assert [note.text for note in figure.figure.layout.annotations] == ["<b>WQL</b>", "<b>MASE</b>"]
+    traces = [trace for trace in figure.figure.data if trace.xaxis == "x" and trace.y[0] is not None]
+    for at, name in enumerate(("net-flow", "net-flat")):
+        (seeds,) = (trace for trace in traces if trace.name == "one seed" and round(trace.y[0]) == at)
+        values = ours[ours["line"] == name]["value"]
+        assert sorted(seeds.x) == pytest.approx(sorted(values))
+        (mean,) = (trace for trace in traces if trace.name.startswith("mean") and trace.y[0] == at)
+        assert mean.x[0] == pytest.approx(np.exp(np.log(values).mean()))
+        (row,) = tested[(tested["model"] == f"{name}25-0") & (tested["quantity"] == "WQL")].to_dict("records")
+        (span,) = (trace for trace in traces if trace.mode == "lines" and list(trace.y) == [at, at])
+        assert list(span.x) == [row["low"], row["high"]] and row["n"] == 5
+    assert "Student's t over 5 seeds." in figure.caption
+    (pairs,) = (trace for trace in traces if trace.name == "same seed")
+    by_seed = {line: part.sort_values("model")["value"].tolist() for line, part in ours.groupby("line")}
+    joined = {(pairs.x[at], pairs.x[at + 1]) for at in range(0, len(pairs.x), 3)}
+    assert joined == set(zip(by_seed["net-flow"], by_seed["net-flat"], strict=True))
+    printed = {rows[trace.y[0]]: trace.x[0] for trace in traces if trace.name == "printed in the paper"}
+    assert (printed["paper: flat, size 0.25"], printed["paper: flat, size 0.5"]) == (1.069, 1.038)
+
+
+def test_without_tests_the_mean_is_that_of_the_seeds_and_has_no_interval(by_plot: ByPlot) -> None:
+    study = by_plot["pretrained"]
+    frames = [study.answers[name].frame for name in ("pretrained", "pretrained_intervals")]
+    rows = pretrained.join_intervals(frames[0], frames[1].assign(ratio=None, low=None, high=None))
+    part = rows[(rows["schedule"] == "flow") & (rows["quantity"] == "WQL")]
+    assert part["ratio"].tolist() == pytest.approx([np.exp(np.log(part["value"]).mean())] * 5)
+    assert part["low"].isna().all()
 
 
 def test_claims_are_decided_by_data_sets_and_seeds(run: tuple[str, ByPlot]) -> None:

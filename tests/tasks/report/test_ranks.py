@@ -17,7 +17,8 @@ from tests.tasks.report import recorded
 from tests.tasks.report.conftest import make_hostile
 from tests.tasks.report.recorded import copy_rows
 from tsfmscope.tasks.report import colorscale
-from tsfmscope.tasks.report.charts import growth, heatmaps, histograms, spectra
+from tsfmscope.tasks.report.charts import depth, growth, heatmaps, histograms, spectra
+from tsfmscope.tasks.report.charts.figures import COLOURS
 from tsfmscope.tasks.report.page import studies, verdicts
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.render.mpl_render import render
@@ -80,6 +81,18 @@ def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(
     assert (lines[T5].dash, lines[VIT].dash) == ("solid", "dash")
 
 
+def test_every_line_is_labelled_at_its_end_in_its_colour_which_is_its_modality(by_plot: ByPlot) -> None:
+    frame = by_plot["spectrum"].answers["embedded"].frame.assign(x=np.nan)
+    figure = spectra.draw_spectrum(frame, [T5, VIT])
+    lines = {trace.name: trace.line.color for trace in figure.data if trace.name in (T5, VIT)}
+    assert lines == {T5: COLOURS[0], VIT: COLOURS[1]}
+    keys = {trace.name: trace.line.color for trace in figure.data if trace.name in spectra.MODALITIES}
+    assert keys == {"series": COLOURS[0], "image": COLOURS[1]}
+    labels = {trace.text[0]: trace.textfont.color for trace in figure.data if trace.mode == "text"}
+    assert labels == {f"{name}, {data}": lines[name] for name in lines for data in ("constant", "linear-2")}
+    assert figure.layout.xaxis.title.text.startswith("index of the singular value")
+
+
 def test_a_grid_of_models_is_coloured_in_its_order(by_plot: ByPlot) -> None:
     lines = [trace for trace in draw_study(by_plot["spectrum"])[0].figure.data if trace.name in (T5, VIT)]
     colours = {line.name: line.line.color for line in lines}
@@ -104,6 +117,11 @@ def test_lines_part_the_heads_of_a_projection(by_plot: ByPlot) -> None:
     for trace in (trace for trace in figure.data if trace.type == "scatter"):
         edges = {y for x, y in zip(trace.x, trace.y, strict=True) if x == -0.5}
         assert edges == {16 * n - 0.5 for n in range(1, 4)}
+    axis = figure.layout.xaxis3
+    assert (list(axis.tickvals), list(axis.ticktext)) == ([7.5, 23.5, 39.5, 55.5], ["1", "2", "3", "4"])
+    assert figure.layout.yaxis.title.text == heatmaps.VECTORS["tokens"]
+    assert figure.layout.xaxis6.title.text == heatmaps.VECTORS["rows"]
+    assert figure.layout.coloraxis.colorbar.title.text == "angle (radians)"
 
 
 @pytest.mark.parametrize(
@@ -118,11 +136,11 @@ def test_growth_counts_what_numpy_counts_and_layers_start_at_1(
 ) -> None:
     inputs, weights = draw_study(by_plot["growth"])
     values = [sigma(ranks, f"what = 'weight' and matrix = 'q' and layer = {n} and head is null") for n in range(1, 5)]
-    lines = [trace for trace in weights.figure.data if trace.name == f"{T5}, ε = 10⁻¹"]
+    lines = [trace for trace in weights.figure.data if trace.name == f"{T5}, tolerance 10⁻¹"]
     (line,) = [trace for trace in lines if trace.line.dash == "solid"]  # the encoder
     assert list(line.x) == [1, 2, 3, 4]
     assert list(line.y) == [(one / one[0] > 0.1).sum() for one in values]
-    (line, _) = [trace for trace in inputs.figure.data if trace.name == f"{T5}, ε = 10⁻²"]
+    (line, _) = [trace for trace in inputs.figure.data if trace.name == f"{T5}, tolerance 10⁻²"]
     assert list(line.x) == [1, 2, 3, 4, 5]
     assert "Median over 2 data sets" in inputs.caption
 
@@ -148,7 +166,9 @@ def test_a_tolerance_below_the_floor_is_hollow(by_plot: ByPlot) -> None:
 def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(by_plot: ByPlot) -> None:
     frame = by_plot["trend"].answers["trend"].frame
     figure = growth.draw_trend(frame)
-    assert titles(figure) == [f"{name}<br>chronos-t5" for name in growth.QUANTITIES]
+    names = ("embedded tokens", "query projections", "query projections, one head")
+    assert titles(figure) == [f"{name}<br>chronos-t5" for name in names]
+    assert figure.layout.xaxis.title.text == "varied quantity (log)"
     assert list(figure.layout.xaxis.ticktext) == ["1", "4"]
     assert not [trace for trace in figure.data if trace.name == growth.FULL]
     wide = growth.draw_trend(frame.assign(width=frame["x"]))
@@ -163,36 +183,88 @@ def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: 
     assert [trace.name for trace in figure.data if trace.showlegend] == [f"input of layer {n}" for n in range(1, 6)]
 
 
-def test_bars_count_every_value_of_five_decades_and_are_fainter_toward_1(
+@pytest.mark.parametrize(
+    ("models", "name"),
+    [
+        (["chronos-heads-1", "chronos-heads-8"], "number of heads"),
+        (["chronos-width-32", "text-width-64"], "model width"),
+        (["bolt-patch-1", "chronos-heads-8"], "varied quantity"),
+        (["bolt-depth-1", "bolt-depth-2"], "varied quantity"),
+    ],
+)
+def test_the_axis_of_a_grid_names_what_the_models_names_say(models: list[str], name: str) -> None:
+    assert growth.name_varied(pd.Series(models)) == name
+
+
+def test_many_models_are_a_heat_map_of_rank_by_width_for_two_tolerances(by_plot: ByPlot) -> None:
+    study, names = by_plot["growth"], ("a", "b", "c")
+    frame = study.answers["weights"].frame
+    copies = [frame[frame["model"] == T5].assign(model=name) for name in names]
+    many = pd.concat([frame[frame["model"] == VIT], *copies])
+    (figure,) = draw_study(recorded.with_rows(recorded.with_rows(study, "weights", many), "inputs", many.iloc[:0]))
+    maps = [trace for trace in figure.figure.data if trace.type == "heatmap"]
+    assert titles(figure.figure) == ["tolerance 10⁻¹", "tolerance 10⁻²"]
+    rows = [*(f"{name} {stack}" for name in names for stack in ("encoder", "decoder")), f"{VIT} encoder (image)"]
+    assert list(figure.figure.layout.yaxis.ticktext) == [*rows, f"{VIT} decoder (image)"]
+    assert list(figure.figure.layout.xaxis.ticktext) == ["1", "2", "3", "4"]
+    for trace, epsilon in zip(maps, depth.TOLERANCES, strict=True):
+        part = frame[(frame["model"] == T5) & (frame["stack"] == "decoder") & (frame["epsilon"] == epsilon)]
+        shares = (part.sort_values("layer")["rank"] / 64).tolist()
+        assert trace.z[1].tolist() == trace.z[3].tolist() == pytest.approx(shares, abs=1e-4)
+        assert list(trace.text[1]) == [f"{share:.2f}" for share in shares]
+    assert figure.figure.layout.coloraxis.colorbar.title.text == "numerical rank ÷ width"
+
+
+def test_a_heat_map_leaves_missing_layers_empty_and_marks_what_rounding_hides(by_plot: ByPlot) -> None:
+    frame = by_plot["growth"].answers["weights"].frame
+    short = frame[(frame["model"] != VIT) | (frame["layer"] < 3)]
+    figure = depth.draw_rank_maps(short.assign(below_noise_floor=short["epsilon"] < 0.05), offset=0)
+    first, second = (trace for trace in figure.data if trace.type == "heatmap")
+    assert np.isnan(first.z[2:, 2:]).all() and np.isfinite(first.z[:2]).all()
+    assert first.text[0][0].replace(".", "").isdigit() and second.text[0][0].endswith(depth.NOISE)
+
+
+def test_steps_are_the_cumulative_distribution_of_every_layer(
     by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
-    figure = next(figure for figure in draw_study(by_plot["histogram"]) if figure.title == T5).figure
-    assert titles(figure) == [f"{name}, layer {n}" for name in ("queries", "MLP") for n in range(1, 5)]
-    for place, bars in enumerate(figure.data):
-        where = f"what = 'weight' and matrix = '{('q', 'mlp_in')[place // 4]}' and layer = {place % 4 + 1}"
-        values = sigma(ranks, f"{where} and head is null")
-        assert sum(bars.y) == (values / values[0] > 1e-5).sum()
-        opacity = [float(shade.removesuffix(")").split(",")[-1]) for shade in bars.marker.color]
-        assert opacity == sorted(opacity, reverse=True)
-        assert max(bars.x) < 0
+    figure = draw_study(by_plot["histogram"])[0].figure
+    matrices = ("query projections", "first MLP matrices")
+    assert titles(figure) == [f"{model}<br>{matrix}" for matrix in matrices for model in (T5, VIT)]
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == [f"layer {n}" for n in range(1, 5)]
+    for axis, matrix in (("x", "q"), ("x3", "mlp_in")):
+        lines = [trace for trace in figure.data if trace.xaxis == axis]
+        for layer, line in enumerate(lines, start=1):
+            values = sigma(ranks, f"what = 'weight' and matrix = '{matrix}' and layer = {layer} and head is null")
+            check_steps(line, np.log10(np.maximum(values / values[0], 1e-5)))
 
 
-@pytest.mark.parametrize(
-    ("low", "decade"), [(-5.0, 0), (-4.2, 0), (-4.0, 1), (-1.2, 3), (-1.0, 4), (-0.2, 4), (0.0, 4), (-7.0, 0)]
-)
-def test_a_bar_has_the_shade_of_its_decade(low: float, decade: int) -> None:
-    assert histograms._decade(low) == decade
+def check_steps(line: go.Scatter, logs: np.ndarray) -> None:
+    """Check that the line is the cumulative distribution at every edge of a bin."""
+    x, y = np.array(line.x), np.array(line.y)
+    assert (y[0], y[-1]) == (0, 1) and (np.diff(x) >= 0).all() and (np.diff(y) >= 0).all()
+    for edge in np.unique(x[1:-1]):
+        share = (logs <= edge + 1e-9).mean()
+        assert y[x == edge].max() == pytest.approx(share, abs=1e-4)
+
+
+def test_values_below_the_shown_decades_are_counted_at_the_edge() -> None:
+    part = pd.DataFrame({"low": [-5.05, -1.0, -0.05], "n": [2, 1, 1]})
+    x, y = histograms.accumulate(part, (-5.0, 0.0))
+    assert x == [-5.0, -5.0, -5.0, -0.95, -0.95, 0.0, 0.0, 0.0]
+    assert y == [0.0, 0.0, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
 
 
 def test_snapshots_stand_in_the_order_of_training_the_finished_model_last(
     by_plot: ByPlot, ranks: duckdb.DuckDBPyConnection
 ) -> None:
     figure = draw_study(by_plot["snapshots"])[0].figure
-    steps = [title.split(",")[0] for title in titles(figure)[::4]]
-    assert steps == ["step 0", "step 100", "step 300", "step 1", "trained"]  # 1,000
-    weights = [sigma(ranks, f"what = 'weight' and matrix = 'q' and layer = {n} and head is null") for n in range(1, 5)]
-    least = 10 ** figure.layout.xaxis.range[0]
-    assert [sum(trace.y) for trace in figure.data[:4]] == [(values > least).sum() for values in weights]
+    assert titles(figure) == ["step 0", "step 100", "step 300", "step 1,000", "trained"]
+    colours = {trace.name: trace.line.color for trace in figure.data}
+    assert list(colours.values()) == [colorscale.interpolate_colour(at, 4) for at in range(4)]
+    low, high = (round(end) for end in figure.layout.xaxis.range)
+    for layer, line in enumerate([trace for trace in figure.data if trace.xaxis == "x5"], start=1):
+        values = sigma(ranks, f"what = 'weight' and matrix = 'q' and layer = {layer} and head is null")
+        check_steps(line, np.clip(np.log10(values), low, high))
 
 
 def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -> None:

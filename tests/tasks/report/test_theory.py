@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from tsfmscope.tasks.report import theory
@@ -24,26 +25,46 @@ def test_every_section_has_its_picture_and_what_is_behind_it(tables: ReportTable
 
 
 def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportTables) -> None:
-    figure = theory_figures.draw_compression(tables.theory_compression.frame)
-    for at, slope in ((1, 1.0), (3, 0.5)):
-        line = figure.data[at]
+    frame = tables.theory_compression.frame
+    figure = theory_figures.draw_compression(frame)
+    for name, axis, slope in (("J.1 rank", "x", 1.0), ("J.1 width", "x2", 0.5)):
+        part = frame[frame["experiment"] == name].sort_values("x")
+        traces = {trace.name: trace for trace in figure.data if trace.xaxis == axis and trace.name}
+        points, line = traces["error"], traces["reference"]
+        assert (list(points.x), list(points.y)) == (part["x"].tolist(), part["y"].tolist())
+        assert list(points.error_y.array) == pytest.approx((part["high"] - part["y"]).tolist())
+        assert list(points.error_y.arrayminus) == pytest.approx((part["y"] - part["low"]).tolist())
         found = np.polyfit(np.log(np.array(line.x, dtype=float)), np.log(np.array(line.y, dtype=float)), 1)[0]
         assert found == pytest.approx(slope)
-    assert {trace.xaxis for trace in figure.data} == {"x", "x2"}
+    assert texts(figure) == ["slope 1", "slope ½"]
+    assert figure.layout.yaxis.title.text == figure.layout.yaxis2.title.text == f"{theory_figures.ERROR} (log)"
 
 
 def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: ReportTables) -> None:
     frame = tables.theory_sketch.frame
-    (mapped,) = (one for one in theory_figures.draw_sketching(frame).data if one.mode == "markers+text")
-    index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")["y"]
+    figure = theory_figures.draw_sketching(frame)
+    (mapped,) = (one for one in figure.data if one.name == "error of a sketch")
+    index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")["y"]
-    assert (list(mapped.x), list(mapped.y)) == (index.tolist(), away.tolist())
+    assert (list(mapped.x), list(mapped.y)) == (index["y"].tolist(), away.tolist())
+    assert set(texts(figure)) == {"1 head", "4 heads", "16 heads", "sparse sketch", "dense sketch"}
+    for kind in ("sparse", "dense"):
+        (line,) = (one for one in figure.data if one.name == f"{kind} sketch")
+        part = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
+        assert list(line.y) == part["y"].tolist()
+        assert list(line.x) == pytest.approx(part["x"].tolist(), rel=0.06)  # moved apart sideways
 
 
-def test_fig_17_has_a_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
-    assert [trace.name for trace in theory_figures.draw_flow(tables.theory_flow.frame).data] == [
-        "input X", "h = 1", "h = 4", "h = 16",
-    ]  # fmt: skip
+def test_fig_17_has_a_labelled_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
+    figure = theory_figures.draw_flow(tables.theory_flow.frame)
+    names = [trace.name for trace in figure.data if trace.name]
+    assert names == ["input X", "1 head", "4 heads", "16 heads"]
+    assert sorted(texts(figure)) == sorted(names)
+
+
+def texts(figure: go.Figure) -> list[str]:
+    """Return the direct labels of a figure."""
+    return [text for trace in figure.data if trace.mode == "text" for text in trace.text]
 
 
 def two_theorems(tables: ReportTables) -> pd.DataFrame:

@@ -18,14 +18,14 @@ with weights as (
         and step is null
 )
 
-select  -- n are in (10^low, 10^(low + 1/5)]
+select  -- n are in (10^low, 10^(low + 1/20)]; values up to 10^-5 are counted at 10^-5
     model,
     stack,
     matrix,
     layer,
-    (ceil(round(5 * log10(ratio), 9)) - 1) / 5 as low,
+    (ceil(round(20 * log10(greatest(ratio, 1e-5)), 9)) - 1) / 20 as low,
     count(*) as n
 from weights
-where ratio > 1e-5
+where ratio is not null
 group by all
 order by model, matrix desc, layer, low

@@ -17,12 +17,12 @@ with weights as (
         and head is null
 )
 
-select  -- n are in (10^low, 10^(low + 1/5)]; step null is the finished model
+select  -- n are in (10^low, 10^(low + 1/20)]; step null is the finished model
     model,
     step,
     stack,
     layer,
-    (ceil(round(5 * log10(sigma), 9)) - 1) / 5 as low,
+    (ceil(round(20 * log10(sigma), 9)) - 1) / 20 as low,
     count(*) as n
 from weights
 where sigma > 0

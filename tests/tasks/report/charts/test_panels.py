@@ -40,21 +40,44 @@ def titles(figure: go.Figure) -> list[str]:
     return [annotation.text for annotation in figure.layout.annotations]
 
 
-@pytest.mark.parametrize("draw", [panels.draw_by_domain, panels.draw_by_condition])
-def test_every_point_that_log_axes_can_show_is_drawn_once(draw: object, tables: ReportTables) -> None:
+def test_every_point_that_log_axes_can_show_is_drawn_once(tables: ReportTables) -> None:
     rows = tables.studies[0].answers["points"].frame.copy()
     rows.loc[0, "zeta_adjusted"] = np.nan
     wanted = rows.dropna(subset="zeta_adjusted")
-    figure = draw(rows, sorted(set(rows["model"])), ("context-128", "noisy"))  # type: ignore[operator]
+    figure = panels.draw_by_domain(rows, sorted(set(rows["model"])), ("context-128", "noisy"))
     assert len(wanted) < len(rows)
     assert sorted(points(figure)) == sorted(zip(wanted["zeta_adjusted"].abs(), wanted["nmse"], strict=True))
 
 
 def test_a_panel_has_the_papers_letter_and_its_own_domains_points() -> None:
     figure = panels.draw_by_domain(PAIR, MODELS, CONDITIONS)
-    assert titles(figure) == ["<b>b · nature</b>", "<b>e · retail</b>"]
+    assert titles(figure) == ["<b>b · nature</b><br>○ rain", "<b>e · retail</b><br>● car<br>○ dominick"]
     told = {(trace.xaxis, row[0]) for trace in figure.data if trace.hovertemplate for row in trace.customdata if row[0]}
     assert told == {("x", "rain"), ("x2", "car"), ("x2", "dominick")}
+
+
+def test_a_title_has_the_rho_of_the_drawn_measure_and_the_number_of_points_if_some_are_missing() -> None:
+    rows = PAIR[(PAIR["condition"] == "long") & (PAIR["domain"] == "retail")].assign(
+        zeta_adjusted_corrected=0.1,
+        rho_printed=[{"car": -0.04, "dominick": 0.649}[name] for name in PAIR["dataset"] if name != "rain"][::2],
+        rho_corrected=1.0,
+    )
+    rows.loc[(rows["dataset"] == "dominick") & (rows["model"] == "n"), "nmse"] = 0.0
+    for of_paper, lines in (
+        (True, ["● car, ρ = 0.0", "○ dominick, ρ = 0.6, n = 1"]),
+        (False, ["● car, ρ = 1.0", "○ dominick, ρ = 1.0, n = 1"]),
+    ):
+        (title,) = titles(panels.draw_by_domain(rows, MODELS, CONDITIONS, of_paper=of_paper))
+        assert title.split("<br>")[1:] == lines
+    (title,) = titles(panels.draw_by_domain(rows.assign(rho_printed=np.nan), MODELS, CONDITIONS))
+    assert "ρ" not in title
+
+
+def test_both_conditions_have_their_rho_in_the_studys_order() -> None:
+    rows = PAIR[PAIR["dataset"] == "rain"]
+    rows = rows.assign(rho_printed=[{"long": -0.5, "short": 0.5}[name] for name in rows["condition"]])
+    for order, text in ((CONDITIONS, "ρ = −0.5 and 0.5"), (CONDITIONS[::-1], "ρ = 0.5 and −0.5")):
+        assert titles(panels.draw_by_domain(rows, MODELS, order)) == [f"<b>b · nature</b><br>○ rain, {text}"]
 
 
 def test_dataset_1_is_filled_and_2_is_open_even_where_1_is_lacking() -> None:
@@ -76,35 +99,6 @@ def test_a_line_joins_the_two_data_sets_of_one_model_and_condition_only() -> Non
     for one, other in joined:
         assert (one[0], other[0]) == ("car", "dominick")
         assert one[1:] == other[1:]
-
-
-def test_an_arrow_leads_from_the_first_condition_to_the_second_whichever_is_first() -> None:
-    for order in (CONDITIONS, CONDITIONS[::-1]):
-        figure = panels.draw_by_condition(PAIR, MODELS, order)
-        drawn = [trace for trace in figure.data if trace.hovertemplate]
-        heads = [trace for trace in figure.data if trace.marker.angleref == "previous"]
-        assert len(heads) == len(drawn) == 4  # models x panels
-        for trace, head in zip(drawn, heads, strict=True):
-            assert [row[2] for row in trace.customdata if row[0]] == [*order] * (len(trace.x) // 3)
-            for at in range(0, len(trace.x), 3):
-                start, end = trace.x[at], trace.x[at + 1]
-                assert head.x[at] == start
-                assert head.x[at + 1] == pytest.approx(np.sqrt(start * end))
-            assert (head.xaxis, head.yaxis) == (trace.xaxis, trace.yaxis)
-
-
-def test_a_point_whose_other_condition_cannot_be_drawn_stands_without_an_arrow() -> None:
-    rows = PAIR[PAIR["model"] == "m"].copy()
-    rows.loc[rows["condition"] == "short", "nmse"] = np.nan
-    figure = panels.draw_by_condition(rows, MODELS, CONDITIONS)
-    assert len(points(figure)) == 3
-    assert not [trace for trace in figure.data if trace.marker.angleref]
-
-
-def test_numbers_say_which_data_set_an_arrow_is_of() -> None:
-    for trace in (t for t in panels.draw_by_condition(PAIR, MODELS, CONDITIONS).data if t.hovertemplate):
-        for row, text in zip(trace.customdata, trace.text, strict=True):
-            assert text == ({"car": "1", "dominick": "2", "rain": "2"}[row[0]] if row[2] == "long" else "")
 
 
 def test_a_model_has_its_colour_though_others_are_not_there() -> None:
@@ -140,7 +134,10 @@ def test_all_values_lie_inside_the_shared_ranges() -> None:
 
 @pytest.mark.parametrize("domain", [None, "", float("nan")])
 def test_a_data_set_without_a_domain_has_a_panel_too(domain: object) -> None:
-    assert titles(panels.draw_by_domain(PAIR.assign(domain=domain), MODELS, CONDITIONS)) == ["<b>a · other</b>"]
+    two = PAIR[PAIR["domain"] == "retail"]
+    assert titles(panels.draw_by_domain(two.assign(domain=domain), MODELS, CONDITIONS)) == [
+        "<b>a · other</b><br>● car<br>○ dominick"
+    ]
 
 
 def test_the_fourth_data_set_of_a_domain_and_all_after_it_look_alike_and_the_legend_says_so() -> None:
@@ -156,3 +153,11 @@ def test_the_fourth_data_set_of_a_domain_and_all_after_it_look_alike_and_the_leg
     }
     assert len({found[f"d{n}"] for n in range(3, 6)}) == 1
     assert len({found[f"d{n}"] for n in range(4)}) == 4
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4])
+def test_titles_of_several_lines_fit_between_two_rows(lines: int) -> None:
+    laid = grid.lay_out(["\n".join("abcd"[:lines])] * 4, grid.make_axis("x"), grid.make_axis("y"))
+    inner = laid["height"] - laid["margin"]["t"] - laid["margin"]["b"]
+    gap = (laid["yaxis"]["domain"][0] - laid["yaxis4"]["domain"][1]) * inner
+    assert gap >= grid.LEGEND + grid.SECOND * (lines - 1)

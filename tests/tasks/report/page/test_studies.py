@@ -9,10 +9,11 @@ import pytest
 
 from tests.tasks.report import recorded
 from tests.tasks.report.recorded import find_study, with_rows
-from tsfmscope.tasks.report.page import page, studies
+from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.html_table import NOTHING, build_table
+from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plots.dimension import paper_table
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 
 def test_the_papers_row_of_table_1_stands_under_its_familys_ours() -> None:
@@ -43,15 +44,15 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
 @pytest.mark.parametrize(
     ("plot", "text"),
     [
-        ("domains", "Filled: Dataset 1 of the domain; open: Dataset 2"),
-        ("conditions", "Filled: context-128; then noisy"),
-        ("dimension", "One data set."),
-        ("islands", "128 of 128 tokens; the three components explain"),
+        ("domains", "Filled: first data set of the domain; open: second"),
+        ("conditions", "Ring: context-128; triangle: noisy"),
+        ("dimension", "the number of principal directions that explain 80 % of the variance: one data set"),
+        ("islands", "(128 of 128 tokens). Left: principal components 1 and 2"),
         ("growth", "Dotted: full rank"),
     ],
 )
 def test_a_caption_says_what_the_figure_means(plot: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.draw_figures(find_study(tables, plot), page.order_models(tables))
+    drawn = studies.draw_figures(find_study(tables, plot), order_models(tables))
     assert drawn
     assert all(text in figure.caption for figure in drawn)
 
@@ -66,16 +67,27 @@ def test_only_a_figure_of_the_paper_has_its_letters(
         subset="domain"
     )
     own = replace(with_rows(study, "points", frame), figure=figure)
-    (drawn,) = studies.draw_figures(own, page.order_models(tables))
+    (drawn,) = studies.draw_figures(own, order_models(tables))
     assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
-def test_compressed_models_are_drawn_beside_their_base_a_figure_a_base(tables: ReportTables) -> None:
-    drawn = studies.draw_figures(find_study(tables, "dimension"), page.order_models(tables))
-    assert [figure.title for figure in drawn] == ["chronos-bolt-nano", "chronos-t5-nano"]
-    names = {str(trace.name).partition(" ")[0] for trace in drawn[1].figure.data}
-    assert names == {"chronos-t5-nano", "chronos-t5-nano@aware-0.5"}
+def test_models_with_compressed_ones_are_drawn_by_compression_and_the_others_by_layer(tables: ReportTables) -> None:
+    study = find_study(tables, "dimension")
+    drawn = studies.draw_figures(study, order_models(tables))
+    assert [figure.title for figure in drawn] == ["By layer", "By compression"]
+    panels = [[note.text for note in figure.figure.layout.annotations] for figure in drawn]
+    assert panels == [
+        ["<b>chronos-bolt-nano</b>"],
+        ["<b>chronos-t5-nano</b><br>encoder", "<b>chronos-t5-nano</b><br>decoder"],
+    ]
+    frame = study.answers["layers"].frame
+    dense, compressed = (
+        frame[frame["model"] == name].sort_values(["stack", "layer", "normed"])["median"].tolist()
+        for name in ("chronos-t5-nano", "chronos-t5-nano@aware-0.5")
+    )
+    changes = [abs(one - other) for one, other in zip(dense, compressed, strict=True)]
+    assert f"{sum(map(bool, changes))} of {len(changes)} medians of compressed models differ" in drawn[1].caption
 
 
 def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_are_marked(tables: ReportTables) -> None:
@@ -83,7 +95,7 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
     frame = study.answers["points"].frame
     frame = frame.assign(stands_in_for=["other data" if name == "macrodata" else None for name in frame["dataset"]])
     frame.loc[0, "zeta_adjusted"] = 0.0
-    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), page.order_models(tables))
+    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), order_models(tables))
     assert "economics 1 macrodata (a stand-in)" in drawn.caption
     assert "linear-2" not in drawn.caption
     assert "1 of 12 points" in drawn.caption and "not positive" in drawn.caption
@@ -93,16 +105,29 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
 def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> None:
     study = find_study(tables, plot)
     bare = {name: replace(answer, frame=answer.frame.iloc[:0]) for name, answer in study.answers.items()}
-    assert studies.draw_figures(replace(study, answers=bare), page.order_models(tables)) == ()
+    assert studies.draw_figures(replace(study, answers=bare), order_models(tables)) == ()
+
+
+def read_panels(figures: tuple[Figure, ...]) -> list[str]:
+    """Return the titles of the matrices of states of the single figure."""
+    (figure,) = figures
+    return [text.strip("<b>") for note in figure.figure.layout.annotations if (text := note.text) != "<b></b>"]
 
 
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:
     study = find_study(tables, "islands")
-    titles = [drawn.title for drawn in studies.draw_figures(study, ())]
-    assert all("coder 2: " in title and "linear-2" not in title for title in titles)
-    twice = pd.concat([study.answers["islands"].frame, study.answers["islands"].frame.assign(dataset="other")])
-    titles = [drawn.title for drawn in studies.draw_figures(with_rows(study, "islands", twice), ())]
-    assert len(titles) == 4 and sum("other" in title for title in titles) == 2
+    frame = study.answers["islands"].frame
+    (drawn,) = studies.draw_figures(study, ())
+    titles = read_panels((drawn,))
+    assert len(titles) == 2 and all("coder layer 2, " in text and "linear-2" not in text for text in titles)
+    for model, text in zip(sorted(frame["model"].unique()), titles, strict=True):
+        explained = frame[frame["model"] == model]["explained"].iloc[0]
+        assert text.startswith(model) and f"{100 * explained:.0f} % of the variance" in text
+    assert "of linear-2 under noisy (" in drawn.caption
+    twice = with_rows(study, "islands", pd.concat([frame, frame.assign(dataset="other")]))
+    titles = read_panels(studies.draw_figures(twice, ()))
+    assert len(titles) == 4 and sum("other" in text for text in titles) == 2
+    assert "a token under noisy (" in studies.draw_figures(twice, ())[0].caption
 
 
 @pytest.mark.parametrize("order", [("noisy", "context-128"), ("context-128", "noisy")])
@@ -110,5 +135,5 @@ def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...],
     study = find_study(tables, "islands")
     frame = study.answers["islands"].frame
     both = with_rows(study, "islands", pd.concat([frame, frame.assign(condition="context-128")]))
-    drawn = studies.draw_figures(replace(both, conditions=order), ())
-    assert [figure.title.split(", ")[-1].split(":")[0] for figure in drawn] == [*order, *order]
+    titles = read_panels(studies.draw_figures(replace(both, conditions=order), ()))
+    assert [text.split("</b>")[0].split(", ")[-1] for text in titles] == [*order, *order]

@@ -1,0 +1,178 @@
+"""Forest plot of the correlation of isotropy with forecast error: one row per data set, and their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts.figures import apply_style, escape, shorten_name
+from tsfmscope.tasks.report.charts.grid import make_axis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+# Height of a row and of the text above and the axis below, in pixels.
+ROW, HEAD, FOOT = 17, 76, 44
+# Longest name of a data set on the axis and the part of its end that is kept, in characters; pixels of a character.
+NAME, TAIL, CHARACTER = 26, 15, 6.7
+MARKS = ("circle", "circle-open", "diamond", "diamond-open")
+# Position of the mean on the vertical axis; the data sets stand at 1, 2, ... above it.
+MEAN = 0
+LIGHT = colorscale.set_opacity(colorscale.GREY, 0.13)
+
+
+def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequence[str]) -> go.Figure:
+    """Draw one row per data set, the strongest agreement with the paper's claim on top, and the mean at the bottom.
+
+    rows: dataset, condition, n_models, spearman, low, high. A data set has one mark per condition; missing
+    limits are not drawn.
+    mean: spearman, low, high, p of the mean over all rows; missing values are not drawn.
+    conditions: in the study's order; the first is filled, the second open.
+    """
+    import plotly.graph_objects as go
+
+    names = order_datasets(rows)
+    heights = {name: len(names) - position for position, name in enumerate(names)}
+    shown = [name for name in conditions if name in set(rows["condition"])]
+    top = len(names) + 1.5
+    figure = go.Figure(
+        [
+            _area([-1.1, 0, 0, -1.1], [-0.7, -0.7, top, top]),
+            _line([0, 0], [-0.7, top], width=1),
+            _line([-1.1, 1.1], [0.5, 0.5], width=0.5),
+            _word(-1.1, len(names) + 1, "less error (claim)", "middle right"),
+            _word(1.1, len(names) + 1, "more error", "middle left"),
+        ]
+    )
+    for position, condition in enumerate(shown):
+        part = rows[rows["condition"] == condition]
+        # Marks of several conditions stand below each other, since equal values would hide each other.
+        shift = 0.17 * (len(shown) - 1 - 2 * position)
+        figure.add_traces(_rows(part, heights, shift, condition, position, named=len(shown) > 1))
+    figure.add_traces(_mean(mean))
+    shortened = [shorten_name(name, NAME, TAIL) for name in names[::-1]]
+    left = 14 + CHARACTER * max(map(len, [*shortened, _mean_name(rows)]))
+    labels = [f"<b>{_mean_name(rows)}</b>", *map(escape, shortened)]
+    return apply_style(figure).update_layout(
+        height=HEAD + FOOT + ROW * (len(names) + 2.2),
+        margin={"l": left, "r": 14, "t": HEAD, "b": FOOT},
+        annotations=[_headline(mean, left)],
+        meta={"one_column": True},
+        xaxis=make_axis(
+            "Spearman ρ over models", range=[-1.1, 1.1], tickvals=[-1, -0.5, 0, 0.5, 1],
+            ticktext=["−1", "−0.5", "0", "0.5", "1"],
+        ),
+        yaxis=make_axis(
+            "", range=[-0.7, top], tickvals=list(range(len(labels))), ticktext=labels, showgrid=False,
+        ),
+    )  # fmt: skip
+
+
+def order_datasets(rows: pd.DataFrame) -> list[str]:
+    """Return the data sets by their mean correlation over conditions, the most negative first."""
+    means = rows.groupby("dataset")["spearman"].mean()
+    return sorted(map(str, means.index), key=lambda name: (means[name], name))
+
+
+def describe_mean(mean: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the mean with its interval, and its p; a text is empty without its number."""
+    if not _is_number(mean["spearman"]):
+        return "", ""
+    words = f"Mean ρ = {_signed(mean['spearman'])}"
+    if _is_number(mean["low"]):
+        words += f" (95 % interval {_signed(mean['low'])} to {_signed(mean['high'])})"
+    return words, f"p = {mean['p']:.2g}, permuting models" if _is_number(mean["p"]) else ""
+
+
+def _rows(
+    part: pd.DataFrame, heights: Mapping[str, int], shift: float, condition: str, position: int, *, named: bool
+) -> list[go.Scatter]:
+    import plotly.graph_objects as go
+
+    y = [heights[name] + shift for name in part["dataset"]]
+    limited = part["low"].notna() & part["high"].notna()
+    whiskers = [
+        _line([low, high], [at, at], width=1)
+        for low, high, at, known in zip(part["low"], part["high"], y, limited, strict=True)
+        if known
+    ]
+    symbol = MARKS[min(position, len(MARKS) - 1)]
+    marks = go.Scatter(
+        x=part["spearman"].tolist(),
+        y=y,
+        mode="markers",
+        name=escape(condition),
+        showlegend=named,
+        marker={
+            "symbol": symbol,
+            "size": 8,
+            "color": colorscale.GREY,
+            "line": {"width": 1.5, "color": colorscale.GREY},
+        },
+        customdata=[
+            [escape(name), escape(condition), int(n)] for name, n in zip(part["dataset"], part["n_models"], strict=True)
+        ],
+        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[2]} models"
+        "<br>ρ %{x:.2f}<extra></extra>",
+    )
+    return [*whiskers, marks]
+
+
+def _mean(mean: Mapping[str, Any]) -> list[go.Scatter]:
+    import plotly.graph_objects as go
+
+    if not _is_number(mean["spearman"]):
+        return []
+    marker = {"symbol": "diamond", "size": 13, "color": colorscale.GREY}
+    words = ", ".join(filter(None, describe_mean(mean)))
+    interval = [_line([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if _is_number(mean["low"]) else []
+    return [
+        *interval,
+        go.Scatter(
+            x=[mean["spearman"]], y=[MEAN], mode="markers", name="mean", marker=marker, showlegend=False,
+            hovertemplate=f"{escape(words)}<extra></extra>",
+        ),
+    ]  # fmt: skip
+
+
+def _mean_name(rows: pd.DataFrame) -> str:
+    return f"mean of {len(rows)}"
+
+
+def _headline(mean: Mapping[str, Any], left: float) -> dict[str, Any]:
+    """Return the annotation above the plot, which starts at the left edge of the figure."""
+    first, second = describe_mean(mean)
+    text = f"<b>{first or 'ρ is undefined'}</b><br>{second or '&nbsp;'}"
+    where = {"xref": "x domain", "yref": "y domain", "x": 0, "y": 1, "xshift": 8 - left, "yshift": 4}
+    return {**where, "text": text, "showarrow": False, "xanchor": "left", "yanchor": "bottom", "align": "left"}
+
+
+def _line(x: Sequence[float], y: Sequence[float], *, width: float) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    line = {"color": colorscale.GREY, "width": width}
+    return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+
+
+def _word(x: float, y: float, text: str, position: str) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    how = {"mode": "text", "text": [text], "textposition": position, "textfont": {"size": 10}}
+    return go.Scatter(x=[x], y=[y], **how, hoverinfo="skip", showlegend=False)
+
+
+def _area(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    return go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=LIGHT, hoverinfo="skip", showlegend=False)
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
