@@ -207,7 +207,7 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
     assert len(set(zip(samples[0]["condition"].to_pylist(), samples[0]["token"].to_pylist(), strict=True))) == 1000
 
 
-# Name of a check, and rows that it must find: the checks that read long views. test_generated_checks.py tries the others.
+# Name of a check, and rows that it must find: the checks of long views. test_generated_checks.py tries the others.
 BROKEN: list[tuple[str, dict[str, list[dict]]]] = [
     (
         "effective_dimension_above_width",

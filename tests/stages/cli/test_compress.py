@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner, Result
 
+from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
 from tsfmscope.tasks.compression.truncation import compress as truncate
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
@@ -26,7 +27,7 @@ LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     monkeypatch.chdir(tmp_path)
     write(series())
