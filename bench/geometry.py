@@ -108,7 +108,7 @@ def compare(name: str, states: np.ndarray) -> dict[str, float]:
     worst = max(a / b for a, b in zip(ours.inertias, theirs.inertias, strict=True))
     mean = float(np.mean([a / b for a, b in zip(ours.inertias, theirs.inertias, strict=True)]))
     eigenvalues = covariance_spectrum(states).eigenvalues
-    dimensions = "/".join(str(effective_dimension(eigenvalues, epsilon)) for epsilon in (0.8, 0.99))
+    dimensions = "/".join(str(effective_dimension(eigenvalues, share)) for share in (0.8, 0.99))
     ratio = theirs.seconds / ours.seconds
     off = zeta_error(states, theirs.labels)
     n, width = states.shape

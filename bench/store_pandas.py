@@ -113,7 +113,7 @@ QUESTIONS = {
         """
         select model, stack, layer, normed, avg(effective_dimension) as effective_dimension
         from effective_dimension
-        where epsilon = 0.8
+        where variance_share = 0.8
         group by all
         """,
         dimensions,

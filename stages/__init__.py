@@ -176,9 +176,9 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "report",
-        "one self-contained page, its figures as PNG and SVG, the headline metrics and the plots",
+        "pages of the results and of the run, figures as PNG and SVG, the headline metrics and the plots",
         reads=_RESULTS,
-        writes=(_out("report.html"), _out("figures"), _out("metrics.json"), _out("plots")),
+        writes=(_out("report.html"), _out("run.html"), _out("figures"), _out("metrics.json"), _out("plots")),
         params=("profile", "seed", "studies", "geometry", "report"),
         metrics=(_out("metrics.json"),),
     ),

@@ -1,4 +1,4 @@
-"""Stage report: a self-contained page, figures as PNG and SVG, headline metrics, and data of `dvc plots`."""
+"""Stage report: two self-contained pages, figures as PNG and SVG, headline metrics, and data of `dvc plots`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import yaml
 
 from tsfmscope import store
 from tsfmscope.stages import BY_NAME, DATA
-from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.config.defaults import default_file
+from tsfmscope.stages.config.params import Params, load
 from tsfmscope.stages.pipeline.pca_states import answer_islands
 from tsfmscope.stages.pipeline.report_figures import FIGURES, write_figures
 from tsfmscope.stages.pipeline.sources import sources
@@ -20,6 +21,7 @@ from tsfmscope.store import catalogue
 from tsfmscope.store.files import write_text
 from tsfmscope.store.report_queries import ReportQuery, load_queries
 from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
+from tsfmscope.tasks.report.page import run_page
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
+RUN_PAGE = Path(DATA, run_page.NAME)
 # Not a dependency of the stage in dvc.yaml, because it contains the stage's own outputs.
 LOCK = Path("dvc.lock")
 
 
 def main(params: Params) -> None:
-    """Write data/report.html, data/figures, data/metrics.json and data/plots.
+    """Write data/report.html, data/run.html, data/figures, data/metrics.json and data/plots.
 
     All of them are made from the Parquet files, not from results.duckdb.
     """
@@ -47,7 +50,9 @@ def main(params: Params) -> None:
             metrics = _answer_metrics(connection, params.report_study)
             plots = _answer_dvc_plots(connection, params)
     pngs = write_figures(tables)
-    write_text(PAGE, render(tables, pngs, read_lock(LOCK)))
+    outs = read_lock(LOCK)
+    write_text(PAGE, render(tables, pngs, outs))
+    write_text(RUN_PAGE, run_page.render(tables, outs))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     for name, frame in plots.items():
         write_text(PLOTS / f"{name}.csv", frame.to_csv(index=False))
@@ -83,9 +88,11 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer
 def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
     """Yield every study: the study of the main figures first, the others in the order of params.yaml."""
     queries = load_queries("study")
+    default_studies = load(default_file()).studies
     for name in sorted(params.studies, key=lambda name: name != params.report_study):
         study = params.studies[name]
         plot = load_plot(study.plot)
+        is_own = study.figure is None and name not in default_studies
         yield StudyTables(
             name,
             study.title,
@@ -100,6 +107,7 @@ def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> It
                 for query in plot.queries
             },
             _answer(connection, queries["rank_tests"].fill(study=name)) if plot.has_rank_tests else None,
+            _answer(connection, queries["errors"].fill(study=name)) if is_own else None,
         )
 
 

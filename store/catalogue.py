@@ -110,6 +110,14 @@ def _write(
         connection.execute("detach results")
 
 
+def create_empty() -> duckdb.DuckDBPyConnection:
+    """Return a catalogue in memory with every table and view, but without measured rows."""
+    connection = duckdb.connect()
+    _fill(connection, {}, 0)
+    _create_views(connection, resources("tsfmscope.store") / "sql")
+    return connection
+
+
 def _verify(sources: Mapping[str, Sequence[Path]]) -> None:
     """Compare the checksum of every file of rows, which DuckDB does not do.
 
@@ -250,9 +258,11 @@ def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, first_line: 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[str, str]]) -> None:
     for name, text in checks:
-        rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
-        if rows:
-            lines = "\n".join(f"  {row}" for row in rows)
+        # Not a relation, which would plan each check three times.
+        answer = connection.execute(f"select * from ({text}\n) limit {SHOWN}")
+        if rows := answer.fetchall():
+            names = [name for name, *_ in answer.description or ()]
+            lines = "\n".join(f"  {dict(zip(names, row, strict=True))}" for row in rows)
             raise CheckFailed(f"check {name} must find nothing ({question(text)}), but found, at least:\n{lines}")
         logger.debug("check %s: nothing found", name)
 

@@ -41,6 +41,7 @@ COLUMNS = """
     select column_name as "column", lower(data_type) as type, comment as meaning
     from duckdb_columns() where not internal and table_name = $1 order by column_index
 """
+NO_DATABASE = "no database at {path}; `make repro` (or `dvc repro`) creates it, `dvc pull` fetches it"
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
 # Maximum size in bytes of a .sql file, or of standard input.
@@ -57,7 +58,7 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
     """
     path = Path(path)
     if not path.is_file():
-        raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) creates it, `dvc pull` fetches it")
+        raise QueryError(NO_DATABASE.format(path=path))
     config = LOCKED if threads is None else LOCKED | {"threads": str(threads)}
     try:
         connection = duckdb.connect(str(path), read_only=True, config=config)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tsfmscope.store import query
-from tsfmscope.store.catalogue import queries, question
+from tsfmscope.store.catalogue import create_empty, queries, question
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.generated_checks import generate
 from tsfmscope.store.schema import TABLES
@@ -53,21 +53,20 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def describe_view(name: str, database: Path) -> dict[str, Any]:
-    """Return name, question and columns of a view of a catalogue as plain data.
+    """Return name, question and columns of a view as plain data.
 
-    Raises QueryError, with near names, if there is no such view.
+    A view that is stored as a table has that kind. If the database does not exist, the columns are those of a
+    catalogue without rows. Raises QueryError, with near names, if there is no such view.
     """
-    comments: dict[str, str] = {}
-    if database.is_file():
-        with query.connect(database) as connection:
-            relations = connection.execute(query.RELATIONS).fetchall()
-            comments = {relation: comment for relation, kind, comment in relations if kind == "view"}
-            if name in comments:
+    with query.connect(database) if database.is_file() else create_empty() as connection:
+        relations = connection.execute(query.RELATIONS).fetchall()
+        for relation, kind, comment in relations:
+            if relation == name:
                 rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
-                return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
-    alike = ", ".join(query.near(name, [*TABLES, *comments]))
+                return {"name": name, "kind": kind, "meaning": comment, "columns": rows}
+    alike = ", ".join(query.near(name, [*TABLES, *(relation for relation, _, _ in relations)]))
     hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
-    raise QueryError(f"unknown table {name!r}, {hint}")
+    raise QueryError(f"unknown table or view {name!r}, {hint}")
 
 
 def _type(kind: pa.DataType) -> str:

@@ -17,7 +17,7 @@ from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.head import log_partition
 from tsfmscope.tasks.geometry.measure import LIST_COLUMNS, measure_states, subsample
 from tsfmscope.tasks.geometry.parallel import one_thread_if_small
-from tsfmscope.tasks.geometry.repeats import EPSILON
+from tsfmscope.tasks.geometry.repeats import SHARE
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
@@ -140,7 +140,7 @@ def measure_layer(
     states: Float[np.ndarray, "token width"],
     types: Integer[np.ndarray, " token"] | None = None,
     *,
-    share: float = EPSILON,
+    share: float = SHARE,
     epsilon: float = 0.01,
     dtype: str = "float32",
     rows: int | None = None,
@@ -161,7 +161,7 @@ def measure_layer(
 
     Returns:
         The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
-        `effective_dimension_sd` (None for another share than EPSILON), `epsilon`, `numerical_rank` and
+        `effective_dimension_sd` (None for another share than SHARE), `epsilon`, `numerical_rank` and
         `below_noise_floor`: whether epsilon is below the rounding error, so that the rank is meaningless.
         `effective_dimension` is None for constant states.
 
@@ -177,7 +177,7 @@ def measure_layer(
         "width": spectrum["n_columns"],
         "share": share,
         "effective_dimension": effective_dimension(variances, share) if any(variances) else None,
-        "effective_dimension_sd": row["effective_dimension_sd"] if share == EPSILON else None,
+        "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None,
         "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
         "below_noise_floor": epsilon < spectrum["floor"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect as python_inspect
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +14,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import tsfmscope as ts
+from tests.quick_params import QUICK_PARAMS
 from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.model import Model
+from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 from tsfmscope.tasks.errors import DataError, ModelError
 
+ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
     "effective_dimension": "x, share",
@@ -37,6 +42,15 @@ SIGNATURES = {
     "weights": "module, *, epsilon",
 }
 CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a params file that measures in less time."""
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +147,29 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
 
 
 @pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("nile", {}),
+        ("mine.csv", {"rows": 100}),
+        ("co2", {"horizon": 9, "rows": 100, "noise": 0.5, "context": 64, "seed": 3}),
+    ],
+)
+def test_inspect_returns_what_the_command_prints(
+    model: Model, frame: pd.DataFrame, data: str, options: dict[str, Any]
+) -> None:
+    """Both read horizon, context, rows and seed from the same params; futures of bundled sets lie in the same part."""
+    frame.to_csv("mine.csv", index_label="time")
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    printed = CliRunner().invoke(app, ["inspect", model.name, data, *arguments, "--json"], catch_exceptions=False)
+    layers = ts.inspect(model, data, **options).layers
+    rows = [{name: None if pd.isna(x) else x for name, x in row.items()} for row in layers.to_dict("records")]
+    assert rows == json.loads(printed.stdout)
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
+        ("english", "english: text data, but model chronos-bolt-nano reads series"),
         (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
         (np.array(["a", "b"]), "expected numbers"),
         (np.full(100, np.nan), "data: no usable series: 1 "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,25 +13,32 @@ import pandas as pd
 from tsfmscope.layer_report import LayerReport
 from tsfmscope.measures import check_share
 from tsfmscope.model import CompressedModel, Model, as_model, load_source
+from tsfmscope.stages.cli.inspection import (
+    InspectRequest,
+    LoadedCase,
+    build_case,
+    device_context,
+    hidden_states,
+    measure_case,
+    tokenize_case,
+)
 from tsfmscope.stages.config.compression import Method
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
 from tsfmscope.tasks.compression.compress import compress_model, memory_bytes, sizes
-from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS, Pool
+from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, Pool
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
-from tsfmscope.tasks.models.types import TokenKind, Tokens
-from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series, count_reasons, describe_reasons
 from tsfmscope.tasks.series.windows import MIN_CONTEXT
 from tsfmscope.user_data import Data, last_contexts, usable_series
 
 if TYPE_CHECKING:
     import duckdb
 
-# Largest number of series that are measured, a seeded sample of more.
-MAX_SERIES = 100
 POOLS: tuple[str, ...] = get_args(Pool)
 METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
 
@@ -39,17 +47,21 @@ def inspect(
     model: Model | str | Path,
     data: Data,
     *,
-    context: int = CONTEXT,
-    horizon: int = HORIZON,
+    context: int | None = None,
+    horizon: int | None = None,
     noise: float = 0.0,
-    rows: int = ROWS,
-    max_series: int = MAX_SERIES,
+    rows: int | None = None,
+    max_series: int | None = None,
     share: float = 0.8,
     epsilon: float = 0.01,
-    seed: int = 0,
+    seed: int | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> LayerReport:
     """Measure isotropy, effective dimension and numerical rank of every layer.
+
+    The numbers are those of `tsfmscope inspect MODEL DATA`. What is None is as in params.yaml of this folder, else as
+    in the params file of the package. Futures of a bundled data set lie in the last 20 % of its series, on which no
+    model of the package is trained.
 
     Args:
         model: a model that `load` returned, or its name or folder.
@@ -57,11 +69,11 @@ def inspect(
             column, or a column of ids and one of values. A Series or an array [step] is one series, an array
             [series, step] is several. A text or path is a CSV or Parquet file or a folder of them; a text may
             also be the name of a data set (docs/own_data.md). Missing values are NaN.
-        context: steps of context that the model sees, at least 16.
-        horizon: steps after the context, at least 1; decoders see them.
+        context: steps of context that the model sees, at least 16; None: 500, unless params.yaml has others.
+        horizon: steps after the context, at least 1; decoders see them. None: the data set's, or 24.
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
-        rows: largest number of tokens per layer, a seeded sample.
-        max_series: largest number of series, a seeded sample.
+        rows: largest number of tokens per layer, a seeded sample; None: 1,024, unless params.yaml has others.
+        max_series: largest number of series, a seeded sample; None: 32, unless params.yaml has others.
         share: share of the variance in the effective dimension, in (0, 1].
         epsilon: relative tolerance of the numerical rank, in [0, 1].
         seed: seed of samples and clusters.
@@ -69,7 +81,7 @@ def inspect(
             "time_format": "%d/%m/%Y"}, each of them optional (docs/own_data.md).
 
     Returns:
-        A report. Its `layers` is a DataFrame with one row per layer.
+        A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.
 
     Raises:
         DataError: the data contain no series, or no series is long enough.
@@ -78,32 +90,25 @@ def inspect(
     """
     _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     check_share(share)
-    model = as_model(model)
-    name, loaded = usable_series(data, max_series, seed, columns)
-    tokens, skipped = _tokens(model, name, loaded, context, horizon, rows, seed, noise)
-    kept = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
-    layers = lens.measure_layers(
-        kept.layers,
-        tokens,
-        kept.rows,
-        share=share,
-        epsilon=epsilon,
-        dtype=model.source.precision,
-        seed=seed,
-    )
-    return LayerReport.from_rows(model.name, name, context, noise, list(layers), tokens, skipped)
+    request = InspectRequest(
+        "model", "data", context=context, horizon=horizon, noise=noise, rows=rows, max_series=max_series, seed=seed,
+        share=share, epsilon=epsilon,
+    )  # fmt: skip
+    case = _build_case(as_model(model), data, request, columns)
+    with device_context(case.device):
+        return LayerReport.from_result(measure_case(case, request))
 
 
 def states(
     model: Model | str | Path,
     data: Data,
     *,
-    context: int = CONTEXT,
-    horizon: int = HORIZON,
-    rows: int = ROWS,
+    context: int | None = None,
+    horizon: int | None = None,
+    rows: int | None = None,
     kinds: Sequence[str] = ("observation", "future"),
-    max_series: int = MAX_SERIES,
-    seed: int = 0,
+    max_series: int | None = None,
+    seed: int | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> dict[tuple[str, int | str], np.ndarray]:
     """Return the hidden states of every layer of every stack.
@@ -111,11 +116,10 @@ def states(
     Args:
         model: a model that `load` returned, or its name or folder.
         data: series, as in `inspect`.
-        context: steps of context, at least 16.
-        horizon: steps after the context, at least 1; decoders see them.
-        rows: largest number of tokens per stack, a seeded sample; the same tokens in every layer.
+        context, horizon, max_series: as in `inspect`.
+        rows: largest number of tokens per stack, a seeded sample; the same tokens in every layer. None: as in
+            `inspect`.
         kinds: kinds of tokens that are returned: names of `TokenKind` in lower case.
-        max_series: largest number of series, a seeded sample.
         seed: seed of the samples.
         columns: columns of a table, as in `inspect`.
 
@@ -129,10 +133,12 @@ def states(
         HealthError: hidden states are not finite.
     """
     _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
-    model = as_model(model)
-    name, loaded = usable_series(data, max_series, seed, columns)
-    tokens, _ = _tokens(model, name, loaded, context, horizon, rows, seed)
-    layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device).layers
+    request = InspectRequest(
+        "model", "data", context=context, horizon=horizon, rows=rows, max_series=max_series, seed=seed
+    )
+    case = _build_case(as_model(model), data, request, columns)
+    with device_context(case.device):
+        layers = list(hidden_states(case, tokenize_case(case).tokens, kinds).layers)
     return {(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in layers}
 
 
@@ -169,7 +175,7 @@ def embed(
         ValueError: the stack, layer or pool is unknown, or another argument is out of range.
         DataError: the data contain no series, or none is usable.
     """
-    _check_at_least(1, context=context, max_series=1 if max_series is None else max_series)
+    _check_at_least(1, context=context, max_series=max_series)
     model = as_model(model)
     stack = model.family.stacks[0] if stack is None else stack
     if stack not in model.layers:
@@ -178,7 +184,7 @@ def embed(
         raise ValueError(f"pool: got {pool!r}, expected one of {', '.join(POOLS)}")
     if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
         raise ValueError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
-    _, loaded = usable_series(data, max_series, seed, columns)
+    loaded = usable_series(params_here(), data, max_series, seed, columns).loaded
     tokens = model.family.tokenize(last_contexts(loaded.series, context))
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
     rows = np.flatnonzero(observed)
@@ -201,10 +207,10 @@ def compress(
     keep: float = 0.25,
     method: str = "activation-aware-2step",
     windows: int = 32,
-    context: int = CONTEXT,
-    horizon: int = HORIZON,
-    max_series: int = MAX_SERIES,
-    seed: int = 0,
+    context: int | None = None,
+    horizon: int | None = None,
+    max_series: int | None = None,
+    seed: int | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> CompressedModel:
     """Compress the attention of a model, with the first 80 % of every series as calibration data.
@@ -215,9 +221,9 @@ def compress(
         keep: share of the attention parameters that is kept, in (0, 1].
         method: a method of docs/compression.md.
         windows: number of calibration windows.
-        context: steps of context, at least 16.
-        horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series.
-        max_series: largest number of series, a seeded sample.
+        context, max_series: as in `inspect`.
+        horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series. None: as in
+            `inspect`.
         seed: seed of windows and forecast samples.
         columns: columns of a table, as in `inspect`.
 
@@ -233,20 +239,21 @@ def compress(
     """
     _check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     model = _compressible(model, method, keep)
-    name, loaded = usable_series(data, max_series, seed, columns)
+    request = InspectRequest("model", "data", context=context, horizon=horizon, max_series=max_series, seed=seed)
+    case = _build_case(model, data, request, columns)
     compressed = load_source(model.source.with_stored_options(), model.device)
-    before = _costs(compressed.family, loaded.series, context, horizon, seed)
+    before = _costs(compressed.family, case)
     parts = compress_model(
         compressed.family,
         Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain(),
         base_model=model.name,
-        tables={name: series_table(loaded.series)},
+        tables={case.dataset: series_table(case.series.series)},
         calibration={
-            "datasets": [name], "windows": windows, "context": context, "horizon": horizon, "held_out": HELD_OUT,
-            "seed": seed,
+            "datasets": [case.dataset], "windows": windows, "context": case.context, "horizon": case.horizon,
+            "held_out": HELD_OUT, "seed": case.seed,
         },
     )  # fmt: skip
-    after = _costs(compressed.family, loaded.series, context, horizon, seed)
+    after = _costs(compressed.family, case)
     costs = pd.DataFrame(
         {"quantity": list(before), "before": list(before.values()), "after": [after[quantity] for quantity in before]}
     )
@@ -280,31 +287,31 @@ def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnecti
     return connect(path)
 
 
-def _tokens(
-    model: Model, name: str, loaded: LoadedSeries, context: int, horizon: int, rows: int, seed: int, noise: float = 0.0
-) -> tuple[Tokens, dict[str, int]]:
-    """Return the tokens, and reason -> number of series without a window. Raises DataError if no series has one."""
-    sample = lens.tokenize(
-        model.family, loaded.series, context=context, horizon=horizon, rows=rows, seed=seed, noise=noise
-    )
-    skipped = count_reasons([*loaded.skipped, *sample.skipped])
-    if sample.tokens is None:
-        raise DataError(
-            f"{name}: no window of {context} steps of context and a horizon of {horizon}: {describe_reasons(skipped)}; "
-            "shorten the horizon, or give longer series"
-        )
-    return sample.tokens, skipped
+def _build_case(model: Model, data: Data, request: InspectRequest, columns: Mapping[str, Any] | None) -> LoadedCase:
+    """Return the model and the series under the condition of the request, as the command line does.
+
+    The request's names of model and data are not read. Raises DataError if there is no usable series, or if the model
+    reads other data.
+    """
+    params = params_here()
+    seed = params.seed if request.seed is None else request.seed
+    max_series = params.datasets.max_series if request.max_series is None else request.max_series
+    series = usable_series(params, data, max_series, seed, columns)
+    kind = modality(series.dataset.source)
+    if model.family.modality != kind:
+        raise DataError(f"{series.name}: {kind} data, but model {model.name} reads {model.family.modality}")
+    return build_case(params, replace(request, device=model.device), model.family, model.source, series)
 
 
-def _check_counts(context: int, **counts: int) -> None:
+def _check_counts(context: int | None, **counts: int | None) -> None:
     """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
     _check_at_least(MIN_CONTEXT, context=context)
     _check_at_least(1, **counts)
 
 
-def _check_at_least(smallest: int, **counts: int) -> None:
+def _check_at_least(smallest: int, **counts: int | None) -> None:
     for name, count in counts.items():
-        if count < smallest:
+        if count is not None and count < smallest:
             raise ValueError(f"{name}: got {count}, expected at least {smallest}")
 
 
@@ -313,12 +320,12 @@ def _pool(vectors: np.ndarray, pool: str) -> np.ndarray:
     return pooled
 
 
-def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, seed: int) -> dict[str, float]:
+def _costs(model: Family, case: LoadedCase) -> dict[str, float]:
     costs: dict[str, float] = {**sizes(model), "bytes": memory_bytes(model)}
     if not isinstance(model, Forecaster):
         return costs
     scored = lens.score_forecasts(
-        model, series, context=context, horizon=horizon, levels=QUANTILES, samples=20,
-        seed_of=lambda name: lens.window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
+        model, case.series.series, context=case.context, horizon=case.horizon, levels=QUANTILES, samples=20,
+        seed_of=lambda name: lens.window_seed(str(case.seed), name), seed=case.seed, held_out=HELD_OUT,
     )  # fmt: skip
     return costs | scored.accuracy(len(QUANTILES))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from tsfmscope.tasks.report.render.mpl_render import render
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from tsfmscope.tasks.models.types import Tokens
+    from tsfmscope.stages.cli.inspection import InspectResult
 
 SUFFIXES = (".html", ".png", ".svg", ".csv", ".parquet")
 # Columns that a notebook shows first.
@@ -45,23 +45,14 @@ class LayerReport:
     skipped: Mapping[str, int]
 
     @classmethod
-    def from_rows(
-        cls,
-        model: str,
-        data: str,
-        context: int,
-        noise: float,
-        rows: Sequence[Mapping[str, Any]],
-        tokens: Tokens,
-        skipped: Mapping[str, int],
-    ) -> Self:
-        """Build the report from one row per layer, as `lens.measure_layers` yields them."""
-        layers = pd.DataFrame(list(rows))
+    def from_result(cls, result: InspectResult) -> Self:
+        """Build the report from what `tsfmscope inspect` prints."""
+        first = result.rows[0]
+        noisy = f", noise {first['noise']:g}" if first["noise"] else ""
+        title = f"{first['model']} on {first['dataset']}, context {first['context']}{noisy}"
+        layers = pd.DataFrame(result.rows)
         layers = layers.astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
-        noisy = f", noise {noise:g}" if noise else ""
-        return cls(
-            layers, f"{model} on {data}, context {context}{noisy}", len(tokens), len(set(tokens.series)), skipped
-        )
+        return cls(layers, title, result.n_windows, result.n_series, result.skipped)
 
     def plot(self, measure: str = "isotropy") -> go.Figure:
         """Return a plotly figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""

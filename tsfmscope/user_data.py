@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.config import DataSet
+from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_reference import slug
-from tsfmscope.stages.pipeline.named_sets import find_data_set, load_named_set
+from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
+from tsfmscope.tasks.defaults import HORIZON
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
@@ -27,14 +29,16 @@ logger = logging.getLogger("tsfmscope")
 
 # Names of the columns that a user may name.
 KEYS = {field.name for field in fields(Columns)}
+# Block of params.yaml that a user's own series would have.
+OWN = DataSet(source="folder", file="data", horizon=HORIZON)
 # What a user may pass as series.
 Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
 
 
 def usable_series(
-    data: Data, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None
-) -> tuple[str, LoadedSeries]:
-    """Return a name for the data and the usable series.
+    params: Params, data: Data, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None
+) -> NamedSeries:
+    """Return the usable series with a name for the data.
 
     columns: keyword arguments of `Columns`. Raises DataError if there is no usable series, ValueError for an
     unknown key of `columns` or for columns of data that are no table.
@@ -46,31 +50,35 @@ def usable_series(
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        name, loaded = "data", load_frame(data, name="data", columns=named, sample=sample)
+        loaded = load_frame(data, name="data", columns=named, sample=sample)
+        found = NamedSeries("data", OWN, loaded)
     elif isinstance(data, str | Path):
-        name, loaded = _named_series(str(data), max_series, seed, named)
+        found = _named_series(params, str(data), max_series, seed, named)
     else:
-        name, loaded = "data", _array_series(np.asarray(data), sample)
+        found = NamedSeries("data", OWN, _array_series(np.asarray(data), sample))
+    loaded = found.loaded
     for line in loaded.notes:
         logger.info(line)
     if loaded.missing:
         logger.warning(missing_times(loaded.missing))
     if not loaded.series:
         raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
-    return name, loaded
+    return found
 
 
-def _named_series(text: str, max_series: int | None, seed: int, columns: Columns) -> tuple[str, LoadedSeries]:
-    params = params_here()
+def _named_series(params: Params, text: str, max_series: int | None, seed: int, columns: Columns) -> NamedSeries:
     if (dataset := find_data_set(text, params)) is not None:
         if columns != UNNAMED:
             raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
-        return text, load_named_set(text, dataset, params, max_series=max_series, seed=seed)
+        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed)
+        return NamedSeries(text, dataset, loaded)
     path = Path(text).expanduser()
     if not path.exists():
         raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
-    return name, load_own(path, name=name, columns=columns, sample=None if max_series is None else (max_series, seed))
+    sample = None if max_series is None else (max_series, seed)
+    loaded = load_own(path, name=name, columns=columns, min_length=params.datasets.min_length, sample=sample)
+    return NamedSeries(name, OWN, loaded)
 
 
 def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:

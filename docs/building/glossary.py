@@ -9,15 +9,17 @@ from pathlib import Path
 
 GLOSSARY = "glossary.md"
 ROW = re.compile(r"^\| (?!term \||---)(?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
-# Text that stays as it is: blocks and spans of code, equations, headings, links, HTML, header lines of tables.
+# Text that stays as it is: blocks and spans of code, equations, headings, directives, links, HTML, headers of tables.
 SKIPPED = re.compile(
-    r"^( *)(`{3,}).*?^\1\2 *$|^---\n.*?^---$|^#.*?$|^\|.*\|\n(?=\| ?-)"
+    r"^( *)(`{3,}).*?^\1\2 *$|^---\n.*?^---$|^#.*?$|^:::.*?$|^\|[^\n]*\|\n(?=\| ?-)"
     r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|<[^>\n]+>",
     re.MULTILINE | re.DOTALL,
 )
 # Terms that are also verbs; they are linked only after one of these words.
-VERBS = ("study", "share", "plot", "view", "fix", "hint", "key", "store")
+VERBS = ("study", "plot", "view", "fix", "hint", "key", "store")
 ARTICLES = "".join(rf"(?<=\b{word} )|" for word in ("a", "the", "each", "every", "one", "of", "your")).rstrip("|")
+# Terms that pages use in other meanings too: keys of attention, shares of a GPU.
+NOT_LINKED = ("key", "share")
 # Pages that are generated from code, or whose text is not prose.
 LEFT_OUT = ("reference/", "files/", "measurements/", "changelog.md", "tables.md", GLOSSARY)
 
@@ -31,7 +33,8 @@ def terms() -> dict[str, tuple[str, str]]:
         for term in row["terms"].split(", "):
             # Symbols and notes in brackets are no words to search for.
             name = re.sub(r"\s*\(.*\)|\s+[^\x00-\x7f]+$", "", term).strip()
-            found[name] = (anchor(row["terms"]), row["meaning"])
+            if name not in NOT_LINKED:
+                found[name] = (anchor(row["terms"]), row["meaning"])
     return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
 
 
@@ -59,8 +62,10 @@ def with_links(markdown: str, page: str) -> str:
         start = skipped.end()
     parts.append(markdown[start:])
     for term, (row, meaning) in terms().items():
-        before = f"(?:{ARTICLES})" if term in VERBS else r"(?<![\w-])"
-        pattern = re.compile(rf"{before}{re.escape(term)}s?(?![\w-])", re.IGNORECASE)
+        before = f"(?:{ARTICLES})" if term in VERBS else r"(?<![\w-])(?<!time )"
+        # A capital letter within a sentence is a name, such as the system Windows.
+        first = rf"(?:{re.escape(term[0])}|(?:^|(?<=\. )|(?<=[\n*])|(?<=\| )){re.escape(term[0].upper())})"
+        pattern = re.compile(rf"{before}{first}{re.escape(term[1:])}s?(?![\w-])")
         for index in range(0, len(parts), 2):
             if match := pattern.search(parts[index]):
                 title = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`\"]", r"\1", meaning)

@@ -67,7 +67,7 @@ def inspect(
     ] = None,
     max_series: MaxSeries = None,
     share: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share ε of the variance for the effective dimension d(ε).")
+        float, typer.Option(min=0.01, max=1, help="Share s of the variance for the effective dimension d(s).")
     ] = 0.8,
     epsilon: Annotated[
         float,

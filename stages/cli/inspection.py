@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,10 +22,11 @@ from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
 from tsfmscope.stages.pipeline.model_reference import Source, check_device, load_family, resolve, slug
-from tsfmscope.stages.pipeline.named_sets import find_data_set, load_named_set
+from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
 from tsfmscope.tasks.defaults import CONTEXT, HORIZON
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
+from tsfmscope.tasks.models.common.batches import KINDS
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import LoadedSeries
@@ -154,29 +155,35 @@ def inspect_layers(
     Raises ParamsError for a name or value that is not valid, DataError if the data give no window, ModelError
     if the checkpoint cannot be obtained or read, HealthError if its states are not finite.
     """
+    with device_context(request.device):
+        return measure_case(load_case(params, request, watch), request, watch)
+
+
+def measure_case(
+    case: LoadedCase, request: InspectRequest, watch: Watch = lambda step, n_done, total: None
+) -> InspectResult:
+    """Measure every layer of a loaded case. Raises the errors of `inspect_layers`."""
     from tsfmscope.tasks.lens import measure_layers
 
-    with device_context(request.device):
-        case = load_case(params, request, watch)
-        watch("tokens and hidden states", 0, 0)
-        tokens, skipped, observed = tokenize_case(case)
-        states = hidden_states(case, tokens)
-        layers = list(states.layers)
-        measured = measure_layers(
-            layers,
-            tokens,
-            states.rows,
-            share=request.share,
-            epsilon=request.epsilon,
-            dtype=case.source.precision,
-            rows=case.counts.measured,
-            seed=case.seed,
-            **case.options,
-        )
-        rows = []
-        for n_done, row in enumerate(measured, start=1):
-            rows.append(case.identity | {"weights_dtype": case.source.precision} | row | observed.columns)
-            watch("measuring layers", n_done, len(layers))
+    watch("tokens and hidden states", 0, 0)
+    tokens, skipped, observed = tokenize_case(case)
+    states = hidden_states(case, tokens)
+    layers = list(states.layers)
+    measured = measure_layers(
+        layers,
+        tokens,
+        states.rows,
+        share=request.share,
+        epsilon=request.epsilon,
+        dtype=case.source.precision,
+        rows=case.counts.measured,
+        seed=case.seed,
+        **case.options,
+    )
+    rows = []
+    for n_done, row in enumerate(measured, start=1):
+        rows.append(case.identity | {"weights_dtype": case.source.precision} | row | observed.columns)
+        watch("measuring layers", n_done, len(layers))
     return InspectResult(rows, len(set(tokens.series)), len(tokens), count_left_out(case.series, skipped), observed)
 
 
@@ -192,15 +199,23 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
             f"{request.data}: {kind} data, but model {request.model} reads {model.modality}; name other data"
         )
     watch("reading the data", 0, 0)
+    data = NamedSeries(name, dataset, _load_series(params, request, name, dataset))
+    return build_case(params, request, model, source, data)
+
+
+def build_case(params: Params, request: InspectRequest, model: Family, source: Source, data: NamedSeries) -> LoadedCase:
+    """Return the case of a loaded model and loaded series; what the request leaves open is as in params.yaml."""
+    horizon = data.dataset.horizon if request.horizon is None else request.horizon
+    dataset = data.dataset.model_copy(update={"horizon": horizon})
     seed = params.seed if request.seed is None else request.seed
-    label, condition = _choose_condition(params, request, kind)
+    label, condition = _choose_condition(params, request, modality(dataset.source))
     counts = TokenCounts(params.tokens.rows, params.embeddings.rows, params.geometry.rows)
     windows = planning.cut_windows(dataset, condition, params.tokens.min_context, seed)
     return LoadedCase(
         model=model,
         source=source,
-        series=_load_series(params, request, name, dataset),
-        dataset=name,
+        series=data.loaded,
+        dataset=data.name,
         condition=label,
         context=condition.context,
         horizon=windows.horizon,
@@ -241,19 +256,19 @@ def tokenize_case(case: LoadedCase) -> TokenizedCase:
     if sample.tokens is None:
         raise DataError(
             f"{case.dataset}: no window of {case.context} steps of context and a horizon of {case.horizon}: "
-            f"{describe_reasons(skipped)}; shorten --horizon, or give longer series"
+            f"{describe_reasons(skipped)}; shorten the horizon, or give longer series"
         )
     steps = sample.observed
     observed = Observed(case.context, int(steps.min()), float(np.median(steps)), case.longest_context)
     return TokenizedCase(sample.tokens, skipped, observed)
 
 
-def hidden_states(case: LoadedCase, tokens: Tokens) -> KeptStates:
-    """Return the hidden states of a sample of the tokens, layer by layer."""
+def hidden_states(case: LoadedCase, tokens: Tokens, kinds: Sequence[str] = KINDS) -> KeptStates:
+    """Return the hidden states of a sample of the tokens, layer by layer. kinds: names of TokenKind."""
     from tsfmscope.tasks import lens
 
     return lens.hidden_states(
-        case.model, tokens, rows=case.counts.kept, seed=case.seed, batch=case.batch, device=case.device
+        case.model, tokens, rows=case.counts.kept, seed=case.seed, kinds=kinds, batch=case.batch, device=case.device
     )
 
 
@@ -267,13 +282,13 @@ def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet
     if (dataset := find_data_set(text, params)) is not None:
         if request.columns != UNNAMED:
             raise ParamsError(f"--time, --id, --value, --time-format: expected a file, got the data set {text!r}")
-        return text, dataset.model_copy(update={} if request.horizon is None else {"horizon": request.horizon})
+        return text, dataset
     if not Path(text).expanduser().exists():
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {hint}")
     name = slug(Path(text).resolve().name.partition(".")[0]) or "data"
-    return name, DataSet(source="folder", file=text, horizon=request.horizon or HORIZON)
+    return name, DataSet(source="folder", file=text, horizon=HORIZON)
 
 
 def _choose_condition(params: Params, request: InspectRequest, kind: Modality) -> tuple[str, Condition]:

@@ -40,7 +40,7 @@ COLUMNS = {
 }  # fmt: skip
 MEANING = (
     "Rank 1 is the most isotropic by {by}. ζ′: mean cosine between tokens of the last layer inside K clusters; "
-    "ζ′ − null: ζ′ less its mean for isotropic states (0: isotropic); ζ: mean cosine without clusters; "
+    "ζ′ − null: ζ′ minus its mean for isotropic states (0: isotropic); ζ: mean cosine without clusters; "
     "s.d. log Z: spread of a softmax head's log-partition; steps: observed steps of context. "
     "Measured on {tokens} tokens."
 )

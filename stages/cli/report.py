@@ -16,7 +16,9 @@ from tsfmscope.stages.config.params import ParamsError
 
 def report(
     build: Annotated[bool, typer.Option("--build", help="Build the page anew.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File for a copy of the page, which needs no other file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for a copy of the page; run.html is copied next to it.")
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +33,7 @@ def report(
     """
     from tsfmscope.stages.pipeline.report_figures import FIGURES
     from tsfmscope.stages.pipeline.run_stage import run_stage
-    from tsfmscope.stages.report import PAGE
+    from tsfmscope.stages.report import PAGE, RUN_PAGE
 
     if not RESULTS.exists():
         raise ParamsError(
@@ -46,6 +48,8 @@ def report(
     if out is not None:
         try:
             shutil.copyfile(PAGE, out)
+            if RUN_PAGE.exists():
+                shutil.copyfile(RUN_PAGE, out.with_name(RUN_PAGE.name))
         except OSError as error:
             raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None
         page = out

@@ -25,7 +25,7 @@ def tables(
     tsfmscope tables correlation
     tsfmscope tables --json
 
-    A view is printed with its question; its columns are read from the results.
+    A view is printed with its question; no results are needed.
     """
     from tsfmscope.store import reference_docs
     from tsfmscope.store.schema import TABLES

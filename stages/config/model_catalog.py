@@ -24,8 +24,9 @@ def load_catalog() -> dict[str, dict[str, Any]]:
 def complete(block: Any) -> Any:
     """Return the blocks of a params file with the definitions of models and recipes that it leaves out.
 
-    Values of another form than expected stay, for the checks that follow. Raises ValueError for a model
-    without a definition whose name the catalogue does not have.
+    A model that states its own `ref` or `family` takes nothing from the catalogue's model of that name. Values
+    of another form than expected stay, for the checks that follow. Raises ValueError for a model without a
+    definition whose name the catalogue does not have.
     """
     if not isinstance(block, dict) or not isinstance(block.get("models"), dict):
         return block
@@ -53,4 +54,8 @@ def _complete_model(name: str, entry: Any) -> Any:
         near = difflib.get_close_matches(str(name), models, 3)
         hint = f"did you mean {', '.join(near)}?" if near else "give family and ref"
         raise ValueError(f"models.{name} is not in stages/config/{CATALOG}; {hint}")
-    return models.get(name, {}) | (entry or {})
+    entry = entry or {}
+    if "ref" in entry or "family" in entry:
+        # Options, base model and family belong to the weights that the catalogue names.
+        return entry
+    return models.get(name, {}) | entry

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tsfmscope.stages.config import DataSet, DataSets
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.kernel_sets import draw_kernel_set
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.parquet import LoadedSeries
+
+
+class NamedSeries(NamedTuple):
+    """Usable series, the name of their data set, and its block of params.yaml, of catalog.yaml, or of a user's file."""
+
+    name: str
+    dataset: DataSet
+    loaded: LoadedSeries
 
 
 def find_data_set(name: str, params: Params) -> DataSet | None:

@@ -54,9 +54,10 @@ MEANINGS: Mapping[str, str] = {
     "pair": "compared data sets, conditions or schedules",
     "n_ties": "units with equal values; each counts one half [units]",
     "estimate": "share of units for which the statement holds, or correlation",
-    "epsilon": "share of the variance, or tolerance relative to the largest singular value",
+    "epsilon": "tolerance of the numerical rank, relative to the largest singular value",
+    "variance_share": "share of the variance that the effective dimension holds [share]",
     "effective_dimension": (
-        "fewest dimensions with a share epsilon of the variance [dimensions] (Shelim et al. 2025, section 4.1)"
+        "fewest dimensions that hold the share of the variance [dimensions] (Shelim et al. 2025, section 4.1)"
     ),
     "width": "width d of the states, or columns of the matrix [dimensions]",
     "depth": "relative depth of the layer in its stack, from 0 to 1",

@@ -28,7 +28,7 @@ class Moments:
     RᵀR is the sum of the outer products of all rows, where a row is:
     queries: [1 x], with x the input of the query projection.
     inputs: [1 z], with z the input of the key and value projections.
-    keys: z less its mean over the keys of one softmax, since a softmax ignores that mean.
+    keys: z minus its mean over the keys of one softmax, since a softmax ignores that mean.
     head_outputs: [1 H], with H the input of the output projection, W_V Σ_j p_ij z_j + b_v of all heads
     concatenated.
     """

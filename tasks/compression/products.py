@@ -244,7 +244,7 @@ def _stacked_outputs(layer: Projections, group: int) -> np.ndarray:
 
 
 def _outputs_by_head(layer: Projections, head_outputs: np.ndarray, group: int) -> list[np.ndarray]:
-    """Return the columns of R that belong to each query head of a group, less the value bias."""
+    """Return the columns of R that belong to each query head of a group, without the value bias."""
     width, parts = layer.v.shape[1], []
     for head in _heads(layer, group):
         columns = head_outputs[:, 1 + head * width : 1 + (head + 1) * width]

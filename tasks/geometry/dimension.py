@@ -22,7 +22,7 @@ class Spectrum:
 
 
 def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
-    """Compute the eigenvalues σ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
+    """Compute the eigenvalues λ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
 
     Source: Shelim et al. 2025, section 4.1. Eigenvalues are at least 0. One below 1e-16 of the largest is
     rounding: this accuracy is enough for a share of variance, not for a numerical rank. Constant rows give
@@ -45,21 +45,21 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
     return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
 
 
-def effective_dimension(eigenvalues: Float[np.ndarray, " width"], epsilon: float = 0.8) -> int:
-    """Return the smallest m whose m largest eigenvalues hold at least the share epsilon of their sum.
+def effective_dimension(eigenvalues: Float[np.ndarray, " width"], share: float = 0.8) -> int:
+    """Return the smallest m whose m largest eigenvalues hold at least this share of their sum.
 
-        d(ε) = min {m : Σ_{i<m} σ_i ≥ ε Σ σ_i}
+        d(s) = min {m : Σ_{i<m} λ_i ≥ s Σ λ_i}
 
-    Source: Shelim et al. 2025, section 4.1 (default ε = 0.8). Raises ValueError for an epsilon outside (0,
+    Source: Shelim et al. 2025, section 4.1 (default s = 0.8). Raises ValueError for a share outside (0,
     1], and for eigenvalues that are empty, negative or sum to 0 (constant states).
     """
-    if not 0 < epsilon <= 1:
-        raise ValueError(f"epsilon: got {epsilon}, expected a share in (0, 1]")
+    if not 0 < share <= 1:
+        raise ValueError(f"share: got {share}, expected a value in (0, 1]")
     values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     if not len(values) or not values[0] > 0 or values[-1] < 0:
         raise ValueError("eigenvalues: expected values of at least 0 with a positive one; constant states have none")
     cumulated = np.cumsum(values)
-    return int(np.argmax(cumulated >= epsilon * cumulated[-1])) + 1
+    return int(np.argmax(cumulated >= share * cumulated[-1])) + 1
 
 
 def principal_coordinates(

@@ -27,7 +27,7 @@ LIST_COLUMNS = tuple(name for name, value in unmeasured_columns().items() if isi
 def subsample(
     states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None, tokens: int, *, seed: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Draw at most `tokens` rows without replacement, in their order: ζ, d(ε) and K depend on N."""
+    """Draw at most `tokens` rows without replacement, in their order: ζ, d(0.8) and K depend on N."""
     if len(states) <= tokens:
         return states, types
     rows = np.sort(np.random.default_rng([seed, 2]).choice(len(states), tokens, replace=False))

@@ -15,8 +15,8 @@ from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.partition import partition_isotropy
 
 MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "effective_dimension", "log_isotropy_scaled")
-# Share of variance of the effective dimension d(ε).
-EPSILON = 0.8
+# Share of variance of the effective dimension d(s).
+SHARE = 0.8
 # Number of leading axes that are recomputed in every half; the other axes stay those of all rows.
 AXES = 64
 # Draws of the null in one half: cheap, and the error of its mean is half a standard deviation of
@@ -57,7 +57,7 @@ def spread_over_halves(
     n^-3/2. It is more where halves change the number of clusters that all rows agree on.
 
     To save time, K-means begins from STARTS starts and only in the leading axes (`kmeans`, quick). Only the
-    leading AXES axes are recomputed in each half for d(ε) and log I. The null of a half has at most
+    leading AXES axes are recomputed in each half for d(0.8) and log I. The null of a half has at most
     PERMUTATIONS draws. A measure that is defined in fewer than 2 repeats has no standard deviation (None).
     With fewer than LEAST_ROWS rows or fewer than 2 repeats, `repeats` is 0 and every standard deviation is
     None.
@@ -88,7 +88,7 @@ def _measures(rows: Rows) -> dict[str, float | None]:
     constant = largest_k(rows.states, 2) < 2
     return {
         "zeta": inter_token_cosine(rows.states, rows.types).zeta,
-        "effective_dimension": None if constant else float(effective_dimension(_variances(rows.points), EPSILON)),
+        "effective_dimension": None if constant else float(effective_dimension(_variances(rows.points), SHARE)),
         "log_isotropy_scaled": partition_isotropy(_with_own_axes(rows.projections)).scaled,
     }
 

@@ -103,7 +103,8 @@ class ChronosBolt(shared.T5Family):
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.
 
-        Missing steps have no weight.
+        Missing steps have no weight. As in the package, a context without observed steps has scale 1, and one of
+        equal values has scale 1e-5. After such a context, the loss of a future near 1e37 is infinite.
         """
         device = self.network.device
         loss: torch.Tensor = self.network(context=context.to(device), target=future.to(device)).loss

@@ -159,8 +159,10 @@ class PatchTST(Pretrained, Forecaster):
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's own loss in the data's units, the mean over observed steps.
 
-        It is the negative log likelihood, or the squared error of a model without a distribution. ValueError
-        where the future is not as long as the head's forecast.
+        It is the negative log likelihood, or the squared error of a model without a distribution. As in the
+        package, it is infinite where the squared distance of a step from the mean of the context, in units of
+        the context's scale, is above the largest float32. ValueError where the future is not as long as the
+        head's forecast.
         """
         import torch
         from transformers.models.patchtst.modeling_patchtst import nll, weighted_average

@@ -28,6 +28,7 @@ class StudyTables:
     published: printed numbers and claims, each with its measurement.
     answers: query of the plot -> its answer, in the order of `Plot.queries`.
     rank_tests: tests on ranks, for plots with `Plot.has_rank_tests`.
+    errors: forecast error by data set, condition and model, for a study of the user's own.
     """
 
     name: str
@@ -38,6 +39,12 @@ class StudyTables:
     published: Answer
     answers: Mapping[str, Answer]
     rank_tests: Answer | None = None
+    errors: Answer | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the study is the user's own: it reproduces no figure, and is not one of the default studies."""
+        return self.errors is not None
 
     def rows(self, query: str, columns: tuple[str, ...]) -> pd.DataFrame:
         """Return the answer to a query of the plot. Raises ValueError if it lacks one of the columns."""
@@ -78,6 +85,16 @@ class ReportTables:
     runs: Answer
     studies: tuple[StudyTables, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+
+def order_models(tables: ReportTables) -> list[str]:
+    """Return every model in the order that assigns colours and symbols.
+
+    Colours and symbols are few and repeat. The models of the main scatter plot therefore come first, then the
+    others. In both groups, models derived from another (with @ in the name) come last.
+    """
+    main = set(tables.nmse_against_isotropy.frame["model"])
+    return sorted(tables.checkpoints.frame["model"], key=lambda name: (name not in main, "@" in name, name))
 
 
 def require(answer: Answer, columns: tuple[str, ...]) -> pd.DataFrame:

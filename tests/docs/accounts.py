@@ -27,7 +27,7 @@ NOT_RUN = {
     TUTORIAL: ("make setup", "source"),
     "README.md": ("make repro", "make test", "make setup"),
     "docs/own_study.md": (
-        "make repro", "dvc repro", "dvc dag", "dvc metrics show", "dvc plots show", "export TSFMSCOPE_DATA",
+        "make repro", "dvc repro", "dvc stage list", "dvc metrics show", "dvc plots show", "export TSFMSCOPE_DATA",
         "dvc exp run", "dvc remote add", "dvc pull",
     ),
     "docs/corpus.md": ("tsfmscope corpus",),

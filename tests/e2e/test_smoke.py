@@ -171,8 +171,8 @@ def test_the_page_is_one_file_with_every_figure(smoke: Checkout) -> None:
     assert len(page) < 15e6
 
 
-def test_the_foot_of_the_page_lists_what_it_was_made_from_as_dvc_lock_has_it(smoke: Checkout) -> None:
-    foot = (smoke.folder / "data/report.html").read_text().partition('<footer id="provenance"')[2]
+def test_the_page_on_the_run_lists_what_it_was_made_from_as_dvc_lock_has_it(smoke: Checkout) -> None:
+    foot = (smoke.folder / "data/run.html").read_text().partition('<footer id="provenance"')[2]
     stages = yaml.safe_load((smoke.folder / "dvc.lock").read_text())["stages"]
     outs = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", [])}
     lines = [f"{outs[dep['path']]}  {dep['path']}" for dep in stages["report"]["deps"] if dep["path"] in outs]
@@ -191,6 +191,8 @@ def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
         picture = (smoke.folder / f"data/figures/{name}.png").read_bytes()
         assert base64.b64encode(quantize(picture)).decode() in page
         assert (smoke.folder / f"data/figures/{name}.svg").read_text().count("<svg") == 1
+        for caption in (smoke.folder / f"data/figures/{name}.txt").read_text().strip().split("\n\n"):
+            assert len(caption) > 40 and caption[-40:] in html.unescape(page)
 
 
 def test_every_job_has_a_time_and_every_stage_an_idle_share(smoke: Checkout) -> None:

@@ -34,7 +34,7 @@ dimensions as (
         avg(effective_dimension) as effective_dimension,
         any_value(width) as width
     from effective_dimension
-    where epsilon = 0.8
+    where variance_share = 0.8
     group by
         study,
         model,

@@ -7,7 +7,7 @@ with final as (
         effective_dimension.condition,
         effective_dimension.stack,
         effective_dimension.layer,
-        effective_dimension.epsilon,
+        effective_dimension.variance_share,
         effective_dimension.effective_dimension,
         dumps.width
     from effective_dimension

@@ -84,6 +84,20 @@
     });
   }
 
+  // A link to a folded section opens it.
+  const unfold = () => {
+    const goal = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!goal) return;
+    for (const fold of [goal.querySelector(":scope > details.fold"), goal.closest("details")]) if (fold) fold.open = true;
+    goal.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (link && link.getAttribute("href") === location.hash) unfold(); // the hash does not change
+  });
+  unfold();
+
   // Figures are drawn when they come near the screen, so that the page shows its first words at once.
   const scripts = new Map([...document.querySelectorAll("script[data-plot]")].map((s) => [s.parentElement, s]));
   const take = (figure) => {
@@ -95,8 +109,12 @@
     { rootMargin: "400px 0px" },
   );
   for (const figure of scripts.keys()) near.observe(figure);
-  // What has no still picture is drawn for the printer, in the colours of paper.
+  // Folded sections are opened for the printer. What has no still picture is drawn, in the colours of paper.
+  const closed = new Set();
   const print = (on) => {
+    if (on) for (const fold of document.querySelectorAll("details.fold:not([open])")) closed.add(fold);
+    for (const fold of closed) fold.open = on;
+    if (!on) closed.clear();
     document.documentElement.classList.toggle("paper", on);
     restyle();
     if (on) for (const figure of scripts.keys()) if (!figure.closest(".has-static")) take(figure);

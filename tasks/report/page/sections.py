@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.tasks.report.page.html_table import HtmlTable, csv_link
+from tsfmscope.tasks.report.page.html_table import HtmlTable, build_table, csv_link
 from tsfmscope.tasks.report.page.verdicts import ClaimSentence
 from tsfmscope.tasks.report.tables import Answer
 
@@ -73,6 +73,7 @@ class Section:
     rows: number of rows that the section shows; with none, `empty` is shown.
     kicker: the figure or table of a paper that the section is about.
     png: a data: URI of all figures as one PNG, for print and without JavaScript.
+    folded: whether the page shows only the title until a reader opens it.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Section:
     claims: tuple[ClaimSentence, ...] = ()
     notes: tuple[str, ...] = ()
     png: str = ""
+    folded: bool = False
 
     def figure_provenance(self, index: int) -> tuple[Provenance, ...]:
         """Return the SQL and data to show under the figure at this index.
@@ -144,6 +146,11 @@ def build_section(
         tables,
         empty,
     )
+
+
+def list_rows(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
+    """Build a section that shows an answer as a table."""
+    return build_section(name, answer, lead, table=build_table(answer.frame), empty=empty)
 
 
 def script_json(text: str | None) -> Any:

@@ -20,6 +20,11 @@ from tsfmscope.tasks.report.page.sections import (
 from tsfmscope.tasks.report.plot import Plot, load_plot
 from tsfmscope.tasks.report.tables import StudyTables, require
 
+ERRORS = (
+    "dataset", "condition", "model", "kind", "n_series", "n_windows", "wql", "wql_ratio", "mase", "nmse",
+    "nmse_validation",
+)  # fmt: skip
+
 
 def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
     """Draw the study's figures, each named after the study and its position; empty if nothing can be drawn.
@@ -49,13 +54,20 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
         tuple(_list_provenance(study)),
         sum(len(answer.frame) for answer in study.answers.values()),
         tuple(map(embed_figure, draw_figures(study, models))),
-        (*plot.tables(study), *_list_tables(study, plot)),
+        (*_list_errors(study), *plot.tables(study), *_list_tables(study, plot)),
         "This study has no results: none of its jobs has run, or all its series were skipped.",
         kicker=verdicts.cite(study.figure) if study.figure else "",
         claims=(*verdicts.describe_claims(published), *plot.claims(study)),
         notes=tuple(filter(None, lines)),
         png=png_uri(png),
     )
+
+
+def _list_errors(study: StudyTables) -> Iterator[TableBlock]:
+    """Yield the table of forecast errors of a user's own study, without columns that are empty."""
+    if study.errors is not None and len(study.errors.frame):
+        frame = require(study.errors, ERRORS).dropna(axis=1, how="all")
+        yield TableBlock(f"{study.name}-errors", study.errors.title, build_table(frame))
 
 
 def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
@@ -75,6 +87,8 @@ def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
     answers = dict(study.answers)
     if study.rank_tests is not None:
         answers["rank_tests"] = study.rank_tests
+    if study.errors is not None:
+        answers["errors"] = study.errors
     shown = {name: answer for name, answer in answers.items() if len(answer.frame)} or answers
     if len(study.published.frame):
         shown["published"] = study.published

@@ -29,42 +29,57 @@ MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ mi
 
 
 class Part(NamedTuple):
-    """Question of the papers or of a reader, with the answering sentences; the first part has no question."""
+    """Question of the papers or of a reader, with the answering sentences; the part `scope` has no question.
 
+    name: topic of the studies that the part covers, or `scope`, `theorems`, `trust`.
+    """
+
+    name: str
     question: str
     sentences: list[str]
 
 
 def summarise(tables: ReportTables) -> list[Part]:
-    """Return questions and answers, in plain text, for a reader who knows neither paper."""
+    """Return questions and answers, in plain text, for a reader who knows neither paper.
+
+    A question that no study is about has no sentences.
+    """
     scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
     models = int(scope["models"])
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
     for study in tables.studies:
         studies[load_plot(study.plot).topic].append(study)
-    parts = [
-        Part("", [_scope(scope), *_small_models(require(tables.checkpoints, ("model", "source", "parameters")))]),
+    return [
         Part(
+            "scope", "", [_scope(scope), *_small_models(require(tables.checkpoints, ("model", "source", "parameters")))]
+        ),
+        Part(
+            "isotropy",
             "Does isotropy predict forecast error?",
             [
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
                 *_claims("Shelim et al. 2025", studies["isotropy"]),
                 *_few_models(models),
-            ],
+            ]
+            if studies["isotropy"]
+            else [],
         ),
         Part(
+            "rank",
             "How does rank grow through the layers?",
             [*rank_summary.describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])],
         ),
         Part(
+            "compression",
             "Do low ranks let one compress a model?",
             [
                 *rank_summary.describe_compression(studies["compression"]),
                 *_claims("Yu et al. 2026", studies["compression"]),
-                *rank_summary.describe_bounds(tables),
             ],
         ),
+        Part("theorems", "Do the theorems hold?", rank_summary.describe_bounds(tables)),
         Part(
+            "trust",
             "How reliable are these results?",
             [
                 *filter(None, [_printed(tables)]),
@@ -74,7 +89,6 @@ def summarise(tables: ReportTables) -> list[Part]:
             ],
         ),
     ]
-    return [part for part in parts if part.sentences]
 
 
 def _printed(tables: ReportTables) -> str:
@@ -108,7 +122,7 @@ def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
     if not text:
         return []
     tests = "test" if len(claimed) == 1 else "tests"
-    return [f"Of {len(claimed)} {tests} of claims of {paper}, {text}; each is listed below with its figure."]
+    return [f"Of {len(claimed)} {tests} of claims of {paper}, {text}; the table of verdicts and each figure list them."]
 
 
 def _scope(scope: Any) -> str:
@@ -232,7 +246,7 @@ def _left_out(tables: ReportTables) -> list[str]:
     if not skipped and not failed:
         return ["Nothing was skipped and no job failed."]
     failures = f"{_count(failed, 'job')} failed" if failed else "no job failed"
-    return [f"{skipped:,} inputs were skipped, {failures}; the reasons are listed below."]
+    return [f"{skipped:,} inputs were skipped, {failures}; the reasons are in run.html."]
 
 
 def _count(n: Any, noun_phrase: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tsfmscope.tasks.report.charts import figures, pairs, panels
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
-from tsfmscope.tasks.report.plots.domains import COLUMNS, TESTED_MEASURE, describe_datasets
+from tsfmscope.tasks.report.plots.domains import COLUMNS, describe_datasets
 from tsfmscope.tasks.report.tables import StudyTables
 
 
@@ -18,24 +18,25 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     if not (rows["isotropy"].notna().any() and rows["nmse"].notna().any()):
         return
     first, *others = [name for name in study.conditions if name in set(rows["condition"])]
-    marks = [
-        mark for _, part in rows.groupby("model") for mark in pairs.compare(part, [first, *others]).values() if mark
-    ]
+    same, count = pairs.count_same(rows, [first, *others])
     symbol = figures.AXES[panels.choose_measure(of_paper)]
     alt = (
         f"Arrows from condition {first} to {', '.join(others) or 'no other'}, of {symbol} and of NMSE, for "
-        f"{rows['dataset'].nunique()} data sets; both change in the same direction in {marks.count(pairs.SAME)} of "
-        f"{len(marks)} pairs."
+        f"{rows['dataset'].nunique()} data sets; both change in the same direction in {same} of {count} pairs."
     )
     caption = (
         f"Ring: {first}; triangle: {', '.join(others) or 'none'}. Further left, states are more isotropic and the "
-        f"error is smaller. {pairs.SAME}: both change in the same direction, as the paper claims "
-        f"({marks.count(pairs.SAME)} of {len(marks)}); {pairs.OPPOSITE}: they do not."
+        f"error is smaller. {pairs.SAME}: both change in the same direction, as the paper claims ({same} of {count}); "
+        f"{pairs.OPPOSITE}: they do not."
     )
+    if of_paper:
+        tested = pairs.count_same(pairs.pair_rows(frame, of_paper=False), [first, *others])
+        caption += " The plot shows |ζ′| as printed. By ζ′ minus its null mean, which the tests below use, it is "
+        caption += f"{tested[0]} of {tested[1]}."
     missing = int(rows[["isotropy", "nmse"]].isna().any(axis=1).sum())
     if missing:
         caption += f" {missing} of {len(rows)} results lack a positive value on one axis; the CSV contains them."
-    caption += describe_datasets(rows) + (TESTED_MEASURE if of_paper else "")
+    caption += describe_datasets(rows)
     yield Figure("points", pairs.draw_pairs(frame, models, study.conditions, of_paper=of_paper), alt, caption)
 
 

@@ -262,9 +262,12 @@ class TestReport:
         found = json.loads(done.stdout)
         assert found["built"] is True and found["bytes"] == Path("data/report.html").stat().st_size > 1e6
 
-    def test_out_is_a_copy(self, folder: Path) -> None:
-        assert run("report", "--out", "copy.html").exit_code == 0
-        assert Path("copy.html").read_bytes() == Path("data/report.html").read_bytes()
+    def test_out_is_a_copy_of_both_pages(self, folder: Path) -> None:
+        Path("data/run.html").write_text("how it ran")
+        Path("shared").mkdir()
+        assert run("report", "--out", "shared/copy.html").exit_code == 0
+        assert Path("shared/copy.html").read_bytes() == Path("data/report.html").read_bytes()
+        assert Path("shared/run.html").read_text() == "how it ran"
         assert run("report", "--out", "nowhere/copy.html").exit_code == 2
 
     def test_open_hands_the_page_to_the_browser(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +18,7 @@ BOLT = "chronos-bolt-nano"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"city": ["a", "b"], "word": ["x", "y"]}).to_csv("words.csv", index=False)
@@ -90,7 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("report",), 2, "no results at data/results.duckdb; `make repro` (or `dvc repro`) makes them"),
         (("sql", "select 1"), 2, "no database at data/results.duckdb"),
         (("sql", "none.sql"), 2, "none.sql cannot be read"),
-        (("tables", "geometri"), 2, "unknown table 'geometri', near: geometry"),
+        (("tables", "geometri"), 2, "unknown table or view 'geometri', near: geometry"),
         (("status",), 2, "no status in data/.status"),
         (("failures",), 2, "no results in data; `make repro`"),
         (("plan", "none.yaml"), 2, "none.yaml: No such file"),

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tests.store.conftest import valid_row
+from tests.store.conftest import build_results, valid_row
 from tsfmscope.stages.cli.app import app
-from tsfmscope.store import catalogue, files
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
@@ -22,10 +21,7 @@ from tsfmscope.store.status import Status, write_status
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalogue with one row of `training`."""
-    folder = tmp_path_factory.mktemp("results")
-    files.write_rows(folder / "training", "training", [valid_row("training") | {"job_key": "k"}])
-    catalogue.build(folder / "results.duckdb", {"training": [folder / "training"]})
-    return folder / "results.duckdb"
+    return build_results(tmp_path_factory.mktemp("results"), {"training": [valid_row("training") | {"job_key": "k"}]})
 
 
 def run(*arguments: str | Path, given: bytes | None = None) -> tuple[int, str, str]:
@@ -127,8 +123,18 @@ class TestTables:
         assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
         (view,) = json.loads(run("tables", "flow_of_ranks", "--db", database, "--json")[1])
         assert view["kind"] == "view" and view["meaning"].startswith("How does")
+        (stored,) = json.loads(run("tables", "advice_regrets", "--db", database, "--json")[1])
+        assert stored["kind"] == "table" and stored["meaning"].startswith("On each data set")
+
+    def test_an_unknown_view_gives_near_names(self, database: Path) -> None:
         code, _, complaint = run("tables", "flow_of_rank", "--db", database)
         assert code == 2 and "near: flow_of_ranks" in complaint
+
+    @pytest.mark.parametrize("view", ["flow_of_ranks", "last_layer"])
+    def test_a_view_is_described_without_results_too(self, database: Path, tmp_path: Path, view: str) -> None:
+        with_results = run("tables", view, "--db", database, "--json")
+        assert with_results[0] == 0
+        assert run("tables", view, "--db", tmp_path / "none.duckdb", "--json") == with_results
 
 
 def test_status_counts_the_jobs_of_a_running_stage(tmp_path: Path) -> None:

@@ -62,6 +62,34 @@ def test_a_model_of_the_catalogue_needs_no_definition_and_a_recipe_of_the_file_r
 
 
 @pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, {"options": {"rope_scaling": "linear"}, "base_model": "lag-llama-nano"}),
+        ({"options": {"precision": "bfloat16"}}, {"ref": "checkpoint:lag-llama-nano", "base_model": "lag-llama-nano"}),
+        ({"family": "lag-llama", "ref": "mine"}, {"ref": "mine", "options": {}, "base_model": None}),
+    ],
+    ids=["no entry", "options", "family and ref"],
+)
+def test_a_model_with_a_reference_of_its_own_takes_nothing_from_the_catalogue(entry: dict, expected: dict) -> None:
+    found = parse(in_catalogue(entry)).models["lag-llama-nano-rope"].model_dump()
+    assert found | expected == found
+
+
+@pytest.mark.parametrize(("entry", "missing"), [({"ref": "mine"}, "family"), ({"family": "lag-llama"}, "ref")])
+def test_half_a_definition_of_a_model_of_the_catalogue_is_refused(entry: dict, missing: str) -> None:
+    with pytest.raises(ParamsError, match=f"models.lag-llama-nano-rope.{missing}: missing"):
+        parse(in_catalogue(entry))
+
+
+def in_catalogue(entry: dict) -> str:
+    """A params file with this entry of a model that the catalogue derives from another with other options."""
+    models = {"lag-llama-nano": {}, "lag-llama-nano-rope": entry}
+    return yaml.safe_dump(
+        {"models": models, "studies": {"mine": {"title": "Mine", "measures": ["weights"], "models": "all"}}}
+    )
+
+
+@pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),

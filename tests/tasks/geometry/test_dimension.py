@@ -31,7 +31,7 @@ def test_eigenvalues_are_free_of_rotation_and_shift_and_sum_to_the_variance() ->
 
 
 @pytest.mark.parametrize(
-    ("eigenvalues", "epsilon", "dimension"),
+    ("eigenvalues", "share", "dimension"),
     [
         ([8, 1, 1], 0.8, 1),
         ([8, 1, 1], 0.81, 2),
@@ -45,21 +45,21 @@ def test_eigenvalues_are_free_of_rotation_and_shift_and_sum_to_the_variance() ->
         ([1e-40], 0.8, 1),
     ],
 )
-def test_effective_dimension_of_hand_worked_spectra(eigenvalues: list, epsilon: float, dimension: int) -> None:
-    assert effective_dimension(np.array(eigenvalues, dtype=float), epsilon) == dimension
+def test_effective_dimension_of_hand_worked_spectra(eigenvalues: list, share: float, dimension: int) -> None:
+    assert effective_dimension(np.array(eigenvalues, dtype=float), share) == dimension
 
 
-def test_effective_dimension_equals_a_loop_and_grows_with_epsilon() -> None:
+def test_effective_dimension_equals_a_loop_and_grows_with_the_share() -> None:
     values = np.sort(np.random.default_rng(1).exponential(size=30))[::-1]
     shares = (0.5, 0.8, 0.9, 0.95, 0.99)
     loop = [next(m for m in range(1, 31) if values[:m].sum() >= e * values.sum()) for e in shares]
     assert [effective_dimension(values, e) for e in shares] == loop == sorted(loop)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1.5, float("nan")])
-def test_a_share_outside_0_to_1_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="expected a share"):
-        effective_dimension(np.ones(3), epsilon)
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="share: got"):
+        effective_dimension(np.ones(3), share)
 
 
 @pytest.mark.parametrize("eigenvalues", [[], [0.0, 0.0], [1.0, -1.0], [float("nan")]])

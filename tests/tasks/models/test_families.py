@@ -182,9 +182,28 @@ def test_a_batch_without_any_observed_step_has_a_finite_loss_and_gradients(famil
 @pytest.mark.parametrize("level", [0.0, 0.1, 3e38, 1e-30])
 def test_windows_without_a_scale_have_a_finite_loss(family: Family, level: float) -> None:
     context, future = torch.full((2, 48), level), torch.full((2, 12), level)
-    if level < 1e38 or family.name.startswith("timesfm"):  # beyond, a future without a scale overflows
+    if level < 1e38 or family.name not in OVERFLOWS:
         context[1] = torch.nan
     assert torch.isfinite(family.loss(context, future))
+
+
+# Families whose loss of a huge future after an empty context, which has no scale, overflows as the package's does.
+OVERFLOWS = ("chronos-bolt", "patchtst")
+
+
+@pytest.mark.parametrize("level", [1.0, 1e15, 3e38])
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_the_loss_of_a_future_after_an_empty_context_is_the_packages_own(name: str, level: float) -> None:
+    model = example_model(name)
+    network, future = model.network, torch.full((1, 12), level)
+    context = torch.full((1, model.max_context), torch.nan)
+    if name == "patchtst":
+        filled = torch.zeros_like(context)[..., None]
+        released = network(filled, past_observed_mask=filled.bool(), future_values=future[..., None]).loss
+    else:
+        released = model.stock_model().model(context, target=future).loss
+    assert model.loss(context, future).item() == pytest.approx(released.item(), rel=1e-5)
+    assert torch.isfinite(released) == (level < 1e38)
 
 
 @pytest.mark.parametrize("name", MATRICES)

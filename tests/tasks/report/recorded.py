@@ -75,8 +75,10 @@ def answer_report(connection: duckdb.DuckDBPyConnection, tokens: pd.DataFrame | 
         return report.answer_tables(connection, PARAMS)
 
 
-def answer_study(connection: duckdb.DuckDBPyConnection, name: str, plot: str, **facts: str | None) -> StudyTables:
-    """Answer the queries of a study as if it had this plot. facts: its title and figure."""
+def answer_study(
+    connection: duckdb.DuckDBPyConnection, name: str, plot: str, *, own: bool = False, **facts: str | None
+) -> StudyTables:
+    """Answer the queries of a study as if it had this plot. own: a user's; facts: its title and figure."""
     queries = load_queries("study")
 
     def answer(query: str) -> Answer:
@@ -88,7 +90,8 @@ def answer_study(connection: duckdb.DuckDBPyConnection, name: str, plot: str, **
     title, figure = facts.get("title") or f"A study of {plot}", facts.get("figure")
     conditions = ("context-128", "noisy")
     answers = {query: answer(query) for query in plot_queries}
-    return StudyTables(name, title, figure, plot, conditions, answer("published"), answers, tests)
+    errors = answer("errors") if own else None
+    return StudyTables(name, title, figure, plot, conditions, answer("published"), answers, tests, errors)
 
 
 def find_study(tables: ReportTables, plot: str) -> StudyTables:

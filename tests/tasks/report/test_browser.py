@@ -12,10 +12,10 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.browser import Browser, needs_chromium, start_chromium
 from tests.tasks.report.conftest import HOSTILE
 from tsfmscope.tasks.report.page import page as report
-from tsfmscope.tasks.report.page import single_model_page, studies
+from tsfmscope.tasks.report.page import run_page, single_model_page, studies
 from tsfmscope.tasks.report.quantize_png import quantize
 from tsfmscope.tasks.report.render.mpl_render import render
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
@@ -24,7 +24,10 @@ AXE = {"exclude": [[".plot > *"]]}
 RULES = {"rules": {"target-size": {"enabled": True}}, "resultTypes": ["violations"]}
 COLUMNS = """() => new Set(Object.entries(document.querySelector('#plot-isotropy-0')._fullLayout)
   .filter(([key]) => /^xaxis/.test(key)).map(([, axis]) => axis.domain[0])).size"""
-INK = "() => document.querySelector('#plot-training').layout.font.color"
+INK = "() => document.querySelector('#plot-nmse_against_isotropy').layout.font.color"
+OPEN_ALL = "for (const part of document.querySelectorAll('details')) part.open = true"
+CLOSE_ALL = OPEN_ALL.replace("true", "false")
+OPEN_SECTIONS = OPEN_ALL.replace("details", "details.fold")
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +46,19 @@ def browser(open_page: Callable[[], Browser]) -> Browser:
 def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
     """The page with a static image and a lock, after each figure was on the screen once."""
     study = tables.studies[0]
-    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, report.order_models(tables))]
+    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, order_models(tables))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report.render(tables, {study.name: quantize(render(drawn)["png"])}, LOCK), encoding="utf-8")
     browser = open_page()
     browser.open(path)
     drawn_at_once = browser.page.locator(".plot:has(.main-svg)").count()
-    assert drawn_at_once < show_all(browser) == 14
+    assert drawn_at_once < show_all(browser) == 13
     return browser
 
 
 def show_all(browser: Browser) -> int:
-    """Scroll to every figure until it is drawn; return their number."""
+    """Open every section and scroll to every figure until it is drawn; return their number."""
+    browser.page.evaluate(OPEN_SECTIONS)
     plots = browser.page.locator(".plot")
     for place in range(plots.count()):
         plots.nth(place).evaluate("plot => plot.scrollIntoView({behavior: 'instant'})")
@@ -76,12 +80,12 @@ def test_everything_is_drawn_without_an_error_or_a_request(opened: Browser) -> N
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened: Browser, scheme: str, width: int) -> None:
     page = opened.page
     page.emulate_media(color_scheme=scheme)
-    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+    page.evaluate(OPEN_ALL)
     with opened.screen(width):
         assert find_violations(opened) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(COLUMNS) == (3 if width > 500 else 2)
-    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = false")
+        assert page.evaluate(COLUMNS) == (3 if width > 500 else 1)
+    page.evaluate(f"{CLOSE_ALL}; {OPEN_SECTIONS}")
     page.emulate_media(color_scheme="light")
 
 
@@ -92,6 +96,34 @@ def test_axe_finds_planted_faults(browser: Browser, tmp_path: Path) -> None:
     )
     browser.open(path)
     assert {line.partition(":")[0] for line in find_violations(browser)} >= {"color-contrast", "role-img-alt"}
+
+
+def test_a_link_opens_the_section_that_it_leads_to_and_printing_opens_all(opened: Browser) -> None:
+    page = opened.page
+    page.evaluate(CLOSE_ALL)
+    fold = page.locator("#study-ranks details.fold, #correlation details.fold")
+    is_open = "() => document.querySelector('#correlation > details').open"
+    assert fold.count() >= 1 and not page.evaluate(is_open)
+    for _ in range(2):  # the second click leaves the hash as it is
+        page.locator("nav a[href='#correlation']").evaluate("link => link.click()")
+        page.wait_for_function(is_open)
+        page.locator("#correlation > details > summary").evaluate("summary => summary.click()")
+        assert not page.evaluate(is_open)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details.fold:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not page.evaluate(is_open)
+    page.evaluate(OPEN_SECTIONS)
+
+
+def test_how_it_ran_passes_axe_on_a_phone(browser: Browser, tables: ReportTables, tmp_path: Path) -> None:
+    (tmp_path / "run.html").write_text(run_page.render(tables, LOCK), encoding="utf-8")
+    browser.open(tmp_path / "run.html")
+    show_all(browser)
+    with browser.screen(390):
+        assert find_violations(browser) == []
+        assert browser.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.complaints == [] and len(browser.fetched()) == 1
 
 
 def test_figures_follow_light_and_dark(opened: Browser) -> None:
@@ -116,10 +148,8 @@ def test_the_keyboard_reaches_everything_in_order_sorts_tables_and_opens_sql(ope
         focused, outline = page.evaluate(style)
         assert (focused, outline) == (tag, "solid")
         page.keyboard.press("Tab")
-    head = page.locator("#checkpoints-table th").nth(4)
-    cells = (
-        "() => [...document.querySelectorAll('#checkpoints-table tbody tr')].map(r => Number(r.cells[4].dataset.value))"
-    )
+    head = page.locator("#models-table th").nth(1)
+    cells = "() => [...document.querySelectorAll('#models-table tbody tr')].map(r => Number(r.cells[1].dataset.value))"
     for key, order in (("Enter", "ascending"), (" ", "descending")):
         head.locator("button").press(key)
         assert head.get_attribute("aria-sort") == order
@@ -171,20 +201,25 @@ def test_print_is_dark_on_white_shows_every_figure_and_cuts_no_table_off(opened:
 def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
     browser: Browser, hostile: ReportTables, tmp_path: Path
 ) -> None:
+    harmless = "window.hacked === undefined && document.querySelectorAll('img, b').length === 0"
     path = tmp_path / "hostile.html"
-    path.write_text(report.render(hostile), encoding="utf-8")
+    path.write_text(run_page.render(hostile), encoding="utf-8")
     browser.open(path)
     show_all(browser)
     legends = browser.page.locator("#plot-training .legendtext").all_text_contents()
     assert legends and all(text.endswith(HOSTILE) for text in legends)
+    assert browser.page.evaluate(harmless)
+    path.write_text(report.render(hostile), encoding="utf-8")
+    browser.open(path)
+    show_all(browser)
     hovered = browser.page.evaluate(
         "() => { const plot = document.querySelector('#plot-nmse_against_isotropy');"
         "Plotly.Fx.hover(plot, [{curveNumber: 1, pointNumber: 0}]);"
         "return plot.querySelector('.hoverlayer').textContent; }"
     )
     assert hovered.count("onerror=window.hacked=1></script>") == 2
-    assert browser.page.evaluate("window.hacked === undefined && document.querySelectorAll('img, b').length === 0")
-    assert browser.complaints == [] and len(browser.fetched()) == 1
+    assert browser.page.evaluate(harmless)
+    assert browser.complaints == [] and set(browser.fetched()) == {path.as_uri()}
 
 
 def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(

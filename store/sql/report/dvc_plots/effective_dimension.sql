@@ -5,7 +5,7 @@ select
     median(effective_dimension) as dimension
 from effective_dimension
 where study = $study
-    and epsilon = 0.8 -- share of variance as in Shelim et al. 2025, Table 1
+    and variance_share = 0.8 -- as in Shelim et al. 2025, Table 1
     and not normed
     and effective_dimension is not null
 group by all

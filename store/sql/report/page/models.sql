@@ -23,7 +23,7 @@ dimensions as (
         and dimensions.layer = last_layer.layer
         and dimensions.normed = last_layer.normed
     where last_layer.study = $study
-        and dimensions.epsilon = 0.8
+        and dimensions.variance_share = 0.8
     group by last_layer.model
 ),
 

@@ -5,7 +5,7 @@ select
     dimensions.stack,
     dimensions.layer,
     dimensions.normed,
-    dimensions.epsilon,
+    dimensions.variance_share,
     median(dimensions.effective_dimension) as median,
     min(dimensions.effective_dimension) as low,
     max(dimensions.effective_dimension) as high,
@@ -14,6 +14,6 @@ from effective_dimension as dimensions
 inner join checkpoints
     on checkpoints.model = dimensions.model
 where dimensions.study = $study
-    and dimensions.epsilon = 0.8 -- share of variance as in Shelim et al. 2025, Table 1
+    and dimensions.variance_share = 0.8 -- as in Shelim et al. 2025, Table 1
 group by all
 order by dimensions.model, dimensions.stack, dimensions.layer, dimensions.normed

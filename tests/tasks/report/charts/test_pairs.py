@@ -13,8 +13,8 @@ from tests.tasks.report.charts.test_panels import CONDITIONS, MODELS, PAIR
 from tests.tasks.report.recorded import find_study, with_rows
 from tsfmscope.tasks.report.charts import pairs
 from tsfmscope.tasks.report.charts.figures import COLOURS
-from tsfmscope.tasks.report.page import page, studies
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.page import studies
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 AXES = {"x": "zeta_adjusted", "x2": "nmse"}
 # Model, data set, condition, column -> value.
@@ -101,6 +101,14 @@ def test_a_mark_tells_whether_isotropy_and_error_change_alike() -> None:
     assert list(marks.text) == ["✓", "✗"]
 
 
+def test_the_marks_stand_right_of_every_arrow_inside_the_axis() -> None:
+    figure = pairs.draw_pairs(PAIR, MODELS, CONDITIONS)
+    low, high = figure.layout.xaxis2.range
+    marks = [x for trace in figure.data if trace.mode == "text" for x in trace.x]
+    assert len(set(marks)) == 1 and len(marks) == 6
+    assert PAIR["nmse"].max() < marks[0] < 10**high and 10**low < PAIR["nmse"].min()
+
+
 def test_a_model_has_its_colour_and_a_legend_entry_only_among_several() -> None:
     alone = pairs.draw_pairs(PAIR[PAIR["model"] == "n"], MODELS, CONDITIONS)
     assert {trace.marker.color for trace in alone.data if trace.hovertemplate} == {COLOURS[1]}
@@ -112,7 +120,7 @@ def test_the_caption_counts_the_marks_and_the_values_that_are_not_drawn(tables: 
     study = find_study(tables, "conditions")
     frame = study.answers["points"].frame.copy()
     frame.loc[0, "zeta_adjusted_corrected"] = 0.0
-    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), page.order_models(tables))
+    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), order_models(tables))
     marks = [text for trace in drawn.figure.data if trace.mode == "text" for text in trace.text]
     assert len(marks) == 2
     assert f"({marks.count('✓')} of 2)" in drawn.caption and f"in {marks.count('✓')} of 2 pairs" in drawn.alt

@@ -1,4 +1,4 @@
-"""The page as text: what it holds, that it is the same twice, that names are escaped, that errors name the column."""
+"""The pages as text: what they hold, that it is the same twice, that names are escaped, that errors name the column."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from tests.tasks.report import recorded
 from tests.tasks.report.recorded import with_rows
+from tsfmscope.tasks.report.page import run_page
 from tsfmscope.tasks.report.page.html_table import build_table, csv_link
-from tsfmscope.tasks.report.page.page import order_models, render
+from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.page.verdict_table import list_verdicts
 from tsfmscope.tasks.report.page.verdicts import cite
-from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables, order_models
 
 THEORY = 4  # pictures of the theorems, which name no model
 ADVICE = 1  # names no model either
-PICTURES = 2 + ADVICE + THEORY + 8  # the last of the studies: by domain, by condition, and two of each other plot
+# The last of the studies: by domain, by condition, islands, and two of each other plot.
+PICTURES = 1 + ADVICE + THEORY + 7
 
 
 class _Outline(HTMLParser):
@@ -57,7 +60,7 @@ def test_nothing_points_outside_and_every_link_inside_has_its_goal(page: str) ->
     outline = _Outline(page)
     assert len(outline.ids) == len(set(outline.ids))
     for link in outline.links:
-        assert link.startswith(("data:", "#"))
+        assert link.startswith(("data:", "#")) or link == "run.html"
         assert not link.startswith("#") or link[1:] in outline.ids
     assert len(page) < 15e6
 
@@ -114,7 +117,7 @@ def test_a_lacking_column_is_named(tables: ReportTables) -> None:
 
 def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTables) -> None:
     frame = pd.concat([tables.alignment.frame] * 20, ignore_index=True)
-    text = render(replace(tables, skipped=Answer("Skipped", "select 1", frame)))
+    text = run_page.render(replace(tables, skipped=Answer("Skipped", "select 1", frame)))
     assert "The first 400 of 480 rows; the CSV holds all." in text
     assert csv_link(frame) in text
 
@@ -195,12 +198,12 @@ def test_the_models_of_the_main_study_have_the_first_colours(tables: ReportTable
 
 
 def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables: ReportTables) -> None:
-    top = page.partition('<section id="study-')[0]
+    top = page.partition('class="question"')[0]
     assert "arXiv:2505.17135" in top and "arXiv:2510.03358" in top
     assert re.search(r"run of <strong>\d{4}-\d\d-\d\d</strong>", top)
     claims = [row for study in tables.studies for row in study.published.frame.itertuples() if pd.isna(row.published)]
     assert claims
-    rows = re.findall(r'<tr><td class="verdict ([a-z-]+)">([^<]+)</td><td class="long">([^<]+)', top)
+    rows = re.findall(r'<tr><td class="verdict ([a-z-]+)">([^<]+)</td><td class="long"><a href="[^"]+">([^<]+)', top)
     assert {verdict for verdict, _, _ in rows} <= {"agrees", "differs", "undecided", "not-comparable", "not-measured"}
     assert {html.unescape(text).partition(" (")[0].strip() for _, _, text in rows} == {row.claim for row in claims}
     assert '<table id="models-table">' in top
@@ -215,3 +218,59 @@ def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> 
     (verdict,) = list_verdicts([many])
     assert (verdict.answer, verdict.verdict) == ("4 agree, 1 differs", "undecided")
     assert verdict.section == f"study-{study.name}"
+
+
+def test_an_own_study_comes_first_with_its_errors_and_papers_come_after(page: str, tables: ReportTables) -> None:
+    own = [study for study in tables.studies if study.is_own]
+    assert [study.name for study in own] == ["isotropy-contexts", "isotropy-states"]
+    questions = re.findall(r'<section id="([^"]+)" class="question"', page)
+    assert questions == ["own", "isotropy", "rank", "theorems", "trust"]
+    for study in own:
+        assert study.errors is not None and len(study.errors.frame)
+        part = section(page, study.name)
+        assert f'id="{study.name}-errors-table"' in part and "WQL" in part and '<details class="fold">' not in part
+        assert page.index('id="own"') < page.index(f'id="study-{study.name}"') < page.index('id="isotropy"')
+    no_papers = render(replace(tables, studies=tuple(own)))
+    assert 'id="rank"' not in no_papers
+
+
+def test_errors_of_an_own_study_are_those_of_its_windows_and_relative_to_seasonal_naive() -> None:
+    naive = recorded.copy_rows(
+        "forecasts", "study = 'isotropy-contexts'", model="'seasonal-naive'", quantile_loss="2 * quantile_loss"
+    )
+    with recorded.build(naive) as changed:
+        errors = recorded.answer_study(changed, "isotropy-contexts", "conditions", own=True).errors
+        windows = changed.sql("from forecasts where study = 'isotropy-contexts'").df()
+    assert errors is not None
+    assert set(errors.frame["condition"]) == {"context-128", "noisy"}
+    for row in errors.frame.itertuples():
+        mine = windows.query("model == @row.model and dataset == @row.dataset and condition == @row.condition")
+        levels = len(mine["levels"].iloc[0])
+        assert row.wql == pytest.approx(mine["quantile_loss"].sum() / (levels * mine["target_abs"].sum()))
+        assert row.wql_ratio == pytest.approx(1.0 if row.model == "seasonal-naive" else 0.5)
+        assert row.kind == ("baseline" if row.model == "seasonal-naive" else "model")
+        assert (row.n_windows, row.n_series) == (len(mine), mine["series"].nunique())
+
+
+def test_only_the_first_section_of_a_question_is_open(page: str, tables: ReportTables) -> None:
+    starts = [*re.finditer(r'<section id="([^"]+)" class="question"', page)]
+    ends = [*(start.start() for start in starts[1:]), len(page)]
+    for start, end in zip(starts, ends, strict=True):
+        folded = ['<details class="fold">' in text for text in page[start.end() : end].split("<section id=")[1:]]
+        assert folded.count(False) == (2 if start[1] == "own" else 1), start[1]
+    assert 'id="study-isotropy-layers"' in page
+
+
+def test_how_it_ran_is_a_page_of_its_own(page: str, tables: ReportTables) -> None:
+    text = run_page.render(tables, {"data/geometry": "0" * 32})
+    outline = _Outline(text)
+    assert len(outline.ids) == len(set(outline.ids))
+    names = {"runs", "failures", "skipped", "training", "checkpoints", "provenance"}
+    assert names <= set(outline.ids)
+    assert not (names - {"provenance"}) & set(_Outline(page).ids)
+    for link in outline.links:
+        assert link.startswith("data:") or link == "report.html" or link.removeprefix("#") in outline.ids
+    assert csv_link(tables.runs.frame) in text and "data/geometry" in text
+    assert run_page.render(tables, {"data/geometry": "0" * 32}) == text
+    quiet = replace(tables, training=replace(tables.training, frame=tables.training.frame.iloc[:0]))
+    assert len(run_page.render(quiet)) < 200_000  # without a figure there is no Plotly

@@ -9,11 +9,11 @@ import pytest
 
 from tests.tasks.report import recorded
 from tests.tasks.report.recorded import find_study, with_rows
-from tsfmscope.tasks.report.page import page, studies
+from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.html_table import NOTHING, build_table
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plots.dimension import paper_table
-from tsfmscope.tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.tables import ReportTables, order_models
 
 
 def test_the_papers_row_of_table_1_stands_under_its_familys_ours() -> None:
@@ -52,7 +52,7 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
     ],
 )
 def test_a_caption_says_what_the_figure_means(plot: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.draw_figures(find_study(tables, plot), page.order_models(tables))
+    drawn = studies.draw_figures(find_study(tables, plot), order_models(tables))
     assert drawn
     assert all(text in figure.caption for figure in drawn)
 
@@ -67,14 +67,14 @@ def test_only_a_figure_of_the_paper_has_its_letters(
         subset="domain"
     )
     own = replace(with_rows(study, "points", frame), figure=figure)
-    (drawn,) = studies.draw_figures(own, page.order_models(tables))
+    (drawn,) = studies.draw_figures(own, order_models(tables))
     assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
 def test_models_with_compressed_ones_are_drawn_by_compression_and_the_others_by_layer(tables: ReportTables) -> None:
     study = find_study(tables, "dimension")
-    drawn = studies.draw_figures(study, page.order_models(tables))
+    drawn = studies.draw_figures(study, order_models(tables))
     assert [figure.title for figure in drawn] == ["By layer", "By compression"]
     panels = [[note.text for note in figure.figure.layout.annotations] for figure in drawn]
     assert panels == [
@@ -95,7 +95,7 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
     frame = study.answers["points"].frame
     frame = frame.assign(stands_in_for=["other data" if name == "macrodata" else None for name in frame["dataset"]])
     frame.loc[0, "zeta_adjusted"] = 0.0
-    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), page.order_models(tables))
+    (drawn,) = studies.draw_figures(with_rows(study, "points", frame), order_models(tables))
     assert "economics 1 macrodata (a stand-in)" in drawn.caption
     assert "linear-2" not in drawn.caption
     assert "1 of 12 points" in drawn.caption and "not positive" in drawn.caption
@@ -105,7 +105,7 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
 def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> None:
     study = find_study(tables, plot)
     bare = {name: replace(answer, frame=answer.frame.iloc[:0]) for name, answer in study.answers.items()}
-    assert studies.draw_figures(replace(study, answers=bare), page.order_models(tables)) == ()
+    assert studies.draw_figures(replace(study, answers=bare), order_models(tables)) == ()
 
 
 def read_panels(figures: tuple[Figure, ...]) -> list[str]:

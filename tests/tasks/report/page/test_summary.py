@@ -85,9 +85,9 @@ def test_small_checkpoints_are_not_the_papers_models(tables: ReportTables) -> No
 def test_what_was_left_out_is_counted(tables: ReportTables) -> None:
     assert "Nothing was skipped and no job failed." in _words(tables)
     tables = _with(tables, "skipped", pd.DataFrame({"reason": ["constant", "short"], "n": [1, 186]}))
-    assert "187 inputs were skipped, no job failed; the reasons are listed below." in _words(tables)
+    assert "187 inputs were skipped, no job failed; the reasons are in run.html." in _words(tables)
     failed = pd.DataFrame({"stage": ["geometry"], "error": ["ValueError"], "example": ["x"], "n": [1]})
-    assert "187 inputs were skipped, 1 job failed; the reasons are listed below." in _words(
+    assert "187 inputs were skipped, 1 job failed; the reasons are in run.html." in _words(
         _with(tables, "failures", failed)
     )
 
