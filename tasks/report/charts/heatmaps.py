@@ -109,8 +109,12 @@ def draw_planes(frame: pd.DataFrame) -> go.Figure:
                 **grid.axis_names(position),
             )
         )
-    laid = grid.lay_out(titles, grid.make_bare_axis(zeroline=False), grid.make_bare_axis(zeroline=False), PLANES)
-    return apply_style(figure).update_layout(**grid.remove_labels(laid))
+    x, y = (
+        grid.make_axis(f"{order} singular direction", showgrid=False, ticks="", zeroline=False)
+        for order in ("1st", "2nd")
+    )
+    laid = grid.lay_out(titles, x, y, PLANES)
+    return apply_style(figure).update_layout(**grid.remove_legend(laid, foot=40, left=40))
 
 
 def rank_tokens(part: pd.DataFrame) -> np.ndarray:

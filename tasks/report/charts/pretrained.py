@@ -173,7 +173,10 @@ def _printed(part: pd.DataFrame, row: Row, at: int) -> list[go.Scatter]:
 
 
 def _pairs(part: pd.DataFrame, rows: Sequence[Row]) -> list[go.Scatter]:
-    """Draw lines between the seeds of two neighbouring rows that differ in the schedule only."""
+    """Draw lines between the seeds of two neighbouring rows that differ in the schedule only.
+
+    Lines of a single model have no seeds to join.
+    """
     x: list[float | None] = []
     y: list[float | None] = []
     for at in range(len(rows) - 1):
@@ -181,7 +184,7 @@ def _pairs(part: pd.DataFrame, rows: Sequence[Row]) -> list[go.Scatter]:
             part[(part["family"] == row.key[0]) & (part["line"] == row.key[1])] if not row.is_printed else part[:0]
             for row in rows[at : at + 2]
         )
-        if first.empty or second.empty or name_line_without_schedule(first) != name_line_without_schedule(second):
+        if min(len(first), len(second)) < 2 or name_line_without_schedule(first) != name_line_without_schedule(second):
             continue
         both = first.merge(second, on="base_model", suffixes=("", "_second"))
         for start, end in zip(both["value"], both["value_second"], strict=True):
@@ -230,7 +233,10 @@ def _ratio_axis(values: np.ndarray) -> dict[str, Any]:
     """Return a logarithmic axis around 1 with round ticks."""
     low, high = min(0.9, float(values.min(initial=1.0))), max(1.1, float(values.max(initial=1.0)))
     ends = [round(math.log10(low) - 0.02, 3), round(math.log10(high) + 0.02, 3)]
-    fine, coarse = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6), (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+    fine, coarse = (
+        (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7),
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50),
+    )
     ticks = [at for at in (fine if high / low < 2.5 else coarse) if low <= at <= high]
     return grid.make_axis(RATIO, type="log", range=ends, tickvals=ticks, ticktext=[f"{at:g}" for at in ticks])
 

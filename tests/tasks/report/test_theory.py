@@ -47,7 +47,8 @@ def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: Re
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")["y"]
     assert (list(mapped.x), list(mapped.y)) == (index["y"].tolist(), away.tolist())
-    assert set(texts(figure)) == {"1 head", "4 heads", "16 heads", "sparse sketch", "dense sketch"}
+    # The points of 1 and 4 heads are too close for two labels.
+    assert set(texts(figure)) == {"1 head", "16 heads", "sparse sketch", "dense sketch"}
     for kind in ("sparse", "dense"):
         (line,) = (one for one in figure.data if one.name == f"{kind} sketch")
         part = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
