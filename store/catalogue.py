@@ -258,9 +258,11 @@ def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, first_line: 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[str, str]]) -> None:
     for name, text in checks:
-        rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
-        if rows:
-            lines = "\n".join(f"  {row}" for row in rows)
+        # Not a relation, which would plan each check three times.
+        answer = connection.execute(f"select * from ({text}\n) limit {SHOWN}")
+        if rows := answer.fetchall():
+            names = [name for name, *_ in answer.description or ()]
+            lines = "\n".join(f"  {dict(zip(names, row, strict=True))}" for row in rows)
             raise CheckFailed(f"check {name} must find nothing ({question(text)}), but found, at least:\n{lines}")
         logger.debug("check %s: nothing found", name)
 

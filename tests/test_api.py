@@ -26,6 +26,7 @@ from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 from tsfmscope.tasks.errors import DataError, ModelError
 
+ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
     "effective_dimension": "x, share",
@@ -41,6 +42,15 @@ SIGNATURES = {
     "weights": "module, *, epsilon",
 }
 CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a params file that measures in less time."""
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -145,18 +155,10 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
     ],
 )
 def test_inspect_returns_what_the_command_prints(
-    model: Model,
-    frame: pd.DataFrame,
-    data: str,
-    options: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: Model, frame: pd.DataFrame, data: str, options: dict[str, Any]
 ) -> None:
     """Both read horizon, context, rows and seed from the same params; futures of bundled sets lie in the same part."""
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(model.source.folder.parent)
-    frame.to_csv(tmp_path / "mine.csv", index_label="time")
-    monkeypatch.chdir(tmp_path)
+    frame.to_csv("mine.csv", index_label="time")
     arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     printed = CliRunner().invoke(app, ["inspect", model.name, data, *arguments, "--json"], catch_exceptions=False)
     layers = ts.inspect(model, data, **options).layers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,11 +110,19 @@ def plot_file(page: Page, root: Path) -> str | None:
     return file if (root / "docs" / file).is_file() else None
 
 
+def captions(page: Page, root: Path) -> list[str]:
+    """Return the caption of each figure of the plot, from the file next to it; [] if there is none."""
+    file = plot_file(page, root)
+    text = (root / "docs" / file).with_suffix(".txt") if file else None
+    return text.read_text("utf-8").strip().split("\n\n") if text and text.is_file() else []
+
+
 def _page(page: Page, root: Path, note: dict[str, str]) -> str:
     parts = [f"# {page.title}", f"*{_figure(page)}; study `{page.name}` of `{PROFILES[page.profile]}`*"]
     parts += [f"**The paper.** {note['paper']}"] if "paper" in note else []
     if (file := plot_file(page, root)) is not None:
         parts.append(f"[![{page.title}](../{file})](../{file})")
+        parts += [f'<p class="caption">{html.escape(text, quote=False)}</p>' for text in captions(page, root)]
     elif page.profile == "full":
         parts.append(f"The plot is the section `study-{page.name}` of `data/report.html` after a run.")
     parts += [f"**The plot.** {note['see']}"] if "see" in note else []

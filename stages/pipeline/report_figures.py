@@ -1,4 +1,4 @@
-"""Figures of the report as PNG and SVG files, drawn by several processes."""
+"""Figures of the report as PNG and SVG files with their captions, drawn by several processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIGURES = Path(DATA, "figures")
 
 
 def write_figures(tables: ReportTables) -> dict[str, bytes]:
-    """Write the plots of every study and section on theory as PNG and SVG, and return name -> PNG.
+    """Write the plots of every study and section on theory as PNG, SVG and caption, and return name -> PNG.
 
     The folder is made even if there is nothing to draw.
     """
@@ -45,9 +45,16 @@ def _write_study(study: StudyTables, models: list[str]) -> bytes | None:
 
 
 def _write(name: str, figures: Sequence[Figure]) -> bytes:
-    """Write figures as one PNG and one SVG, and return the PNG reduced to few colours."""
+    """Write figures as one PNG and one SVG with their captions as text; return the PNG reduced to few colours."""
     files = mpl_render.render([(figure.title, figure.figure) for figure in figures])
-    for suffix, data in files.items():
+    for suffix, data in {**files, "txt": join_captions(figures).encode()}.items():
         with atomic(FIGURES / f"{name}.{suffix}") as temporary:
             temporary.write_bytes(data)
     return quantize(files["png"])
+
+
+def join_captions(figures: Sequence[Figure]) -> str:
+    """Return the captions, one paragraph per figure; each of several figures starts with its title."""
+    titled = [f"{figure.title}: " if figure.title and len(figures) > 1 else "" for figure in figures]
+    lines = [f"{title}{figure.caption}".strip() for title, figure in zip(titled, figures, strict=True)]
+    return "\n\n".join(filter(None, lines)) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,25 @@ def test_every_study_has_its_page_and_every_note_and_picture_its_study() -> None
     pictures = {path.stem for path in (ROOT / "docs/results").glob("*/*.png")}
     assert pictures <= names
     assert sum(path.stat().st_size for path in (ROOT / "docs/results").glob("*/*.png")) < 1.8e6
+
+
+def test_the_page_of_a_study_shows_the_caption_next_to_its_picture(tmp_path: Path) -> None:
+    page = next(page for page in studies.every_page(ROOT) if page.name == "isotropy")
+    (tmp_path / "docs").mkdir()
+    shutil.copytree(ROOT / "docs/studies", tmp_path / "docs/studies")
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    folder = tmp_path / "docs/results/full"
+    folder.mkdir(parents=True)
+    (folder / "isotropy.txt").write_text("|ζ′| < 1_0 *.\n\nSecond: & more.\n", encoding="utf-8")
+    assert studies.captions(page, tmp_path) == []  # without a picture there is none
+    (folder / "isotropy.png").touch()
+    text = studies.pages(tmp_path)["studies/isotropy.md"]
+    picture, _, rest = text.partition("](../results/full/isotropy.png)\n\n")
+    assert picture and rest.startswith(
+        '<p class="caption">|ζ′| &lt; 1_0 *.</p>\n\n<p class="caption">Second: &amp; more.</p>\n'
+    )
+    (folder / "isotropy.txt").unlink()
+    assert "caption" not in studies.pages(tmp_path)["studies/isotropy.md"]
 
 
 def merge(into: dict[str, Any], given: dict[str, Any]) -> None:

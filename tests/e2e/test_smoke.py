@@ -191,6 +191,8 @@ def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
         picture = (smoke.folder / f"data/figures/{name}.png").read_bytes()
         assert base64.b64encode(quantize(picture)).decode() in page
         assert (smoke.folder / f"data/figures/{name}.svg").read_text().count("<svg") == 1
+        for caption in (smoke.folder / f"data/figures/{name}.txt").read_text().strip().split("\n\n"):
+            assert len(caption) > 40 and caption[-40:] in html.unescape(page)
 
 
 def test_every_job_has_a_time_and_every_stage_an_idle_share(smoke: Checkout) -> None:

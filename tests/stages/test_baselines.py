@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.stages.test_statistics import Tables, opened, tables
+from tests.stages.test_statistics import Tables, tables
+from tests.store.conftest import open_results
 from tsfmscope.stages import forecasts
 from tsfmscope.stages.config import Baseline
 from tsfmscope.stages.config.params import Params, ParamsError, load
@@ -121,7 +122,7 @@ def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path)
     told, scored = [], []
     for name, one in (("without", made), ("with", _with_baselines(made))):
         (tmp_path / name).mkdir()
-        with opened(tmp_path / name, one) as connection:  # its checks hold too, among them forecasts_references
+        with open_results(tmp_path / name, one) as connection:  # its checks hold too, among them forecasts_references
             told.append([repr(connection.sql(sql).fetchall()) for sql in asked])
             scored.append({row[0] for row in connection.sql("select model from scores").fetchall()})
     assert told[0] == told[1]
@@ -131,5 +132,5 @@ def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path)
 def test_a_model_that_is_neither_listed_nor_a_baseline_is_still_found(tmp_path: Path) -> None:
     made = tables(["one-unit"])
     made["forecasts"][0] |= {"model": "auto-arima-2"}
-    with pytest.raises(CheckFailed, match="forecasts_references"), opened(tmp_path, made):
+    with pytest.raises(CheckFailed, match="forecasts_references"), open_results(tmp_path, made):
         pass

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tsfmscope as ts
+from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
 from tsfmscope import store
@@ -39,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model of the plug-in, some series and params."""
     monkeypatch.setitem(registry.FAMILIES, TwoStacks.name, "tests.two_stacks:TwoStacks")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     TwoStacks.new(TwoStacks.example, seed=1).save(tmp_path / "model")
     waves = {f"s{n}": np.sin(np.arange(200) / (3 + n)) + n for n in range(4)}

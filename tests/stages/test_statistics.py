@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import duckdb
 import numpy as np
 import pytest
 
-from tests.store.conftest import valid_row
-from tsfmscope import store
+from tests.store.conftest import open_results, valid_row
 from tsfmscope.stages.config.params import load
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.stages.pipeline.sources import writers
 from tsfmscope.stages.statistics import main
-from tsfmscope.store import catalogue, files
+from tsfmscope.store import files
 from tsfmscope.store.errors import CheckFailed
 from tsfmscope.store.schema import to_arrow
 from tsfmscope.tasks.statistics.study import Options
@@ -95,27 +93,18 @@ def units(
         yield identity, None if lost[0] else zeta, None if lost[1] else nmse
 
 
-@contextmanager
-def opened(folder: Path, made: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
-    for name, lines in made.items():
-        files.write_rows(folder / f"{name}.parquet", name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / f"{name}.parquet"] for name in made})
-    with store.open(folder / "r.duckdb") as connection:
-        yield connection
-
-
 @pytest.fixture(scope="module")
 def inferred(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Every study's tables, `inference` among them."""
     made = tables(list(STUDIES))
-    with opened(tmp_path_factory.mktemp("units"), made) as connection:
+    with open_results(tmp_path_factory.mktemp("units"), made) as connection:
         return made | {"inference": infer(connection, QUICK)}
 
 
 @pytest.fixture(scope="module")
 def connection(inferred: Tables, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     """The catalogue with `inference`; its checks hold SQL's estimates to the stage's when it is made."""
-    with opened(tmp_path_factory.mktemp("whole"), inferred) as connection:
+    with open_results(tmp_path_factory.mktemp("whole"), inferred) as connection:
         yield connection
 
 
@@ -232,5 +221,5 @@ def test_a_difference_of_more_than_1e_9_stops_the_catalogue(inferred: Tables, tm
     n = next(n for n, row in enumerate(rows) if row["statistic"] == "kendall" and row["estimate"] is not None)
     for changed in ([rows[n] | {"estimate": rows[n]["estimate"] + 2e-9}], []):
         other = [*rows[:n], *changed, *rows[n + 1 :]]
-        with pytest.raises(CheckFailed, match="inference_differs"), opened(tmp_path, made | {"inference": other}):
+        with pytest.raises(CheckFailed, match="inference_differs"), open_results(tmp_path, made | {"inference": other}):
             pass

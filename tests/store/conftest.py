@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.tables.columns import Column
@@ -108,6 +112,30 @@ def valid_row(name: str) -> dict[str, Any]:
     columns = [column for column in TABLES[name].columns if column.name != "job_key"]
     needed = [column for column in columns if column.needs_reason or not column.null]
     return {column.name: example(column) for column in needed} | VALUES.get(name, {})
+
+
+def build_results(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Path:
+    """Write the rows of some tables and build the catalogue from them."""
+    for name, rows in tables.items():
+        files.write_rows(folder / f"{name}.parquet", name, rows)
+    path = folder / "results.duckdb"
+    catalogue.build(path, {name: [folder / f"{name}.parquet"] for name in tables})
+    return path
+
+
+@contextmanager
+def open_results(
+    folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a catalogue of some rows."""
+    with store.open(build_results(folder, tables)) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def empty_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalogue without rows, only for reading."""
+    return build_results(tmp_path_factory.mktemp("empty"), {})
 
 
 @pytest.fixture(scope="session")

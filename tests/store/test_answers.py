@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.store.conftest import open_results
 from tsfmscope import store
-from tsfmscope.store import catalogue, files
 
 MODELS, DATASETS, CONDITIONS = [f"m{n}" for n in range(4)], [f"d{n}" for n in range(6)], ["c1", "c2"]
 
@@ -49,10 +49,7 @@ def connection(units, rows, tmp_path_factory: pytest.TempPathFactory):
     studies += [{"study": "s", "stage": "forecasts", "job_key": f"f{n}"} for n in range(len(geometry))]
     checkpoints = [rows["checkpoints"] | {"model": model} for model in (*MODELS, "m0@half")]
     tables = {"geometry": geometry, "forecasts": forecasts, "study_jobs": studies, "checkpoints": checkpoints}
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 
@@ -100,7 +97,7 @@ def test_blocks_and_their_means_are_scipy_s(connection, units, grouping: str) ->
 
 
 def test_with_one_thread_an_answer_is_the_same_to_its_last_digit(connection, tmp_path: Path) -> None:
-    built = connection.sql("select path from duckdb_databases() where database_name = 'r'").fetchall()[0][0]
+    built = connection.sql("select path from duckdb_databases() where database_name = 'results'").fetchall()[0][0]
     path = shutil.copy(built, tmp_path / "r.duckdb")  # one file cannot be open with two configurations
     found = set()
     for _ in range(6):
@@ -167,10 +164,7 @@ def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
     geometry = [rows["geometry"] | {"layer": n, "eigenvalues": s, "job_key": str(n)} for n, s in enumerate(spectra)]
     studies = [{"study": "s", "stage": "geometry", "job_key": row["job_key"]} for row in geometry]
     tables = {"geometry": geometry, "study_jobs": studies, "checkpoints": [rows["checkpoints"]]}
-    for name, lines in tables.items():
-        files.write_rows(tmp_path / name, name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
-    with store.open(tmp_path / "r.duckdb") as opened:
+    with open_results(tmp_path, tables) as opened:
         got = opened.sql("select layer, variance_share, effective_dimension, width from effective_dimension").fetchall()
     assert len(got) == 5 * len(spectra)
     for layer, share, dimension, width in got:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "table2_svd_compression.csv"
 MODELS = {"t5": None, "t5@half": 0.5, "t5@fifth": 0.2}
@@ -67,10 +66,7 @@ def connection(measured: Rows, rows, tmp_path_factory: pytest.TempPathFactory):
     ]
     kinds = [rows["checkpoints"] | {"model": model, "family": "chronos-t5"} for model in MODELS]
     tables = measured | {"compression": compressed, "checkpoints": kinds, "runs": RUNS}
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 
@@ -99,42 +95,39 @@ def test_losses_are_geometric_means_of_ratios_over_the_cells_that_both_models_ha
     assert found == [(*map(pytest.approx, means), pytest.approx(SECONDS[model] / 4), 2)]
 
 
-Clock = tuple[str, str, float, float, str]  # model, data set, start, seconds, device
-WARM = ("t5", "d0", 1.0, 9.0, "cpu"), ("t5", "d1", 2.0, 4.0, "cpu")
+Clock = tuple[float, float, str]  # start, seconds, device
+WARM: tuple[Clock, Clock] = (1.0, 9.0, "cpu"), (2.0, 4.0, "cpu")
+# Case -> two forecasts of a compressed model (start, seconds, device) on d0 and d1, and its time ratio.
+CLOCKS: dict[str, tuple[Clock, Clock, float | None]] = {
+    "one run": ((3.0, 9.0, "cpu"), (4.0, 2.0, "cpu"), 0.5),
+    "the base of an earlier run": ((1003.0, 9.0, "cpu"), (1004.0, 8.0, "cpu"), None),
+    "one cell alone, cold": ((1003.0, 9.0, "cpu"), (4.0, 2.0, "cpu"), None),
+    "a killed run": ((503.0, 9.0, "cpu"), (504.0, 2.0, "cpu"), None),
+    "two devices": ((3.0, 9.0, "cpu"), (4.0, 2.0, "cuda:0"), None),
+    "cold": ((4.0, 9.0, "cpu"), (3.0, 2.0, "cpu"), None),
+}
 
 
-@pytest.mark.parametrize(
-    ("clocks", "expected"),
-    [
-        ([("t5@half", "d0", 3.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cpu")], 0.5),
-        ([("t5@half", "d0", 1003.0, 9.0, "cpu"), ("t5@half", "d1", 1004.0, 8.0, "cpu")], None),
-        ([("t5@half", "d0", 1003.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cpu")], None),
-        ([("t5@half", "d0", 503.0, 9.0, "cpu"), ("t5@half", "d1", 504.0, 2.0, "cpu")], None),
-        ([("t5@half", "d0", 3.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cuda:0")], None),
-        ([("t5@half", "d0", 4.0, 9.0, "cpu"), ("t5@half", "d1", 3.0, 2.0, "cpu")], None),
-    ],
-    ids=["one run", "the base of an earlier run", "one cell alone, cold", "a killed run", "two devices", "cold"],
-)
-def test_time_is_that_of_warm_jobs_of_one_run_and_device(
-    clocks: list[Clock], expected: float | None, rows, tmp_path: Path
-) -> None:
-    where = {"stage": "forecasts", "load_seconds": 0.0, "actor": "a", "node": "n"}
-    names = ("model", "dataset", "started", "seconds", "device")
-    timed = [dict(zip(names, one, strict=True)) for one in (*WARM, *clocks)]
-    made: Rows = {"runs": RUNS, "compression": [rows["compression"] | {"model": "t5@half", "base_model": "t5"}]}
-    made["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in ("t5", "t5@half")]
-    for one in timed:
-        cell = {"model": one.pop("model"), "dataset": one.pop("dataset")}
-        key, one["started"] = "/".join(cell.values()), int(1e6 * one["started"])
-        base = "t5" if "@" in key else None
-        made.setdefault("timings", []).append(where | one | {"key": key})
-        made.setdefault("forecasts", []).append(rows["forecasts"] | cell | {"base_model": base, "job_key": key})
-        made.setdefault("study_jobs", []).append({"study": "s", "stage": "forecasts", "job_key": key})
-    for name, lines in made.items():
-        files.write_rows(tmp_path / name, name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in made})
-    with store.open(tmp_path / "r.duckdb") as opened:
-        assert opened.sql("select time_ratio from compression_frontier").fetchall() == [(expected,)]
+def test_time_is_that_of_warm_jobs_of_one_run_and_device(rows, tmp_path: Path) -> None:
+    where = {"stage": "forecasts", "load_seconds": 0.0, "node": "n"}
+    made: Rows = {name: [] for name in ("timings", "forecasts", "study_jobs", "checkpoints", "compression")}
+    for actor, (name, (first, second, _)) in enumerate(CLOCKS.items()):
+        base, small = f"t5-{actor}", f"t5-{actor}@half"
+        made["checkpoints"] += [rows["checkpoints"] | {"model": model} for model in (base, small)]
+        made["compression"].append(rows["compression"] | {"model": small, "base_model": base, "job_key": name})
+        forecasts = {(base, "d0"): WARM[0], (base, "d1"): WARM[1], (small, "d0"): first, (small, "d1"): second}
+        for (model, dataset), (started, seconds, device) in forecasts.items():
+            key, cell = f"{model}/{dataset}", {"model": model, "dataset": dataset}
+            clock = {"started": int(1e6 * started), "seconds": seconds, "device": device, "actor": str(actor)}
+            made["timings"].append(where | clock | {"key": key})
+            base_model = base if model == small else None
+            made["forecasts"].append(rows["forecasts"] | cell | {"base_model": base_model, "job_key": key})
+            made["study_jobs"].append({"study": "s", "stage": "forecasts", "job_key": key})
+    with open_results(tmp_path, made | {"runs": RUNS}) as opened:
+        found = dict(opened.sql("select base_model, time_ratio from compression_frontier").fetchall())
+    assert {name: found[f"t5-{actor}"] for actor, name in enumerate(CLOCKS)} == {
+        name: ratio for name, (*_, ratio) in CLOCKS.items()
+    }
 
 
 def test_distances_are_means_over_cells_however_many_studies_ask(connection, measured: Rows) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tsfmscope.store import catalogue, query, reference_docs
+from tsfmscope.store import query, reference_docs
 from tsfmscope.store.schema import TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
@@ -17,10 +17,8 @@ QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read
 
 
 @pytest.fixture(scope="module")
-def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    path = tmp_path_factory.mktemp("docs") / "results.duckdb"
-    catalogue.build(path, {})
-    with query.connect(path) as opened:
+def connection(empty_results: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with query.connect(empty_results) as opened:
         yield opened
 
 

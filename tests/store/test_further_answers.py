@@ -9,8 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 HEADS = np.array([0, 0, 0, 1, 1, 1])  # of six rows of a W_Q
 MODELS = ("seasonal-naive", "model", "model@half")
@@ -71,10 +70,7 @@ def connection(
     half = {"model": "model@half", "base_model": "model", "attention_ratio": 0.5}
     tables["compression"] = [rows["compression"] | half]
     tables["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in MODELS[1:]]
-    for name, own in tables.items():
-        files.write_rows(folder / f"{name}.parquet", name, own)
-    catalogue.build(folder / "results.duckdb", {name: [folder / f"{name}.parquet"] for name in tables})
-    with store.open(folder / "results.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 MODELS, DATASETS = ["a", "b"], ["d0", "d1", "d2"]
 
@@ -44,10 +43,7 @@ def connection(measured, rows, tmp_path_factory: pytest.TempPathFactory):
     tables |= {"forecasts": [rows["forecasts"] | cell | {"job_key": "f"}]}
     keys = {"geometry": "g", "forecasts": "f"}
     tables |= {"study_jobs": [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]}
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 
@@ -70,10 +66,7 @@ def test_alignment_is_averaged_over_heads_and_data_sets_with_z_and_the_share_abo
 def test_heads_as_wide_as_the_states_have_no_z(rows, tmp_path: Path) -> None:
     whole = rows["alignment"] | {"chance": 1.0, "chance_sd": 0.0, "query": 1.0, "key": 1.0, "job_key": "k"}
     tables = {"alignment": [whole], "checkpoints": [rows["checkpoints"]]}
-    for name, lines in tables.items():
-        files.write_rows(tmp_path / name, name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
-    with store.open(tmp_path / "r.duckdb") as opened:
+    with open_results(tmp_path, tables) as opened:
         assert opened.sql("select query, query_z, query_share_above from spectral_alignment").fetchall() == [
             (1.0, None, None)
         ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.store import catalogue, query
+from tsfmscope.store import query
 
 STATEMENTS = {
     "recursion": "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",
@@ -21,17 +21,10 @@ STATEMENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("interrupt") / "results.duckdb"
-    catalogue.build(path, {})
-    return path
-
-
 @pytest.mark.parametrize("name", STATEMENTS)
 @pytest.mark.slow
-def test_ctrl_c_ends_the_command_within_two_seconds(database: Path, name: str) -> None:
-    command = [sys.executable, "-m", "tsfmscope", "sql", STATEMENTS[name], "--db", str(database)]
+def test_ctrl_c_ends_the_command_within_two_seconds(empty_results: Path, name: str) -> None:
+    command = [sys.executable, "-m", "tsfmscope", "sql", STATEMENTS[name], "--db", str(empty_results)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(4)  # the command has started, and no statement above ends by then
     assert process.poll() is None, process.communicate()
@@ -43,10 +36,10 @@ def test_ctrl_c_ends_the_command_within_two_seconds(database: Path, name: str) -
 
 
 @pytest.mark.slow
-def test_a_statement_that_cannot_be_stopped_is_said_so(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_cannot_be_stopped_is_said_so(empty_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "INTERRUPT_S", 0.0)
     threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
-    connection = query.connect(database)
+    connection = query.connect(empty_results)
     with pytest.raises(query.StillRunning):
         query.query(connection, "select list_sum(range(30000000))")
     for thread in threading.enumerate():
@@ -55,11 +48,11 @@ def test_a_statement_that_cannot_be_stopped_is_said_so(database: Path, monkeypat
     connection.close()
 
 
-def test_a_connection_answers_again_after_ctrl_c(database: Path) -> None:
+def test_a_connection_answers_again_after_ctrl_c(empty_results: Path) -> None:
     # A shell starts background processes with SIGINT ignored, and Python then installs no handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with query.connect(database) as connection:
+        with query.connect(empty_results) as connection:
             threading.Timer(0.5, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
             with pytest.raises(KeyboardInterrupt):
                 query.query(connection, STATEMENTS["product"])

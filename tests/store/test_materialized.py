@@ -10,8 +10,7 @@ import pytest
 from bench import store as bench
 from bench.store_pandas import QUESTIONS
 from bench.store_rows import Rows, Scale
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 RNG = np.random.default_rng(3)
 EIGENVALUES = {
@@ -54,10 +53,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory, rows):
     ]
     studies = [{"study": "s", "stage": stage, "job_key": "k"} for stage in ("geometry", "spectra")]
     tables = {"geometry": geometry, "spectra": spectra, "study_jobs": studies, "checkpoints": [rows["checkpoints"]]}
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 CONTEXTS = {"c500": 500, "c100": 100}
 LENGTHS = {"long": (100, 500, 500), "short": (16, 94, 95), "mixed": (40, 60, 500)}  # most steps of each series
@@ -36,10 +35,7 @@ def connection(
         made["forecasts"].append(rows["forecasts"] | identity | none | {"job_key": keys["forecasts"]})
         made["study_jobs"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
     made["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in "abc"]
-    for name, lines in made.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in made})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, made) as opened:
         yield opened
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 BASE, ROUNDED, TRAINED, SAME = "t5", "t5-bfloat16", "t5-narrow", "t5-same"
 OPTIONS = '{"precision": "bfloat16"}'
@@ -61,10 +60,7 @@ def of(made: dict[str, list[dict[str, Any]]], table: str, model: str, dataset: s
 
 
 def test_ratios_and_changes_are_over_the_cells_that_both_have_of_the_same_weights(made, tmp_path: Path) -> None:
-    for name, lines in made.items():
-        files.write_rows(tmp_path / name, name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in made})
-    with store.open(tmp_path / "r.duckdb") as connection:
+    with open_results(tmp_path, made) as connection:
         (found,) = connection.sql(ASKED).df().to_dict("records")
 
     def wql(model: str, dataset: str) -> float:

@@ -11,18 +11,14 @@ import yaml
 
 from tests.store import reference
 from tsfmscope import store
-from tsfmscope.store import catalogue
 
 ROOT = Path(__file__).parents[2]
 needs_files = pytest.mark.skipif(not reference.FOLDER.is_dir(), reason=reference.ABSENT)
 
 
 @pytest.fixture(scope="module")
-def connection(tmp_path_factory: pytest.TempPathFactory):
-    """A catalogue in which nothing was measured."""
-    path = tmp_path_factory.mktemp("published") / "r.duckdb"
-    catalogue.build(path, {})
-    with store.open(path) as opened:
+def connection(empty_results: Path):
+    with store.open(empty_results) as opened:
         yield opened
 
 

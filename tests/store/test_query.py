@@ -8,16 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.store.conftest import build_results
 from tsfmscope.store import catalogue, files, query, render
 from tsfmscope.store.errors import QueryError
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory, rows) -> Path:
-    folder = tmp_path_factory.mktemp("query")
-    files.write_rows(folder / "training", "training", [rows["training"] | {"job_key": "k"}])
-    catalogue.build(folder / "results.duckdb", {"training": [folder / "training"]})
-    return folder / "results.duckdb"
+    return build_results(tmp_path_factory.mktemp("query"), {"training": [rows["training"] | {"job_key": "k"}]})
 
 
 @pytest.mark.parametrize(

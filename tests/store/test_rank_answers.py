@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
+from tests.store.conftest import open_results
 
 EPSILONS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4)
 WIDTH = 16
@@ -70,10 +69,7 @@ def connection(spectra, rows, tmp_path_factory: pytest.TempPathFactory):
         "study_jobs": [{"study": "s", "stage": "spectra", "job_key": "k"}],
         "studies": [rows["studies"] | {"study": "s", "figure": "ranks Fig. 2", "x_axis": x_axis}],
     }
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as opened:
+    with open_results(folder, tables) as opened:
         yield opened
 
 

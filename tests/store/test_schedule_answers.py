@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.store.conftest import open_results
 from tsfmscope import store
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
@@ -107,10 +108,7 @@ def test_a_training_says_how_it_ended_and_how_fast_it_was(rows, tmp_path: Path) 
         "timings": [timing],
         "checkpoints": models,
     }
-    for name, lines in tables.items():
-        files.write_rows(tmp_path / name, name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
-    with store.open(tmp_path / "r.duckdb") as connection:
+    with open_results(tmp_path, tables) as connection:
         found = connection.sql(
             "select model, heads, steps_done, ended, loss, lowest_loss, tokens_per_s from training_runs order by model"
         ).fetchall()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.store.conftest import valid_row
+from tests.store.conftest import open_results, valid_row
 from tests.tasks.forecasting.gluonts_scores import LEVELS, gluonts_scores
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.forecasting.scores import score
 
 HORIZON, PAST = 12, 60
@@ -28,41 +25,49 @@ def case(windows: int, *, scale: float = 1.0, missing: float = 0.0, zero: tuple[
     return {"target": values[:, PAST:], "quantiles": quantiles, "past": list(values[:, :PAST])}
 
 
-def scored(made: dict[str, Any], folder: Path, reasons: dict[int, str] | None = None) -> dict:
-    """The one row of `scores` over the windows; those of `reasons` have no forecast."""
+# Data set -> its windows.
+CASES = {
+    "plain": case(8),
+    "missing targets": case(8, missing=0.3),
+    "windows of zeros": case(8, zero=(0, 5)),
+    "one window": case(1),
+    "tiny": case(8, scale=1e-30),
+    "huge": case(8, scale=1e30),
+}
+ZEROS, LACKING = case(3, zero=(0, 1, 2)), case(4)
+
+
+def forecasts(dataset: str, made: dict[str, Any], reasons: dict[int, str]) -> list[dict[str, Any]]:
+    """Rows of `forecasts` of all windows; those of `reasons` have no forecast."""
     from tsfmscope.tasks.entries.forecasts import unscored_columns
 
     found = score(
         made["target"], made["quantiles"], LEVELS, context=np.array(made["past"]), past=made["past"], season=7
     )
-    rows = [
-        valid_row("forecasts") | found.row(n) | (unscored_columns((reasons or {})[n]) if n in (reasons or {}) else {})
-        | {"series": f"s{n}", "origin": PAST, "levels": list(LEVELS), "job_key": "j"}
+    return [
+        valid_row("forecasts") | found.row(n) | (unscored_columns(reasons[n]) if n in reasons else {})
+        | {"dataset": dataset, "series": f"s{n}", "origin": PAST, "levels": list(LEVELS), "job_key": "j"}
         for n in range(len(made["target"]))
     ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Data set -> row of `scores`."""
+    rows = [row for name, made in (CASES | {"zeros": ZEROS}).items() for row in forecasts(name, made, {})]
+    rows += forecasts("lacking", LACKING, {3: "the context is constant"})
     studies = [{"study": "s", "stage": "forecasts", "job_key": "j"}]
     tables = {"forecasts": rows, "study_jobs": studies, "checkpoints": [valid_row("checkpoints")]}
-    for name, lines in tables.items():
-        files.write_rows(folder / name, name, lines)
-    catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
-    with store.open(folder / "r.duckdb") as connection:
-        (line,) = connection.sql("select * from scores").to_arrow_table().to_pylist()
-    return dict(line)
+    with open_results(tmp_path_factory.mktemp("wql"), tables) as connection:
+        found = connection.sql("select * from scores").to_arrow_table().to_pylist()
+    assert len(found) == len(CASES) + 2
+    return {row["dataset"]: row for row in found}
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(case(8), id="plain"),
-        pytest.param(case(8, missing=0.3), id="missing targets"),
-        pytest.param(case(8, zero=(0, 5)), id="windows of zeros"),
-        pytest.param(case(1), id="one window"),
-        pytest.param(case(8, scale=1e-30), id="tiny"),
-        pytest.param(case(8, scale=1e30), id="huge"),
-    ],
-)
-def test_wql_is_pooled_over_windows_as_gluonts_does_it(made: dict[str, Any], tmp_path: Path) -> None:
-    found, theirs = scored(made, tmp_path), gluonts_scores(made, 7)
+@pytest.mark.parametrize("name", CASES)
+def test_wql_is_pooled_over_windows_as_gluonts_does_it(scores, name: str) -> None:
+    made, found = CASES[name], scores[name]
+    theirs = gluonts_scores(made, 7)
     assert found["wql"] == pytest.approx(float(theirs["wql"][0]), rel=1e-9)
     has_size = np.nansum(np.abs(made["target"]), axis=1) > 0  # elsewhere gluonts leaves the loss undivided
     finite = theirs["wql_window"][has_size]
@@ -74,14 +79,13 @@ def test_wql_is_pooled_over_windows_as_gluonts_does_it(made: dict[str, Any], tmp
         assert abs(np.log(found["wql"] / found["wql_window_mean"])) > 0.02
 
 
-def test_wql_is_null_where_every_target_is_zero_and_the_windows_are_counted(tmp_path: Path) -> None:
-    found = scored(case(3, zero=(0, 1, 2)), tmp_path)
+def test_wql_is_null_where_every_target_is_zero_and_the_windows_are_counted(scores) -> None:
+    found = scores["zeros"]
     assert (found["wql"], found["wql_window_mean"], found["n"], found["n_null_wql"]) == (None, None, 3, 3)
 
 
-def test_a_window_without_a_forecast_is_in_neither_sum(tmp_path: Path) -> None:
-    made = case(4)
-    kept = {name: values[:3] for name, values in made.items()}
-    found = scored(made, tmp_path, reasons={3: "the context is constant"})
+def test_a_window_without_a_forecast_is_in_neither_sum(scores) -> None:
+    kept = {name: values[:3] for name, values in LACKING.items()}
+    found = scores["lacking"]
     assert found["wql"] == pytest.approx(float(gluonts_scores(kept, 7)["wql"][0]), rel=1e-9)
     assert (found["n"], found["n_null_wql"]) == (4, 1)

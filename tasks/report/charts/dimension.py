@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TITLE = "effective dimension d(0.8)"
-LAYERS = "layer (0: embedding, ′: normed)"
+LAYERS = "layer (′: normed)"
 # Name of the model without compression on the axis.
 DENSE = "dense"
 # Largest number of labels below a panel.
@@ -231,7 +231,8 @@ def _layer_lines(part: pd.DataFrame, methods: Sequence[str], colour: str) -> Ite
     yield _text(
         [x for x, _ in ends],
         [y for _, y in ends],
-        [f"layer{'s' if len(names) > 1 else ''} {list_layers(names)}" for names in ends.values()],
+        # Plotly starts a text in the middle of its point.
+        [f"\u00a0\u00a0layer{'s' if len(names) > 1 else ''} {list_layers(names)}" for names in ends.values()],
         "middle right",
     )
 

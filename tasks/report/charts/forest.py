@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # Height of a row and of the text above and the axis below, in pixels.
-ROW, HEAD, FOOT = 17, 76, 44
+ROW, HEAD, FOOT = 17, 88, 44
+# Pixels from the top of the rows to the legend, which hold the headline.
+LEGEND = 40
 # Longest name of a data set on the axis and the part of its end that is kept, in characters; pixels of a character.
 NAME, TAIL, CHARACTER = 26, 15, 6.7
 MARKS = ("circle", "circle-open", "diamond", "diamond-open")
@@ -56,10 +58,12 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
     shortened = [shorten_name(name, NAME, TAIL) for name in names[::-1]]
     left = 14 + CHARACTER * max(map(len, [*shortened, _mean_name(rows)]))
     labels = [f"<b>{_mean_name(rows)}</b>", *map(escape, shortened)]
+    inner = ROW * (len(names) + 2.2)
     return apply_style(figure).update_layout(
-        height=HEAD + FOOT + ROW * (len(names) + 2.2),
+        height=HEAD + FOOT + inner,
+        legend={"y": 1 + LEGEND / inner},
         margin={"l": left, "r": 14, "t": HEAD, "b": FOOT},
-        annotations=[_headline(mean, left)],
+        annotations=[_headline(mean)],
         meta={"one_column": True},
         xaxis=make_axis(
             "Spearman ρ over models", range=[-1.1, 1.1], tickvals=[-1, -0.5, 0, 0.5, 1],
@@ -142,12 +146,12 @@ def _mean_name(rows: pd.DataFrame) -> str:
     return f"mean of {len(rows)}"
 
 
-def _headline(mean: Mapping[str, Any], left: float) -> dict[str, Any]:
-    """Return the annotation above the plot, which starts at the left edge of the figure."""
+def _headline(mean: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotation above the plot, at its right edge, whose place does not depend on the names' width."""
     first, second = describe_mean(mean)
     text = f"<b>{first or 'ρ is undefined'}</b><br>{second or '&nbsp;'}"
-    where = {"xref": "x domain", "yref": "y domain", "x": 0, "y": 1, "xshift": 8 - left, "yshift": 4}
-    return {**where, "text": text, "showarrow": False, "xanchor": "left", "yanchor": "bottom", "align": "left"}
+    where = {"xref": "x domain", "yref": "y domain", "x": 1, "y": 1}
+    return {**where, "text": text, "showarrow": False, "xanchor": "right", "yanchor": "bottom", "align": "right"}
 
 
 def _line(x: Sequence[float], y: Sequence[float], *, width: float) -> go.Scatter:

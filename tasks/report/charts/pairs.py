@@ -32,7 +32,9 @@ ARROW, BETWEEN = 15, 8
 NAME, TAIL, CHARACTER = 30, 18, 6.7
 START = {"symbol": "circle-open", "size": 10, "line": {"width": 1.5}}
 END = {"size": 9}
-# Marks at the right edge: both quantities change in the same direction, or not.
+# Space for the marks, as a share of the axis of the error.
+MARKS = 0.12
+# Marks at the right: both quantities change in the same direction, or not.
 SAME, OPPOSITE = "✓", "✗"
 
 
@@ -47,7 +49,7 @@ def draw_pairs(
     conditions: in the study's order: a ring is the first, a triangle each further one.
     of_paper: whether to draw the printed |ζ′| or |ζ′ − its null mean|.
 
-    A mark at the right edge tells whether both changed in the same direction, from the first condition to the
+    A mark at the right tells whether both changed in the same direction, from the first condition to the
     last.
     """
     import plotly.graph_objects as go
@@ -67,13 +69,13 @@ def draw_pairs(
         axes = grid.axis_names(panel)
         arrows = _arrows(part, column, symbol, shown, {name: y + shift for name, y in middle.items()}, colour)
         traces += [trace.update(axes) for trace in arrows]
-    high = float(10.0 ** _log_axis(rows["nmse"], "")["range"][1])
+    edge = _place_marks(_log_axis(rows["nmse"], "")["range"])
     for model in used:
         shift = ARROW * ((len(used) - 1) / 2 - used.index(model))
         marks = {name: mark for name, mark in compare(rows[rows["model"] == model], shown).items() if mark}
         heights = [middle[name] + shift for name in marks]
         traces.append(
-            _marks(list(marks.values()), high, heights, choose_colour(model, models)).update(xaxis="x2", yaxis="y2")
+            _marks(list(marks.values()), edge, heights, choose_colour(model, models)).update(xaxis="x2", yaxis="y2")
         )
     return apply_style(go.Figure(traces)).update_layout(_lay_out(rows, datasets, middle, step, of_paper))
 
@@ -149,7 +151,7 @@ def _marks(marks: Sequence[str], x: float, heights: Sequence[float], colour: str
     import plotly.graph_objects as go
 
     return go.Scatter(
-        x=[x] * len(heights), y=heights, mode="text", text=marks, textposition="middle right", cliponaxis=False,
+        x=[x] * len(heights), y=heights, mode="text", text=marks, textposition="middle center", cliponaxis=False,
         textfont={"size": 13, "color": colour}, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
 
@@ -179,6 +181,12 @@ def _log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     return axis if high - low > 2 else {**axis, "dtick": None, "tick0": None, "nticks": 4}
 
 
+def _place_marks(limits: Sequence[float]) -> float:
+    """Return the value at which the marks stand, right of an axis with these limits (decimal exponents)."""
+    low, high = limits
+    return float(10.0 ** (high + MARKS * (high - low) / 2))
+
+
 def _lay_out(
     rows: pd.DataFrame, datasets: Sequence[str], middle: dict[str, float], step: float, of_paper: bool
 ) -> dict[str, Any]:
@@ -187,15 +195,17 @@ def _lay_out(
         "", range=[-step / 2, (len(datasets) - 0.5) * step], tickvals=[middle[name] for name in datasets],
         ticktext=list(map(escape, names)), showgrid=False,
     )  # fmt: skip
-    isotropy = _log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[choose_measure(of_paper)]} (0: isotropic)")
+    isotropy = _log_axis(rows["isotropy"], ISOTROPY_TITLES[choose_measure(of_paper)])
     error = _log_axis(rows["nmse"], ERROR_TITLE)
+    low, high = error["range"]
+    error["range"] = [low, high + MARKS * (high - low)]
     shape = grid.Shape(columns=2, narrow=1, row=max(60, round(len(datasets) * step)), shared=False)
-    laid = grid.lay_out(["Isotropy", "Error"], isotropy, y, shape)
+    laid = grid.lay_out(["Isotropy (0: isotropic)", "Error"], isotropy, y, shape)
     laid = grid.change_axes(laid, {"xaxis": {"title": isotropy["title"]}, "xaxis2": error, "yaxis2": {"matches": "y"}})
     laid["yaxis2"] = {**laid["yaxis2"], "showticklabels": False}
     left = 14 + CHARACTER * max(map(len, names))
-    margins = {**laid["margin"], "l": left, "r": 58}
-    header = {"xref": "x2 domain", "yref": "y2 domain", "x": 1, "y": 1, "xshift": 8, "text": "claim"}
-    aligned = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "align": "left", "font": {"size": 11}}
+    margins = {**laid["margin"], "l": left}
+    header = {"xref": "x2 domain", "yref": "y2 domain", "x": 1, "y": 1, "text": "as claimed"}
+    aligned = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
     laid["annotations"] = [*laid["annotations"], {**header, **aligned}]
     return {**laid, "margin": margins, "meta": {"narrow": {**laid["meta"]["narrow"], "margin": margins}}}

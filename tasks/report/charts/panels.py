@@ -185,7 +185,7 @@ def _figure(
     figure = apply_style(go.Figure(traces))
     x = grid.make_log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[measure]} (0: isotropic)")
     y = grid.make_log_axis(rows["nmse"], ERROR_TITLE)
-    return figure.update_layout(grid.lay_out(list(titles.values()), x, y))
+    return figure.update_layout(grid.lay_out(list(titles.values()), x, y, grid.Shape(narrow=1)))
 
 
 def _points(chains: Sequence[_Chain], position: int, dash: str, axis: str) -> go.Scatter:

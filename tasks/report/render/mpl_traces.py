@@ -36,6 +36,7 @@ DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 TEXT_POSITIONS = {
     "top center": ((0, 4), "center", "baseline"),
     "top right": ((3, 3), "left", "baseline"),
+    "middle center": ((0, 0), "center", "center_baseline"),
     "middle right": ((5, 0), "left", "center_baseline"),
     "middle left": ((-5, 0), "right", "center_baseline"),
 }

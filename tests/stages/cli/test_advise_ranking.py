@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.ranking import Candidate, Criteria, LastLayer, _row, assign_ranks, select_filled
 from tsfmscope.stages.config.params import ParamsError, load
@@ -24,7 +25,7 @@ QUICK = ("--rows", "300")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params" / "full.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     rng = np.random.default_rng(0)
     waves = {f"s{n}": np.sin(np.arange(333) / (3 + n)) + 0.3 * rng.normal(size=333) for n in range(3)}
@@ -96,7 +97,7 @@ def test_contexts_that_no_series_fills_are_named_and_the_others_ranked() -> None
     assert facts["unfilled"] == {"contexts": [400, 1000], "longest": 309}
     assert {row["context"] for row in facts["candidates"]} == {100}
     assert all(row["n_context_min"] <= row["n_context_median"] == 100 for row in facts["candidates"])
-    assert all(row["zeta_adjusted_corrected_sd"] > 0 and row["repeats"] == 5 for row in facts["candidates"])
+    assert all(row["zeta_adjusted_corrected_sd"] > 0 and row["repeats"] == 2 for row in facts["candidates"])
 
 
 def test_fewer_than_two_candidates_that_a_series_fills_are_refused() -> None:

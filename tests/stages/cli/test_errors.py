@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +18,7 @@ BOLT = "chronos-bolt-nano"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"city": ["a", "b"], "word": ["x", "y"]}).to_csv("words.csv", index=False)

@@ -135,7 +135,7 @@ def test_csv_parquet_and_a_folder_of_the_same_series_look_the_same() -> None:
 
 def test_a_model_is_the_same_by_name_by_family_and_folder_and_without_params_yaml() -> None:
     Path("params.yaml").write_text(DEFAULT)
-    how = ("nile", "--rows", "512")  # all: which are sampled depends on the reference
+    how = ("nile", "--context", "64", "--rows", "512")  # all: which are sampled depends on the reference
     named = rows(MODEL, *how)
     folder = rows(f"checkpoints/{MODEL}", *how)  # its recipe says the family
     Path("params.yaml").unlink()

@@ -68,7 +68,10 @@ def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_han
     ("model", "words"),
     [
         ({"options": {"precsion": "bfloat16"}}, "options: got ['precsion']; family chronos-t5 takes precision"),
-        ({"ref": "checkpoints/nope"}, "ref: checkpoints/nope: no such folder, nor of the form hub:ORG/NAME"),
+        (
+            {"family": "chronos-t5", "ref": "checkpoints/nope"},
+            "ref: checkpoints/nope: no such folder, nor of the form hub:ORG/NAME",
+        ),
     ],
 )
 def test_plan_refuses_what_the_run_would_refuse_of_a_model(folder: Path, model: dict[str, Any], words: str) -> None:

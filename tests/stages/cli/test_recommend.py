@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
-from tests.stages.test_statistics import QUICK, opened, tables
+from tests.stages.test_statistics import QUICK, tables
+from tests.store.conftest import open_results
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.ranking import Candidate, count_skipped
 from tsfmscope.stages.cli.ranking_trust import beats_chance, verdict
@@ -66,7 +67,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         for row, forecast in zip(made["geometry"], made["forecasts"], strict=True):
             row["zeta_adjusted_corrected"] = math.atan(forecast["nmse"]) / 2 if known else row["zeta"]
         folder = tmp_path_factory.mktemp("results")
-        with opened(folder, made) as connection:
+        with open_results(folder, made) as connection:
             files.write_rows(folder / "inference.parquet", "inference", infer(connection, QUICK))
         path = folder / "whole.duckdb"
         catalogue.build(path, {name: [folder / f"{name}.parquet"] for name in [*made, "inference"]})

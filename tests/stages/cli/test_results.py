@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tests.store.conftest import valid_row
+from tests.store.conftest import build_results, valid_row
 from tsfmscope.stages.cli.app import app
-from tsfmscope.store import catalogue, files
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
@@ -22,10 +21,7 @@ from tsfmscope.store.status import Status, write_status
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalogue with one row of `training`."""
-    folder = tmp_path_factory.mktemp("results")
-    files.write_rows(folder / "training", "training", [valid_row("training") | {"job_key": "k"}])
-    catalogue.build(folder / "results.duckdb", {"training": [folder / "training"]})
-    return folder / "results.duckdb"
+    return build_results(tmp_path_factory.mktemp("results"), {"training": [valid_row("training") | {"job_key": "k"}]})
 
 
 def run(*arguments: str | Path, given: bytes | None = None) -> tuple[int, str, str]:

@@ -44,7 +44,7 @@ def read_sources(page: str) -> dict[str, Source]:
 def test_every_figure_names_its_sources_which_stand_after_it(page: str) -> None:
     sources = read_sources(page)
     figures = list(re.finditer(r'<figure data-source="source-([^"]+)"', page))
-    assert len(figures) == page.count("<figure") > 13
+    assert len(figures) == page.count("<figure") > 12
     for figure in figures:
         source = sources[figure[1]]
         assert source.sql.strip()

@@ -52,7 +52,7 @@ def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_fact
     browser = open_page()
     browser.open(path)
     drawn_at_once = browser.page.locator(".plot:has(.main-svg)").count()
-    assert drawn_at_once < show_all(browser) == 14
+    assert drawn_at_once < show_all(browser) == 13
     return browser
 
 
@@ -84,7 +84,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened: Browser,
     with opened.screen(width):
         assert find_violations(opened) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(COLUMNS) == (3 if width > 500 else 2)
+        assert page.evaluate(COLUMNS) == (3 if width > 500 else 1)
     page.evaluate(f"{CLOSE_ALL}; {OPEN_SECTIONS}")
     page.emulate_media(color_scheme="light")
 

@@ -134,7 +134,12 @@ def test_layers_that_end_at_the_same_value_share_a_name() -> None:
     figure = dimension.draw_by_compression(compressed("", "svd-0.5"), MODELS)
     (names,) = (trace for trace in figure.data if trace.mode == "text" and trace.xaxis == "x")
     # Medians 2, 3, 4, 5, 6 of the layers 0, 1, 2, 3, 3′; layer 1 ends at 6.
-    assert dict(zip(names.text, names.y, strict=True)) == {"layer 0": 2, "layers 1, 3′": 6, "layer 2": 4, "layer 3": 5}
+    assert dict(zip(map(str.strip, names.text), names.y, strict=True)) == {
+        "layer 0": 2,
+        "layers 1, 3′": 6,
+        "layer 2": 4,
+        "layer 3": 5,
+    }
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,14 @@ def test_a_mark_tells_whether_isotropy_and_error_change_alike() -> None:
     assert list(marks.text) == ["✓", "✗"]
 
 
+def test_the_marks_stand_right_of_every_arrow_inside_the_axis() -> None:
+    figure = pairs.draw_pairs(PAIR, MODELS, CONDITIONS)
+    low, high = figure.layout.xaxis2.range
+    marks = [x for trace in figure.data if trace.mode == "text" for x in trace.x]
+    assert len(set(marks)) == 1 and len(marks) == 6
+    assert PAIR["nmse"].max() < marks[0] < 10**high and 10**low < PAIR["nmse"].min()
+
+
 def test_a_model_has_its_colour_and_a_legend_entry_only_among_several() -> None:
     alone = pairs.draw_pairs(PAIR[PAIR["model"] == "n"], MODELS, CONDITIONS)
     assert {trace.marker.color for trace in alone.data if trace.hovertemplate} == {COLOURS[1]}

@@ -24,7 +24,8 @@ from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables, ord
 
 THEORY = 4  # pictures of the theorems, which name no model
 ADVICE = 1  # names no model either
-PICTURES = 1 + ADVICE + THEORY + 8  # the last of the studies: by domain, by condition, and two of each other plot
+# The last of the studies: by domain, by condition, islands, and two of each other plot.
+PICTURES = 1 + ADVICE + THEORY + 7
 
 
 class _Outline(HTMLParser):

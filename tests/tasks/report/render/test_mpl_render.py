@@ -182,7 +182,9 @@ def test_a_figure_is_as_wide_as_one_or_two_columns_of_a_page(one_column: bool, i
     assert right - left == pytest.approx((inches - 0.8) * 150 * 2 / 5, abs=2)
 
 
-@pytest.mark.parametrize(("position", "side"), [(None, 0), ("top center", 0), ("middle right", 1), ("middle left", -1)])
+@pytest.mark.parametrize(
+    ("position", "side"), [(None, 0), ("top center", 0), ("middle center", 0), ("middle right", 1), ("middle left", -1)]
+)
 def test_a_text_stands_where_its_position_says(position: str | None, side: int) -> None:
     text = {"mode": "text", "text": "wwww", "textposition": position, "textfont": {"size": 20, "color": "#ff0000"}}
     axes = {"range": [0, 4]}
