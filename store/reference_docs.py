@@ -19,8 +19,8 @@ from tsfmscope.store.tables.columns import Table
 HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
 STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
 FOLDERS = {
-    "answers": "Answers",
-    "views": "Views that answers read",
+    "answers": "Views",
+    "views": "Views that other views read",
     "materialized": "Queries that take long, stored as tables",
     "checks": "Checks",
 }

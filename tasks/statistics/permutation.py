@@ -83,7 +83,7 @@ def permute_rows(
 ) -> PermutationTest | None:
     """Test the mean over blocks of Spearman's rho against joint orders of x's rows.
 
-    Source: Pesarin 2001; docs/science.md, "Does one predict the other?". p is the share of orders whose mean
+    Source: Pesarin 2001; docs/science.md, "Correlation of isotropy and error". p is the share of orders whose mean
     is at least as far from the centre as the observed one. With B random orders, of which b are that far, p =
     (1 + b) / (1 + B). A pair of values with a NaN is left out of the order in which it occurs. Blocks without
     a correlation (too few units, constant) are left out of the mean. None where no block has a correlation.

@@ -38,7 +38,7 @@ def sign_flips(
 
     signs: +1 agrees, -1 disagrees, 0 is a tie. cluster: the cluster of each unit (such as the pair of
     conditions, which all models share). Units of a cluster are flipped together, because they may depend on
-    each other. Source: docs/science.md, "Does one predict the other?".
+    each other. Source: docs/science.md, "Correlation of isotropy and error".
 
     p is two-sided: the share of flips whose |sum| is at least the observed one. The 2^C sums are counted, not
     listed: the distribution of a sum is the convolution of the two-point distributions of its clusters, which

@@ -88,13 +88,13 @@ def test_the_sql_behind_every_picture_is_answered(connection: duckdb.DuckDBPyCon
             assert query.query(connection, sql).num_columns >= 1, page.name
 
 
-def test_every_function_and_answer_that_the_page_of_the_science_names_is_there() -> None:
+def test_every_function_and_view_that_the_page_of_the_science_names_is_there() -> None:
     text = (ROOT / "docs/science.md").read_text("utf-8")
     named = set(re.findall(r"`(tsfmscope\.tasks(?:\.\w+)+)`", text))
     assert len(named) > 25
     missing = [name for name in sorted(named) if not defined(name)]
     assert not missing
-    listed = {name for found in re.findall(r"answers? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"\w+", found)}
+    listed = {name for found in re.findall(r"views? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"\w+", found)}
     assert len(listed) > 10
     assert listed <= {path.stem for path in (ROOT / "store/sql/answers").glob("*.sql")}
 

@@ -50,8 +50,8 @@ def test_where_no_correlation_is_defined_the_headline_says_what_it_needs(tables:
     [
         (1, "With fewer than two models, nothing can be concluded"),
         (2, "With two models nothing can be concluded: they can be ordered in two ways only"),
-        (3, "never gives p below 0.33"),
-        (4, "never gives p below 0.083"),
+        (3, "never gives p below 0.17"),
+        (4, "never gives p below 0.042"),
         (5, None),
     ],
 )
