@@ -156,6 +156,7 @@ def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_ke
 
     def timed(block: dict[str, Any]) -> None:
         block["compression"]["methods"]["timed"] = {"method": "joint", "ranks": {"time": 1.0}}
+        block["compression"]["calibration"] |= {"windows": 1, "horizon": 4}
         block["studies"]["isotropy-layers"]["models"] = ["chronos-t5-nano@timed"]
 
     job = planned(params(timed), "chronos-t5-nano@timed")

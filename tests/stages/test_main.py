@@ -56,6 +56,6 @@ def test_the_two_stages_that_make_series_write_the_same_bytes_twice(folder: Path
         assert run(folder, stage, **variables).returncode == 0
     first = content()
     assert {"data/kernelsynth/series/linear-2.parquet", "data/datasets/series/macrodata.parquet"} <= set(first)
-    for stage in ("external_inputs", "kernelsynth", "datasets"):
+    for stage in ("kernelsynth", "datasets"):
         run(folder, stage, **variables)
     assert content() == first

@@ -36,12 +36,7 @@ def trained(tmp_path: Path) -> Path:
 def test_a_snapshot_shares_its_loaded_model_with_no_other_and_the_finished_one_with_all_else_of_it(
     trained: Path,
 ) -> None:
-    row = {
-        "family": "chronos-t5",
-        "ref": str(trained),
-        "options": None,
-        "fingerprint": registry.fingerprint(trained),
-    }
+    row = {"family": "chronos-t5", "ref": str(trained), "options": None, "fingerprint": registry.fingerprint(trained)}
     planned = list(spectra._weight_jobs(load(ROOT / "params" / "smoke.yaml"), {MODEL: row}))
     jobs = [one.job for one in planned if one.job.task.loader]
 

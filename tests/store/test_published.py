@@ -106,23 +106,13 @@ def test_a_printed_number_of_a_released_checkpoint_agrees_inside_our_interval(an
         ),
         ({"nmse": (0.5, 0.6, 0.7)}, "nmse", "differs", "the printed number lies below our interval"),
         ({"nmse": (0.5,)}, "nmse", "undecided", "no interval: one series gives no spread"),
-        (
-            {"geometry": {"zeta_adjusted_sd": None, "reason": "x"}},
-            "zeta_adjusted",
-            "undecided",
-            "no interval: x",
-        ),
+        ({"geometry": {"zeta_adjusted_sd": None, "reason": "x"}}, "zeta_adjusted", "undecided", "no interval: x"),
         ({"geometry": {"zeta_adjusted": None, "reason": "x"}}, "zeta_adjusted", "not measured", "null: x"),
         ({"dataset": {"paper": "linear-1"}}, "nmse", "not measured", "no such data set or condition in the study"),
         ({"checkpoint": {"family": "moirai"}}, "nmse", "not measured", "no model of this family in the study"),
         ({"checkpoint": {"source": "committed"}}, "nmse", "not comparable", "a small checkpoint of ours"),
         ({"checkpoint": {"source": "compressed"}}, "nmse", "not comparable", "a compressed model"),
-        (
-            {"geometry": {"layer": 6}},
-            "nmse",
-            "not comparable",
-            "another size: 6 layers, the paper's has 12",
-        ),
+        ({"geometry": {"layer": 6}}, "nmse", "not comparable", "another size: 6 layers, the paper's has 12"),
         ({"dataset": {"stands_in_for": "sines"}}, "nmse", "not comparable", "a stand-in for the data: sines"),
     ],
 )
@@ -208,11 +198,7 @@ def test_a_layer_of_table_1_has_no_interval(answer, changes: dict[str, Any], ver
 
 def test_the_variance_in_three_components_is_that_of_the_eigenvalues(answer) -> None:
     state = {"stack": "decoder", "layer": 8, "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
-    cell = {
-        "checkpoint": {"family": "lag-llama"},
-        "dataset": {"paper": "finance-1"},
-        "figure": "isotropy Fig. 2",
-    }
+    cell = {"checkpoint": {"family": "lag-llama"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Fig. 2"}
     found = of(answer(**cell, geometry=state), "variance in 3 components", "lag-llama")
     assert (found["measured"], found["verdict"]) == (pytest.approx(0.9), "undecided")
     assert found["note"] == "no interval: one covariance matrix"

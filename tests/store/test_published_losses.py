@@ -181,10 +181,7 @@ def test_time_is_a_clock_without_an_interval_and_space_is_not_measured(answered)
     time = [one for one in answered if one["claim"] == "time of chronos-t5, flow from 3 by 0.27"]
     assert {one["model"]: one["measured"] for one in time} == {"flow": pytest.approx(0.5), "reuse": pytest.approx(0.25)}
     for one in time:
-        assert (one["low"], one["note"]) == (
-            None,
-            "no interval: times of one run, next to other jobs",
-        )
+        assert (one["low"], one["note"]) == (None, "no interval: times of one run, next to other jobs")
         assert (one["verdict"], one["why"]) == ("not comparable", "other hardware")
     space = of(answered, "space of chronos-t5, flow from 3 by 0.27")
     assert (space["verdict"], space["why"]) == ("not measured", "no job measures memory: bench/compression.py does")

@@ -298,18 +298,7 @@ def test_cells_are_short(value: Any, text: str) -> None:
 
 
 def test_the_module_is_the_command_in_a_process_of_its_own(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tsfmscope",
-        "new",
-        "study",
-        "mine",
-        "--models",
-        "all",
-        "--measures",
-        "weights",
-    ]
+    command = [sys.executable, "-m", "tsfmscope", "new", "study", "mine", "--models", "all", "--measures", "weights"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

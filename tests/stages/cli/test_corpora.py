@@ -32,18 +32,7 @@ LAW: dict[str, Any] = {
 
 
 def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "tsfmscope",
-        "corpus",
-        str(folder),
-        "--length",
-        "64",
-        "--shard",
-        "100",
-        *options,
-    ]
+    command = [sys.executable, "-m", "tsfmscope", "corpus", str(folder), "--length", "64", "--shard", "100", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
 

@@ -64,22 +64,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "dull.csv"), 1, "1 constant"),
         (("inspect", BOLT, "empty"), 1, "the folder contains no file of .csv"),
         (("inspect", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
-        (
-            ("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"),
-            2,
-            "--contexts 64,abc: got 'abc', expected",
-        ),
+        (("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"), 2, "--contexts 64,abc: got 'abc', expected"),
         (
             ("recommend", "nile", "--models", BOLT, "--contexts", "64,8"),
             2,
             "got '8', expected whole numbers of steps from 16",
         ),
         (("recommend", "nile", "--models", BOLT, "--contexts", "64"), 2, "got one candidate, expected two or more"),
-        (
-            ("recommend", "nile", "--models", f"{BOLT},nothing"),
-            2,
-            "nothing: expected a model of params.yaml, a folder",
-        ),
+        (("recommend", "nile", "--models", f"{BOLT},nothing"), 2, "nothing: expected a model of params.yaml, a folder"),
         (("recommend", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
         (
             ("recommend", "nile", "--models", BOLT, "--by", "luck"),

@@ -165,7 +165,7 @@ def test_what_was_done_to_a_table_is_said_on_stderr_once() -> None:
     frame.to_csv("mine.csv", index=False)
     found = run(MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
     assert found.stderr.splitlines() == [
-        "mine.csv: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'",
+        "mine.csv: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
     ]
 
 

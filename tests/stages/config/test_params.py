@@ -124,11 +124,7 @@ def in_catalogue(entry: dict) -> str:
         ),
         ("datasets/sets/linear-3", {}, ["linear-3", "not in catalog.yaml", "linear-"]),
         ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
-        (
-            "datasets/sets/a b",
-            {"source": "bundled", "horizon": 4},
-            ["datasets.sets", "invalid name 'a b': use"],
-        ),
+        ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "invalid name 'a b': use"]),
         ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["invalid name"]),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
         ("checkpoints/recipes/chronos-t5-nano/snapshots", [0, 9000], ["snapshots [0, 9000]", "steps up to 7000"]),

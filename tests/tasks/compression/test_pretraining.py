@@ -51,8 +51,7 @@ def job(family: str, **changes: Any) -> Job:
         "mixture": MIXTURE, "pool": 4, "length": 256, "seed": 0, "log_every": 2, "save_every": 2,
     }  # fmt: skip
     return Job(
-        Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain"),
-        {"model": "m", "recipe": recipe | changes},
+        Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain"), {"model": "m", "recipe": recipe | changes}
     )
 
 

@@ -48,8 +48,7 @@ def test_seasonal_naive_is_that_of_gluonts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "expected"),
-    [([1, 9, 2], 2.0), ([NAN, 4, 6], 5.0), ([NAN, NAN, NAN], 0.0), ([7, 7, 7], 7.0)],
+    ("context", "expected"), [([1, 9, 2], 2.0), ([NAN, 4, 6], 5.0), ([NAN, NAN, NAN], 0.0), ([7, 7, 7], 7.0)]
 )
 def test_the_context_median_is_flat_at_every_level(context: list[float], expected: float) -> None:
     forecast = context_median(_windows([context], horizon=4), 3)

@@ -80,7 +80,7 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         (
             {"chronos_config": {"use_reg_token": False}},
             "got use_reg_token False, expected true: chronos-forecasting runs no other",
-        ),
+        )
     ],
     "t5-text": [
         ({"vocab_size": 32128}, "got 32128 ids and no tokenizer, expected one of"),

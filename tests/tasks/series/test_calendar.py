@@ -69,11 +69,7 @@ def test_features_are_those_of_the_release_at_every_frequency(freq: str, start: 
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(sorted(PERIODS)),
-    st.datetimes(datetime(1, 1, 8), datetime(9990, 1, 1)),
-    st.integers(-5, 30),
-)
+@given(st.sampled_from(sorted(PERIODS)), st.datetimes(datetime(1, 1, 8), datetime(9990, 1, 1)), st.integers(-5, 30))
 def test_any_start_and_index_agree_with_a_period_of_pandas(freq: str, start: datetime, first: int) -> None:
     got = ours(start, freq, first, 8)
     with warnings.catch_warnings():

@@ -29,11 +29,7 @@ CASES = [
     (ConnectionResetError("peer"), Decision(RETRY), True),
     (GPU_MEMORY, Decision(RETRY, halve=True), True),
     (RuntimeError("CUDA error: out of memory"), Decision(RETRY, halve=True), True),
-    (
-        make_error("ActorDiedError", "killed due to the node running low on memory"),
-        Decision(RETRY, halve=True),
-        True,
-    ),
+    (make_error("ActorDiedError", "killed due to the node running low on memory"), Decision(RETRY, halve=True), True),
     (MemoryError(), Decision(RETRY, halve=True), True),
     (make_error("AcceleratorError", "device-side assert", RuntimeError), Decision(RETRY, new_actor=True), True),
     (StaleInputError("changed"), Decision(RECORD), False),

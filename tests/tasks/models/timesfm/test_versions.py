@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    TimesFm2_5Config,
-    TimesFm2_5ModelForPrediction,
-    TimesFmConfig,
-    TimesFmModelForPrediction,
-)
+from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction, TimesFmConfig, TimesFmModelForPrediction
 
 from tests.tasks.models.families import shake
 from tsfmscope.tasks.models.timesfm.shared import TimesFMFamily

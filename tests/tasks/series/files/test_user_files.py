@@ -232,7 +232,7 @@ def test_columns_of_values_that_the_user_names_leave_the_others_out(tmp_path: Pa
 def test_what_was_done_to_a_table_is_noted_with_file_and_column(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("ds,a,day,b\n2024-01-01,1,Mon,-\n2024-01-02,2,Tue,3\n2024-01-03,3,Wed,4\n")
     assert load(tmp_path / "a.csv").notes == [
-        f"{tmp_path / 'a.csv'}: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'",
+        f"{tmp_path / 'a.csv'}: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
     ]
 
 
