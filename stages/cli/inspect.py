@@ -43,7 +43,7 @@ COLUMNS = {
 }  # fmt: skip
 MEANING = (
     "ζ: mean cosine between tokens (0: isotropic, 1: all parallel); ζ′: mean cosine inside K clusters; "
-    "ζ′ − null: ζ′ less its mean for isotropic states; "
+    "ζ′ − null: ζ′ minus its mean for isotropic states; "
     "d({share:g}): number of directions that hold {percent:g} % of the variance; rank({epsilon:g}): number of singular "
     "values above {epsilon:g} times the largest, of the next layer's input; n′: layer n after the final norm; –: no "
     "value, --json has the reason."
