@@ -90,11 +90,6 @@ def remove_legend(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, 
     return {**out[0], "meta": {"narrow": out[1]}}
 
 
-def remove_labels(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
-    """Return the layout without space for a legend or for axis labels; right: right margin in pixels."""
-    return remove_legend(laid, foot=24, left=24, right=right)
-
-
 def make_axis(title: str, **more: Any) -> dict[str, Any]:
     """Return a panel's axis with small labels and a close title; more: further settings."""
     return {"tickfont": {"size": 10}, "title": {"text": title, "standoff": 4, "font": {"size": 12}}, **more}
