@@ -56,7 +56,7 @@ def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
     for panel, model in enumerate(names):
         rows = frame[frame["model"] == model]
         places = _place_layers(rows)
-        for stack, group in itertools.groupby(places, key=lambda place: place.stack):
+        for stack, group in itertools.groupby(places, key=lambda state: state.stack):
             part = list(group)
             traces = [_stack(rows, part, model, choose_colour(model, models)), _stack_name(part, stack, top)]
             figure.add_traces([trace.update(grid.axis_names(panel)) for trace in traces])
@@ -102,7 +102,7 @@ def order_methods(methods: Sequence[str]) -> list[str]:
 
 
 def label_methods(methods: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the title of the axis and a label per method: the number alone where all methods differ only in it."""
+    """Return the title of the axis and one label per method, the number alone if methods differ only in it."""
     parts = [_split(method) for method in methods if method]
     if len({name for name, _ in parts}) == 1 and all(number is not None for _, number in parts):
         return f"compressed model ({parts[0][0]}-…)", [f"{_split(m)[1]:g}" if m else DENSE for m in methods]
@@ -154,7 +154,7 @@ def _order(panel: tuple[str, str]) -> tuple[str, bool, str]:
 def _place_layers(rows: pd.DataFrame) -> list[_Place]:
     """Return the layers of a model in the order of computation, with free positions between stacks."""
     layers = set(zip(rows["stack"].map(str), rows["layer"].map(int), rows["normed"].map(bool), strict=True))
-    ordered = sorted(layers, key=lambda place: (place[0] == "decoder", place))
+    ordered = sorted(layers, key=lambda state: (state[0] == "decoder", state))
     places: list[_Place] = []
     for stack, layer, normed in ordered:
         step = 1 if not places or places[-1].stack == stack else APART
@@ -165,7 +165,7 @@ def _place_layers(rows: pd.DataFrame) -> list[_Place]:
 def _ticks(places: Sequence[_Place]) -> dict[str, Any]:
     """Return one label per layer, thinned to TICKS labels; the range leaves space for the names of stacks."""
     kept = places[:: -(-len(places) // TICKS)]
-    texts = {"tickvals": [place.x for place in kept], "ticktext": [place.name for place in kept]}
+    texts = {"tickvals": [state.x for state in kept], "ticktext": [state.name for state in kept]}
     return {**texts, "range": [-0.7, max(places[-1].x, 3) + 0.7]}
 
 
@@ -183,10 +183,10 @@ def _stack(rows: pd.DataFrame, places: Sequence[_Place], model: str, colour: str
     import plotly.graph_objects as go
 
     keyed = rows.set_index(["stack", "layer", "normed"]).sort_index()
-    part = keyed.loc[[(place.stack, place.layer, place.normed) for place in places]]
+    part = keyed.loc[[(state.stack, state.layer, state.normed) for state in places]]
     middle, low, high = (part[column].to_numpy(dtype=float) for column in ("median", "low", "high"))
     return go.Scatter(
-        x=[place.x for place in places],
+        x=[state.x for state in places],
         y=middle,
         mode="lines+markers",
         name=escape(model),
@@ -195,7 +195,7 @@ def _stack(rows: pd.DataFrame, places: Sequence[_Place], model: str, colour: str
         marker={"symbol": "circle", "size": 7, "color": colour},
         error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1, "width": 3},
         customdata=[
-            [escape(model), escape(place.stack), place.name, int(n)] for place, n in zip(places, part["n"], strict=True)
+            [escape(model), escape(state.stack), state.name, int(n)] for state, n in zip(places, part["n"], strict=True)
         ],
         hovertemplate="%{customdata[0]} · %{customdata[1]} · layer %{customdata[2]}"
         "<br>d(0.8) median %{y} over %{customdata[3]}<extra></extra>",

@@ -27,7 +27,7 @@ LIGHT = colorscale.set_opacity(colorscale.GREY, 0.13)
 
 
 def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequence[str]) -> go.Figure:
-    """Draw one row per data set, the strongest agreement with the paper's claim on top, and the mean at the bottom.
+    """Draw one row per data set, from agreement with the claim to disagreement, and their mean at the bottom.
 
     rows: dataset, condition, n_models, spearman, low, high. A data set has one mark per condition; missing
     limits are not drawn.

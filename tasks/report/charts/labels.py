@@ -104,13 +104,13 @@ def place_labels(
     obstacles, overlap with labels placed before, space outside the panel.
     """
     points = frame.to_pixels([label.x for label in labels], [label.y for label in labels])
-    taken: list[tuple[float, float, float, float]] = []
+    occupied: list[tuple[float, float, float, float]] = []
     for at in np.lexsort((points[:, 0], -points[:, 1])):
         label, point, width = labels[at], points[at], measure_text(labels[at].text)
         left, middle, is_right = min(
-            _candidates(point, width), key=lambda c: _cost(c, point, width, taken, obstacles, frame)
+            _candidates(point, width), key=lambda c: _cost(c, point, width, occupied, obstacles, frame)
         )
-        taken.append((left, middle - LINE / 2, left + width, middle + LINE / 2))
+        occupied.append((left, middle - LINE / 2, left + width, middle + LINE / 2))
         yield label, (left, middle), is_right
 
 
@@ -147,13 +147,13 @@ def _candidates(point: np.ndarray, width: float) -> Iterator[tuple[float, float,
 
 def _cost(
     candidate: tuple[float, float, bool], point: np.ndarray, width: float,
-    taken: Sequence[tuple[float, float, float, float]], obstacles: np.ndarray, frame: Frame,
+    occupied: Sequence[tuple[float, float, float, float]], obstacles: np.ndarray, frame: Frame,
 ) -> float:  # fmt: skip
     left, middle, is_right = candidate
     box = (left - 2, middle - LINE / 2, left + width + 2, middle + LINE / 2)
     edge = left if is_right else left + width
     cost = math.hypot(edge - point[0], middle - point[1]) + (0 if is_right else LEFT)
-    for low_x, low_y, high_x, high_y in taken:
+    for low_x, low_y, high_x, high_y in occupied:
         if box[0] < high_x and low_x < box[2] and box[1] < high_y and low_y < box[3]:
             cost += OVERLAP
     if len(obstacles):

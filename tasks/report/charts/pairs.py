@@ -1,4 +1,4 @@
-"""Arrows from one condition to the next, one row per data set (Shelim et al. 2025, Figs. 5, 6 and 8)."""
+"""Arrows from condition to condition, one row per data set (Shelim et al. 2025, Figs. 5, 6, 8)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SAME, OPPOSITE = "✓", "✗"
 def draw_pairs(
     frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
 ) -> go.Figure:
-    """Draw the change of isotropy on the left and of error on the right, one arrow per model and data set.
+    """Draw changes of isotropy (left) and of error (right), one arrow per model and data set.
 
     frame: model, dataset, domain, paper, condition, the measure, nmse. A value without a logarithm is not
     drawn; the other values of its data set are.
@@ -56,22 +56,22 @@ def draw_pairs(
 
     rows = pair_rows(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
-    used = [name for name in dict.fromkeys([*models, *rows["model"]]) if name in set(rows["model"])]
+    shown_models = [name for name in dict.fromkeys([*models, *rows["model"]]) if name in set(rows["model"])]
     datasets = rows.sort_values(["order", "number"])["dataset"].unique().tolist()
-    step = BETWEEN + ARROW * len(used)
+    step = BETWEEN + ARROW * len(shown_models)
     middle = {str(name): float(len(datasets) - 1 - position) * step for position, name in enumerate(datasets)}
     quantities = {"isotropy": AXES[choose_measure(of_paper)], "nmse": "NMSE"}
-    traces = [*_model_keys(used, models), *_condition_keys(shown)]
-    for (panel, (column, symbol)), model in itertools.product(enumerate(quantities.items()), used):
-        shift = ARROW * ((len(used) - 1) / 2 - used.index(model))
+    traces = [*_model_keys(shown_models, models), *_condition_keys(shown)]
+    for (panel, (column, symbol)), model in itertools.product(enumerate(quantities.items()), shown_models):
+        shift = ARROW * ((len(shown_models) - 1) / 2 - shown_models.index(model))
         part = rows[rows["model"] == model]
         colour = choose_colour(model, models)
         axes = grid.axis_names(panel)
         arrows = _arrows(part, column, symbol, shown, {name: y + shift for name, y in middle.items()}, colour)
         traces += [trace.update(axes) for trace in arrows]
     edge = _place_marks(_log_axis(rows["nmse"], "")["range"])
-    for model in used:
-        shift = ARROW * ((len(used) - 1) / 2 - used.index(model))
+    for model in shown_models:
+        shift = ARROW * ((len(shown_models) - 1) / 2 - shown_models.index(model))
         marks = {name: mark for name, mark in compare(rows[rows["model"] == model], shown).items() if mark}
         heights = [middle[name] + shift for name in marks]
         traces.append(
@@ -156,9 +156,9 @@ def _marks(marks: Sequence[str], x: float, heights: Sequence[float], colour: str
     )  # fmt: skip
 
 
-def _model_keys(used: Sequence[str], models: Sequence[str]) -> list[go.Scatter]:
+def _model_keys(shown_models: Sequence[str], models: Sequence[str]) -> list[go.Scatter]:
     """Return a legend entry per model where there are several."""
-    colours = [(name, choose_colour(name, models)) for name in used] if len(used) > 1 else []
+    colours = [(name, choose_colour(name, models)) for name in shown_models] if len(shown_models) > 1 else []
     return [_key(name, {"symbol": "square", "size": 9, "color": colour}) for name, colour in colours]
 
 

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
-    """Draw scores relative to the dense model of the same seed: one row per line of models, one panel per score.
+    """Draw scores relative to the dense model of the same seed, one panel per score.
 
     frame: columns of `plots.pretrained.COLUMNS`. intervals: columns of `plots.pretrained.INTERVALS`.
 
@@ -204,8 +204,8 @@ def _keys(ours: pd.DataFrame, *, has_printed: bool) -> list[go.Scatter]:
     """Return the entries of the legend."""
     import plotly.graph_objects as go
 
-    def key(name: str, **how: Any) -> go.Scatter:
-        return go.Scatter(x=[None], y=[None], name=name, **how)
+    def key(name: str, **style: Any) -> go.Scatter:
+        return go.Scatter(x=[None], y=[None], name=name, **style)
 
     grey = colorscale.GREY
     out = [

@@ -126,7 +126,7 @@ def list_dataset_panels(frame: pd.DataFrame) -> list[str]:
 
 
 def choose_colours(frame: pd.DataFrame, models: Sequence[str]) -> dict[str, str]:
-    """Return model -> colour: by order of x in a grid, by modality if there are several, else the page's colours."""
+    """Return model -> colour: by x in a grid, by modality if several, else the page's colours."""
     order = frame.drop_duplicates("model").sort_values(["x", "model"])
     if len(order) and order["x"].notna().all():
         return {

@@ -205,7 +205,7 @@ def _named(position: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, dic
 
 
 def _log_axis(title: str, limits: tuple[float, float], ticks: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return a logarithmic axis with these ticks, or with powers of ten, or with 1, 2 and 5 if it is short."""
+    """Return a logarithmic axis with these ticks, else powers of ten, else 1, 2 and 5 if short."""
     low, high = limits
     shown = list(ticks) if ticks else []
     if not shown:
