@@ -9,6 +9,15 @@ with isotropy as (
     group by model
 ),
 
+errors as (
+    select
+        model,
+        exp(avg(ln(nullif(mase, 0)))) as mase
+    from scores
+    where study = $study
+    group by model
+),
+
 dimensions as (
     select
         last_layer.model,
@@ -44,6 +53,7 @@ select
     checkpoints.model,
     checkpoints.parameters,
     skill.wql_vs_seasonal,
+    errors.mase,
     isotropy.zeta_adjusted_corrected,
     isotropy.looks_isotropic,
     dimensions.dimension_share,
@@ -52,6 +62,8 @@ select
 from checkpoints
 left join skill
     on skill.model = checkpoints.model
+left join errors
+    on errors.model = checkpoints.model
 left join isotropy
     on isotropy.model = checkpoints.model
 left join dimensions

@@ -10,6 +10,8 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -206,8 +208,19 @@ def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables:
     rows = re.findall(r'<tr><td class="verdict ([a-z-]+)">([^<]+)</td><td class="long"><a href="[^"]+">([^<]+)', top)
     assert {verdict for verdict, _, _ in rows} <= {"agrees", "differs", "undecided", "not-comparable", "not-measured"}
     assert {html.unescape(text).partition(" (")[0].strip() for _, _, text in rows} == {row.claim for row in claims}
-    assert '<table id="models-table">' in top
+    assert '<table id="models-table"' in top
     assert "chronos-bolt-nano" in top.partition('id="models-table"')[2]
+
+
+def test_the_mase_of_a_model_is_the_geometric_mean_over_the_cells_of_the_main_study(
+    tables: ReportTables, connection: duckdb.DuckDBPyConnection
+) -> None:
+    windows = connection.sql(f"from forecasts where study = '{tables.study}'").df()
+    cells = windows.groupby(["model", "dataset", "condition"])["mase"].mean()
+    expected = np.exp(np.log(cells).groupby("model").mean())
+    found = tables.models.frame.set_index("model")["mase"].dropna()
+    assert set(found.index) == set(expected.index) and len(found) == 2
+    assert found.to_dict() == pytest.approx(expected.to_dict())
 
 
 def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> None:
