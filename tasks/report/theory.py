@@ -94,7 +94,7 @@ FLOW = _Texts(
     "standard deviation 1.",
     "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
     "layer's output for each number of heads.",
-    "One seed.",
+    "Relative singular values of X (dashed) and of the output of the layer, one line per number of heads. One seed.",
 )
 BOUND = _Texts(
     "theory-bounds",

@@ -119,8 +119,9 @@ def describe_undrawable(rows: int, drawable: int) -> str:
     """Return a sentence on rows that log axes cannot show, with a space before it; empty if there are none."""
     if rows == drawable:
         return ""
+    verb = "is" if rows - drawable == 1 else "are"
     return (
-        f" {rows - drawable} of {rows} points are not positive and cannot be drawn on a log axis;"
+        f" {rows - drawable} of {rows} points {verb} not positive and cannot be drawn on a log axis;"
         " the CSV contains them."
     )
 

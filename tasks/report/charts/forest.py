@@ -83,12 +83,12 @@ def order_datasets(rows: pd.DataFrame) -> list[str]:
 
 def describe_mean(mean: Mapping[str, Any]) -> tuple[str, str]:
     """Return the mean with its interval, and its p; a text is empty without its number."""
-    if not _is_number(mean["spearman"]):
+    if not is_number(mean["spearman"]):
         return "", ""
     words = f"Mean ρ = {_signed(mean['spearman'])}"
-    if _is_number(mean["low"]):
+    if is_number(mean["low"]):
         words += f" (95 % interval {_signed(mean['low'])} to {_signed(mean['high'])})"
-    return words, f"p = {mean['p']:.2g}, permuting models" if _is_number(mean["p"]) else ""
+    return words, f"p = {mean['p']:.2g}, permuting models" if is_number(mean["p"]) else ""
 
 
 def _rows(
@@ -128,11 +128,11 @@ def _rows(
 def _mean(mean: Mapping[str, Any]) -> list[go.Scatter]:
     import plotly.graph_objects as go
 
-    if not _is_number(mean["spearman"]):
+    if not is_number(mean["spearman"]):
         return []
     marker = {"symbol": "diamond", "size": 13, "color": colorscale.GREY}
     words = ", ".join(filter(None, describe_mean(mean)))
-    interval = [_line([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if _is_number(mean["low"]) else []
+    interval = [_line([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if is_number(mean["low"]) else []
     return [
         *interval,
         go.Scatter(
@@ -174,7 +174,8 @@ def _area(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
     return go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=LIGHT, hoverinfo="skip", showlegend=False)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number, neither None nor NaN."""
     return value is not None and math.isfinite(value)
 
 

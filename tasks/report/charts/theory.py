@@ -119,7 +119,7 @@ def draw_flow(frame: pd.DataFrame) -> go.Figure:
         figure.add_trace(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, showlegend=False))
         labels.append(Label(name, x[-1], y[-1], colour))
     last = float(spectra["x"].max()) if len(spectra) else 1.0
-    room = (max(measure_text(label.text) for label in labels) + 2 * NEAR) / COLUMN
+    room = (max((measure_text(label.text) for label in labels), default=0) + 2 * NEAR) / COLUMN
     frame_of = Frame((0.0, last / (1 - room)), _padded(spectra["y"]), COLUMN, HEIGHT, log_y=True)
     _label(figure, 0, labels, frame_of)
     figure = apply_style(figure)

@@ -86,7 +86,9 @@
 
   // A link to a folded section opens it.
   const unfold = () => {
-    const goal = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let id = location.hash.slice(1);
+    try { id = decodeURIComponent(id); } catch { return; } // not a link of this page
+    const goal = document.getElementById(id);
     if (!goal) return;
     for (const fold of [goal.querySelector(":scope > details.fold"), goal.closest("details")]) if (fold) fold.open = true;
     goal.scrollIntoView();

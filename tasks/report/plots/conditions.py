@@ -35,7 +35,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         caption += f"{tested[0]} of {tested[1]}."
     missing = int(rows[["isotropy", "nmse"]].isna().any(axis=1).sum())
     if missing:
-        caption += f" {missing} of {len(rows)} results lack a positive value on one axis; the CSV contains them."
+        verb = "lacks" if missing == 1 else "lack"
+        caption += f" {missing} of {len(rows)} results {verb} a positive value on one axis; the CSV contains them."
     caption += describe_datasets(rows)
     yield Figure("points", pairs.draw_pairs(frame, models, study.conditions, of_paper=of_paper), alt, caption)
 

@@ -23,19 +23,21 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     rows = frame[frame["spearman"].notna()]
     if rows.empty:
         return
-    mean = {str(name): value for name, value in means.iloc[0].items()}
+    mean = {str(name): value for name, value in means.iloc[0].items()} if len(means) else dict.fromkeys(MEAN)
     names = [name for name in study.conditions if name in set(rows["condition"])]
     words = ", ".join(filter(None, forest.describe_mean(mean))) or "The mean is undefined"
     alt = f"Forest plot of {len(rows)} correlations in {rows['dataset'].nunique()} data sets. {words}."
     caption = (
         f"Each mark is Spearman's ρ of isotropy (ζ′ minus its null mean, in the last layer) and log NMSE over "
         f"{_count_models(rows)} on one data set. Left of 0, shaded: more isotropic models have less error, as Shelim "
-        f"et al. 2025 claim. Diamond: mean"
+        f"et al. 2025 claim."
     )
-    caption += ", with its 95 % bootstrap interval." if mean["low"] == mean["low"] else " (no interval)."
+    if forest.is_number(mean["spearman"]):
+        interval = ", with its 95 % bootstrap interval" if forest.is_number(mean["low"]) else ", without an interval"
+        caption += f" Diamond: mean of the {len(rows)} correlations{interval}."
     if len(names) > 1:
         caption += f" Filled: {names[0]}; open: {', '.join(names[1:])}."
-    if mean["p_smallest"] == mean["p_smallest"]:
+    if forest.is_number(mean["p_smallest"]):
         caption += f" With so few models p is at least {mean['p_smallest']:.2g}."
     if len(frame) > len(rows):
         caption += f" {len(frame) - len(rows)} more correlations are undefined: too few models, or equal values."

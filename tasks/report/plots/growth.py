@@ -26,7 +26,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     if len(inputs):
         few, n = int(inputs["n"].min()), int(inputs["n"].max())
         median = f" Median over {n if few == n else f'{few} to {n}'} data sets." if n > 1 else ""
-        text = f"Input of each layer; the last column or point is the output of the last layer.{median}"
+        end = "column" if inputs["model"].nunique() > LINES else "point"
+        text = f"Input of each layer; the last {end} is the output of the last layer.{median}"
         yield _draw(inputs, "inputs", "Layer inputs", text, offset=1, has_bands=n > 1)
     if len(weights):
         text = "Whole query projections, not single heads."

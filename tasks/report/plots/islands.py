@@ -38,8 +38,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     caption = (
         f"Each point is a token{dataset}{condition} ({tokens} tokens). Left: principal components 1 and 2 of the "
         "hidden states; right: 1 and 3. The percentage is the share of variance that the three components explain. "
-        "Colours: the four largest clusters of each matrix of states, by number of tokens; the same colour in another "
-        "panel is another cluster. Each panel is scaled to its points."
+        "Colours: the four largest clusters of each matrix of states, by number of tokens, alike in both of its "
+        "panels; the same colour in another matrix is another cluster. Each panel is scaled to its points."
     )
     yield Figure("islands", islands.draw_islands(drawn), f"{alt}{'; '.join(shares)}.", caption)
 

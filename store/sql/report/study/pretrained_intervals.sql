@@ -8,7 +8,7 @@ select
     lines.is_reused,
     lines.is_shared,
     loss.measure as quantity,
-    count(*) over (partition by lines.line, loss.measure) as n_models,
+    count(*) over (partition by lines.family, lines.line, loss.measure) as n_models,
     loss.n,
     loss.ratio,
     loss.low,

@@ -173,14 +173,17 @@ def test_undefined_correlations_are_counted_and_without_any_nothing_is_drawn(stu
     assert studies.draw_figures(empty, []) == ()
 
 
-def test_a_mean_without_interval_or_value_is_drawn_without_it(study: StudyTables) -> None:
-    mean = study.answers["mean_correlation"].frame
-    bare = draw(with_rows(study, "mean_correlation", mean.assign(low=np.nan, high=np.nan, p=np.nan, p_smallest=np.nan)))
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_a_mean_without_interval_or_value_is_drawn_without_it(missing: float | None, study: StudyTables) -> None:
+    mean = study.answers["mean_correlation"].frame.astype(object)
+    limits = dict.fromkeys(("low", "high", "p", "p_smallest"), missing)
+    bare = draw(with_rows(study, "mean_correlation", mean.assign(**limits)))
     assert not [trace for trace in bare.figure.data if trace.line.width == 3]
-    assert "(no interval)" in bare.caption and "at least" not in bare.caption
-    none = draw(with_rows(study, "mean_correlation", mean.assign(spearman=np.nan)))
-    assert not [trace for trace in none.figure.data if trace.name == "mean"]
-    assert "The mean is undefined." in none.alt
+    assert "without an interval" in bare.caption and "at least" not in bare.caption
+    for rows in (mean.assign(spearman=missing), mean.iloc[:0]):
+        none = draw(with_rows(study, "mean_correlation", rows))
+        assert not [trace for trace in none.figure.data if trace.name == "mean"]
+        assert "The mean is undefined." in none.alt and "Diamond" not in none.caption
 
 
 def test_the_still_picture_is_one_column_wide(study: StudyTables) -> None:

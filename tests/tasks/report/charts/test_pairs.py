@@ -124,4 +124,4 @@ def test_the_caption_counts_the_marks_and_the_values_that_are_not_drawn(tables: 
     marks = [text for trace in drawn.figure.data if trace.mode == "text" for text in trace.text]
     assert len(marks) == 2
     assert f"({marks.count('✓')} of 2)" in drawn.caption and f"in {marks.count('✓')} of 2 pairs" in drawn.alt
-    assert "1 of 6 results lack a positive value on one axis" in drawn.caption
+    assert "1 of 6 results lacks a positive value on one axis" in drawn.caption
