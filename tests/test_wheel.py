@@ -21,7 +21,10 @@ PARTS = {
     "store/sql/answers/correlation.sql",
     "store/published/printed_ranks.csv",
     "tasks/series/catalog.yaml",
-    "tasks/report/page/page.html.j2",
+    "tasks/report/page/layout.html.j2",
+    "tasks/report/page/parts.html.j2",
+    "tasks/report/page/report.html.j2",
+    "tasks/report/page/run.html.j2",
 } | {f"tasks/report/page/page.{kind}" for kind in ("css", "js")}
 PACKAGES = ("stages", "tasks", "store")
 FOREIGN = ("tasks.py", "stages.py", "store/__init__.py")
