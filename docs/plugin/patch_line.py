@@ -146,8 +146,9 @@ class PatchLine(Forecaster):
         target = (future.cpu().double().numpy() - loc) / scale
         target = torch.from_numpy(target[:, None, : found.shape[2]]).to(found)
         error, levels = target - found, torch.tensor(QUANTILES).to(found)[:, None]
-        pinball = torch.maximum(levels * error, (levels - 1) * error)
-        return pinball.nan_to_num().sum() / pinball.isfinite().sum().clamp(min=1)
+        # In double precision the sum of huge values is finite.
+        pinball = torch.maximum(levels * error, (levels - 1) * error).double()
+        return (pinball.nan_to_num().sum() / pinball.isfinite().sum().clamp(min=1)).float()
 
     def _tokenize(self, windows: Windows) -> Tokens:
         patches, padding, _, _ = self._patches(windows.context)
