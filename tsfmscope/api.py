@@ -116,7 +116,9 @@ def states(
     Args:
         model: a model that `load` returned, or its name or folder.
         data: series, as in `inspect`.
-        context, horizon, max_series: as in `inspect`.
+        context: as in `inspect`.
+        horizon: as in `inspect`.
+        max_series: as in `inspect`.
         rows: largest number of tokens per stack, a seeded sample; the same tokens in every layer. None: as in
             `inspect`.
         kinds: kinds of tokens that are returned: names of `TokenKind` in lower case.
@@ -221,7 +223,8 @@ def compress(
         keep: share of the attention parameters that is kept, in (0, 1].
         method: a method of docs/compression.md.
         windows: number of calibration windows.
-        context, max_series: as in `inspect`.
+        context: as in `inspect`.
+        max_series: as in `inspect`.
         horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series. None: as in
             `inspect`.
         seed: seed of windows and forecast samples.

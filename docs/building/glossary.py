@@ -12,7 +12,7 @@ ROW = re.compile(r"^\| (?!term \||---)(?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$
 # Text that stays as it is: blocks and spans of code, equations, headings, directives, links, HTML, headers of tables.
 SKIPPED = re.compile(
     r"^( *)(`{3,}).*?^\1\2 *$|^---\n.*?^---$|^#.*?$|^:::.*?$|^\|[^\n]*\|\n(?=\| ?-)"
-    r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|<[^>\n]+>",
+    r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)|!?\[[^\]]*\]\([^)]*\)|<[^>\n]+>",
     re.MULTILINE | re.DOTALL,
 )
 # Terms that are also verbs; they are linked only after one of these words.

@@ -176,7 +176,7 @@ def test_the_commands_of_the_docs_run_one_after_another(folder: Path) -> None:
     for one in lines:
         done = run(*shlex.split(one))
         assert done.exit_code == 0, (one, done.stderr)
-    assert Path("look.html").stat().st_size > 1e6
+    assert Path("look.html").stat().st_size > 5_000
     assert "  rivers:\n" in Path("params.yaml").read_text()
     assert list(pd.read_parquet("vectors.parquet").columns) == ["series", *map(str, range(64))]
 
@@ -260,7 +260,7 @@ class TestReport:
         Path("data/report.html").unlink()
         done = run("report", "--json")
         found = json.loads(done.stdout)
-        assert found["built"] is True and found["bytes"] == Path("data/report.html").stat().st_size > 1e6
+        assert found["built"] is True and found["bytes"] == Path("data/report.html").stat().st_size > 5_000
 
     def test_out_is_a_copy_of_both_pages(self, folder: Path) -> None:
         Path("data/run.html").write_text("how it ran")
