@@ -12,8 +12,7 @@ import yaml
 
 from tsfmscope import store
 from tsfmscope.stages import BY_NAME, DATA
-from tsfmscope.stages.config.defaults import default_file
-from tsfmscope.stages.config.params import Params, load
+from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.pca_states import answer_islands
 from tsfmscope.stages.pipeline.report_figures import FIGURES, write_figures
 from tsfmscope.stages.pipeline.sources import sources
@@ -88,11 +87,9 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer
 def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
     """Yield every study: the study of the main figures first, the others in the order of params.yaml."""
     queries = load_queries("study")
-    default_studies = load(default_file()).studies
     for name in sorted(params.studies, key=lambda name: name != params.report_study):
         study = params.studies[name]
         plot = load_plot(study.plot)
-        is_own = study.figure is None and name not in default_studies
         yield StudyTables(
             name,
             study.title,
@@ -107,7 +104,7 @@ def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> It
                 for query in plot.queries
             },
             _answer(connection, queries["rank_tests"].fill(study=name)) if plot.has_rank_tests else None,
-            _answer(connection, queries["errors"].fill(study=name)) if is_own else None,
+            _answer(connection, queries["errors"].fill(study=name)) if study.figure is None else None,
         )
 
 

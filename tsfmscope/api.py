@@ -225,8 +225,7 @@ def compress(
         windows: number of calibration windows.
         context: as in `inspect`.
         max_series: as in `inspect`.
-        horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series. None: as in
-            `inspect`.
+        horizon: steps of the compared forecasts, in the last 20 % of every series. None: as in `inspect`.
         seed: seed of windows and forecast samples.
         columns: columns of a table, as in `inspect`.
 

@@ -43,8 +43,8 @@ class StudyTables:
 
     @property
     def is_own(self) -> bool:
-        """Whether the study is the user's own: it reproduces no figure, and is not one of the default studies."""
-        return self.errors is not None
+        """Whether the study is the user's own: it reproduces no figure of a paper."""
+        return self.figure is None
 
     def rows(self, query: str, columns: tuple[str, ...]) -> pd.DataFrame:
         """Return the answer to a query of the plot. Raises ValueError if it lacks one of the columns."""

@@ -55,8 +55,8 @@ def draw_rank_maps(frame: pd.DataFrame, *, offset: int) -> go.Figure:
     tall = ROW * len(rows)
     shape = grid.Shape(columns=len(shown), narrow=1, row=tall)
     left = round(20 + CHARACTER * max(map(len, names)))
-    laid = grid.remove_legend(grid.lay_out(titles, x, y, shape), left=left, right=BAR)
-    return apply_style(figure).update_layout(**laid, coloraxis=_scale(tall))
+    layout = grid.remove_legend(grid.lay_out(titles, x, y, shape), left=left, right=BAR)
+    return apply_style(figure).update_layout(**layout, coloraxis=_scale(tall))
 
 
 def order_rows(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
@@ -118,7 +118,6 @@ def _describe(row: dict[Any, Any], offset: int) -> str:
 
 def _separators(rows: list[tuple[str, str, str]], columns: int) -> go.Scatter:
     """Draw lines between the rows of different modalities."""
-    import plotly.graph_objects as go
 
     x: list[float | None] = []
     y: list[float | None] = []
@@ -126,8 +125,7 @@ def _separators(rows: list[tuple[str, str, str]], columns: int) -> go.Scatter:
         if rows[position][2] != rows[position - 1][2]:
             x += [-0.5, columns - 0.5, None]
             y += [position - 0.5, position - 0.5, None]
-    line = {"width": 1.4, "color": colorscale.GREY}
-    return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    return grid.draw_guide(x, y, width=1.4)
 
 
 def _scale(tall: int) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
             figure.add_traces([trace.update(grid.axis_names(panel)) for trace in traces])
         axes[grid.axis_names(panel)["xaxis"].replace("x", "xaxis")] = _ticks(places)
     x = grid.make_axis(LAYERS, showgrid=False)
-    laid = grid.lay_out(names, x, _vertical_axis(top), grid.Shape(shared=False))
-    return apply_style(figure).update_layout(grid.remove_legend(grid.change_axes(laid, axes)))
+    layout = grid.lay_out(names, x, _vertical_axis(top), grid.Shape(shared=False))
+    return apply_style(figure).update_layout(grid.remove_legend(grid.change_axes(layout, axes)))
 
 
 def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
@@ -87,8 +87,8 @@ def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure
     ticks = {"tickvals": list(range(len(methods))), "ticktext": labels, "range": [-0.3, len(methods) - 1 + NAMES]}
     x = grid.make_axis(title, showgrid=False, **ticks)
     shape = grid.Shape(columns=min(2, len(panels)), narrow=1, shared=False)
-    laid = grid.lay_out([f"{base}\n{stack}" for base, stack in panels], x, _vertical_axis(top), shape)
-    return apply_style(figure).update_layout(grid.remove_legend(laid))
+    layout = grid.lay_out([f"{base}\n{stack}" for base, stack in panels], x, _vertical_axis(top), shape)
+    return apply_style(figure).update_layout(grid.remove_legend(layout))
 
 
 def order_methods(methods: Sequence[str]) -> list[str]:

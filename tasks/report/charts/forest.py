@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts.figures import apply_style, escape, shorten_name
-from tsfmscope.tasks.report.charts.grid import make_axis
+from tsfmscope.tasks.report.charts.grid import draw_guide, make_axis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,8 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
     figure = go.Figure(
         [
             _area([-1.1, 0, 0, -1.1], [-0.7, -0.7, top, top]),
-            _line([0, 0], [-0.7, top], width=1),
-            _line([-1.1, 1.1], [0.5, 0.5], width=0.5),
+            draw_guide([0, 0], [-0.7, top]),
+            draw_guide([-1.1, 1.1], [0.5, 0.5], width=0.5),
             _word(-1.1, len(names) + 1, "less error (claim)", "middle right"),
             _word(1.1, len(names) + 1, "more error", "middle left"),
         ]
@@ -99,7 +99,7 @@ def _rows(
     y = [heights[name] + shift for name in part["dataset"]]
     limited = part["low"].notna() & part["high"].notna()
     whiskers = [
-        _line([low, high], [at, at], width=1)
+        draw_guide([low, high], [at, at])
         for low, high, at, known in zip(part["low"], part["high"], y, limited, strict=True)
         if known
     ]
@@ -132,7 +132,7 @@ def _mean(mean: Mapping[str, Any]) -> list[go.Scatter]:
         return []
     marker = {"symbol": "diamond", "size": 13, "color": colorscale.GREY}
     words = ", ".join(filter(None, describe_mean(mean)))
-    interval = [_line([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if is_number(mean["low"]) else []
+    interval = [draw_guide([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if is_number(mean["low"]) else []
     return [
         *interval,
         go.Scatter(
@@ -154,18 +154,11 @@ def _headline(mean: Mapping[str, Any]) -> dict[str, Any]:
     return {**where, "text": text, "showarrow": False, "xanchor": "right", "yanchor": "bottom", "align": "right"}
 
 
-def _line(x: Sequence[float], y: Sequence[float], *, width: float) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    line = {"color": colorscale.GREY, "width": width}
-    return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
-
-
 def _word(x: float, y: float, text: str, position: str) -> go.Scatter:
     import plotly.graph_objects as go
 
-    how = {"mode": "text", "text": [text], "textposition": position, "textfont": {"size": 10}}
-    return go.Scatter(x=[x], y=[y], **how, hoverinfo="skip", showlegend=False)
+    style = {"mode": "text", "text": [text], "textposition": position, "textfont": {"size": 10}}
+    return go.Scatter(x=[x], y=[y], **style, hoverinfo="skip", showlegend=False)
 
 
 def _area(x: Sequence[float], y: Sequence[float]) -> go.Scatter:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope.tasks.report.charts.figures import escape
+from tsfmscope.tasks.report.colorscale import GREY, format_power
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 # Panels side by side on a wide page and on a narrow one, such as a phone.
 COLUMNS, NARROW_COLUMNS = 3, 2
@@ -23,6 +25,10 @@ BETWEEN = 0.05
 # Pixels between the first row's top and the legend, which hold the panels' titles; pixels of each
 # further title line.
 LEGEND, SECOND = 26, 14
+# Ticks of ratios whose ends differ by less than NEAR_RATIOS times, and of others.
+NEAR_RATIOS = 2.5
+FINE = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7)
+COARSE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 
 
 class Shape(NamedTuple):
@@ -66,27 +72,27 @@ def lay_out(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], s
     return {**wide, "legend": legend, "annotations": annotations, "meta": {"narrow": narrow}}
 
 
-def change_axes(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def change_axes(layout: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the layout with additional settings for some axes (name -> settings), for both widths."""
     out, narrow = (
         {**where, **{name: {**where[name], **more} for name, more in axes.items()}}
-        for where in (laid, laid["meta"]["narrow"])
+        for where in (layout, layout["meta"]["narrow"])
     )
     return {**out, "meta": {"narrow": narrow}}
 
 
-def change_margins(laid: Mapping[str, Any], **sides: int) -> dict[str, Any]:
+def change_margins(layout: Mapping[str, Any], **sides: int) -> dict[str, Any]:
     """Return the layout with other margins in pixels (left, right), for both widths."""
     named = {side[0]: pixels for side, pixels in sides.items()}
-    out, narrow = ({**page, "margin": {**page["margin"], **named}} for page in (laid, laid["meta"]["narrow"]))
+    out, narrow = ({**page, "margin": {**page["margin"], **named}} for page in (layout, layout["meta"]["narrow"]))
     return {**out, "meta": {"narrow": narrow}}
 
 
-def remove_legend(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
+def remove_legend(layout: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
     """Return the layout without space for a legend; foot, left, right: margins in pixels."""
     top = LEGEND + SECOND + 6
     margin, less = {"l": left, "r": right, "t": top, "b": foot}, HEAD + FOOT - top - foot
-    out = [{**page, "margin": margin, "height": page["height"] - less} for page in (laid, laid["meta"]["narrow"])]
+    out = [{**page, "margin": margin, "height": page["height"] - less} for page in (layout, layout["meta"]["narrow"])]
     return {**out[0], "meta": {"narrow": out[1]}}
 
 
@@ -110,6 +116,45 @@ def make_log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     step = math.ceil((high - low + 2 * room) / 4)
     ticks = {"dtick": step, "tick0": 0} if high - low > 1 else {"nticks": 4}
     return {**out, "range": [round(low - room, 3), round(high + room, 3)], **ticks}
+
+
+def make_fixed_log_axis(
+    title: str, limits: tuple[float, float], ticks: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Return a logarithmic axis with these limits (log10) and ticks; by default powers of ten, or 1, 2, 5 if short."""
+    low, high = limits
+    shown = list(ticks) if ticks else []
+    if not shown:
+        step = max(1, math.ceil((high - low) / 5))
+        firsts = (1, 2, 5) if high - low < 1.5 else (1,)
+        exponents = range(math.floor(low), math.ceil(high) + 1, step)
+        shown = [first * 10.0**exponent for exponent in exponents for first in firsts]
+        shown = [tick for tick in shown if low <= np.log10(tick) <= high]
+    plain = all(0.001 <= tick <= 1000 for tick in shown) or bool(ticks)
+    texts = [f"{tick:g}" if plain else format_power(np.log10(tick)) for tick in shown]
+    return make_axis(f"{title} (log)", type="log", range=list(limits), tickvals=shown, ticktext=texts)
+
+
+def choose_ratio_ticks(low: float, high: float) -> list[float]:
+    """Return round ticks between two ratios."""
+    return [tick for tick in (FINE if high / low < NEAR_RATIOS else COARSE) if low <= tick <= high]
+
+
+def draw_guide(
+    x: Sequence[float | None], y: Sequence[float | None], *, name: str = "", in_legend: bool = False, **style: Any
+) -> go.Scatter:
+    """Draw a line that a reader cannot point at. style: settings of the line; by default grey, 1 pixel wide."""
+    import plotly.graph_objects as go
+
+    line = {"color": GREY, "width": 1, **style}
+    return go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="skip", showlegend=in_legend)
+
+
+def draw_key(name: str, **style: Any) -> go.Scatter:
+    """Return an entry of the legend without data. style: settings of the trace, such as mode and marker."""
+    import plotly.graph_objects as go
+
+    return go.Scatter(x=[None], y=[None], name=name, **style)
 
 
 def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], lines: int) -> dict[str, Any]:

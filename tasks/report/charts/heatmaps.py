@@ -57,12 +57,12 @@ def draw_angles(frame: pd.DataFrame) -> go.Figure:
     side = min(SIDE, round(WIDTH * (1 - grid.BETWEEN * (columns - 1)) / columns))
     axis = grid.make_axis("vector", showgrid=False)
     shape = grid.Shape(columns=columns, narrow=min(2, columns), row=side, shared=False)
-    laid = grid.remove_legend(grid.lay_out(titles, axis, axis, shape), left=LEFT, right=BAR)
+    layout = grid.remove_legend(grid.lay_out(titles, axis, axis, shape), left=LEFT, right=BAR)
     for position, part in enumerate(parts):
-        laid = grid.change_axes(laid, _square(position, part))
-        laid = _name_axes(laid, position, VECTORS[part["what"].iloc[0]])
+        layout = grid.change_axes(layout, _square(position, part))
+        layout = _name_axes(layout, position, VECTORS[part["what"].iloc[0]])
     scale = {**SCALE, "colorbar": {**SCALE["colorbar"], "len": side}}
-    return apply_style(figure).update_layout(**laid, coloraxis=scale)
+    return apply_style(figure).update_layout(**layout, coloraxis=scale)
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -113,8 +113,8 @@ def draw_planes(frame: pd.DataFrame) -> go.Figure:
         grid.make_axis(f"{order} singular direction", showgrid=False, ticks="", zeroline=False)
         for order in ("1st", "2nd")
     )
-    laid = grid.lay_out(titles, x, y, PLANES)
-    return apply_style(figure).update_layout(**grid.remove_legend(laid, foot=40, left=40))
+    layout = grid.lay_out(titles, x, y, PLANES)
+    return apply_style(figure).update_layout(**grid.remove_legend(layout, foot=40, left=40))
 
 
 def rank_tokens(part: pd.DataFrame) -> np.ndarray:
@@ -143,7 +143,6 @@ def make_title(part: pd.DataFrame) -> str:
 
 def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
     """Draw lines between the rows of different heads; None if there is nothing to separate."""
-    import plotly.graph_objects as go
 
     heads = part["head"].dropna().tolist()
     edges = [at - 0.5 for at in range(1, len(heads)) if heads[at] != heads[at - 1]] if len(heads) == count else []
@@ -153,8 +152,7 @@ def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
     for edge in edges:
         x += [*ends, None, edge, edge, None]
         y += [edge, edge, None, *ends, None]
-    line = {"width": 0.8, "color": "rgba(255,255,255,0.75)"}
-    return go.Scatter(x=x, y=y, mode="lines", line=line, showlegend=False, hoverinfo="skip")
+    return grid.draw_guide(x, y, width=0.8, color="rgba(255,255,255,0.75)")
 
 
 def _columns(count: int) -> int:
@@ -183,7 +181,7 @@ def _head_ticks(part: pd.DataFrame) -> dict[str, Any]:
     return {"tickvals": places, "ticktext": [str(int(number) + 1) for number in numbers]}
 
 
-def _name_axes(laid: dict[str, Any], position: int, text: str) -> dict[str, Any]:
+def _name_axes(layout: dict[str, Any], position: int, text: str) -> dict[str, Any]:
     """Replace the axis titles of a panel where it has some, for both widths."""
     names = grid.axis_names(position)
     keys = [names["xaxis"].replace("x", "xaxis"), names["yaxis"].replace("y", "yaxis")]
@@ -195,6 +193,6 @@ def _name_axes(laid: dict[str, Any], position: int, text: str) -> dict[str, Any]
                 for key in keys
             },
         }
-        for page in (laid, laid["meta"]["narrow"])
+        for page in (layout, layout["meta"]["narrow"])
     )
     return {**out, "meta": {"narrow": narrow}}

@@ -87,7 +87,10 @@ def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> go.Figure:
     """
     import plotly.graph_objects as go
 
-    traces: list[go.Scatter] = [_key(*style) for style in (*LARGEST, OTHERS)]
+    traces = [
+        grid.draw_key(name, legendgroup=name, mode="markers", marker={"size": 7, "color": colour, "symbol": symbol})
+        for name, colour, symbol in (*LARGEST, OTHERS)
+    ]
     titles, axes = [], {}
     for cell, (title, frame) in enumerate(cells):
         titles += [title, ""]
@@ -97,8 +100,8 @@ def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> go.Figure:
             for name, column in zip(names.values(), (x, y), strict=True):
                 axes[f"{name[0]}axis{name[1:]}"] = {"title": grid.make_axis(COMPONENTS[column])["title"]}
     bare = grid.make_bare_axis(zeroline=False)
-    laid = grid.change_axes(grid.lay_out(titles, bare, bare, SHAPE), axes)
-    return apply_style(go.Figure(traces)).update_layout(laid)
+    layout = grid.change_axes(grid.lay_out(titles, bare, bare, SHAPE), axes)
+    return apply_style(go.Figure(traces)).update_layout(layout)
 
 
 def rank_clusters(clusters: pd.Series) -> dict[int, int]:
@@ -131,10 +134,3 @@ def _clusters(frame: pd.DataFrame, x: str, y: str) -> Iterator[go.Scatter]:
             ],
             hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
         )
-
-
-def _key(name: str, colour: str, symbol: str) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    marker = {"size": 7, "color": colour, "symbol": symbol}
-    return go.Scatter(x=[None], y=[None], mode="markers", name=name, legendgroup=name, marker=marker)

@@ -122,8 +122,7 @@ def _arrows(
         ends = row.dropna().tolist()
         x += [*ends, None]
         y += [*([heights[str(name)]] * len(ends)), None]
-    line = {"color": colour, "width": 2}
-    traces = [go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)]
+    traces = [grid.draw_guide(x, y, color=colour, width=2)]
     model = str(part["model"].iloc[0])
     for position, condition in enumerate(conditions):
         found = values[condition].dropna()
@@ -200,12 +199,14 @@ def _lay_out(
     low, high = error["range"]
     error["range"] = [low, high + MARKS * (high - low)]
     shape = grid.Shape(columns=2, narrow=1, row=max(60, round(len(datasets) * step)), shared=False)
-    laid = grid.lay_out(["Isotropy (0: isotropic)", "Error"], isotropy, y, shape)
-    laid = grid.change_axes(laid, {"xaxis": {"title": isotropy["title"]}, "xaxis2": error, "yaxis2": {"matches": "y"}})
-    laid["yaxis2"] = {**laid["yaxis2"], "showticklabels": False}
+    layout = grid.lay_out(["Isotropy (0: isotropic)", "Error"], isotropy, y, shape)
+    layout = grid.change_axes(
+        layout, {"xaxis": {"title": isotropy["title"]}, "xaxis2": error, "yaxis2": {"matches": "y"}}
+    )
+    layout["yaxis2"] = {**layout["yaxis2"], "showticklabels": False}
     left = 14 + CHARACTER * max(map(len, names))
-    margins = {**laid["margin"], "l": left}
+    margins = {**layout["margin"], "l": left}
     header = {"xref": "x2 domain", "yref": "y2 domain", "x": 1, "y": 1, "text": "as claimed"}
     aligned = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
-    laid["annotations"] = [*laid["annotations"], {**header, **aligned}]
-    return {**laid, "margin": margins, "meta": {"narrow": {**laid["meta"]["narrow"], "margin": margins}}}
+    layout["annotations"] = [*layout["annotations"], {**header, **aligned}]
+    return {**layout, "margin": margins, "meta": {"narrow": {**layout["meta"]["narrow"], "margin": margins}}}

@@ -57,12 +57,12 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
     for position, panel in enumerate(panels):
         where = grid.axis_names(position)
         part = ours[ours["quantity"] == panel]
-        theirs = printed[
+        printed_rows = printed[
             printed["quantity"].str.startswith(UNNAMED) if panel == UNNAMED_TITLE else printed["quantity"] == panel
         ]
-        traces = [_line([1, 1], [-0.6, len(rows) - 0.4], width=1.2), *_pairs(part, rows)]
+        traces = [grid.draw_guide([1, 1], [-0.6, len(rows) - 0.4], width=1.2), *_pairs(part, rows)]
         for at, row in enumerate(rows):
-            traces += _printed(theirs, row, at) if row.is_printed else _measured(part, row, at)
+            traces += _printed(printed_rows, row, at) if row.is_printed else _measured(part, row, at)
         figure.add_traces([trace.update(where) for trace in traces])
     columns = ["value", "ratio", "low", "high"]
     values = np.concatenate([ours[columns].to_numpy(float).ravel(), printed["value"].to_numpy(float)])
@@ -72,9 +72,9 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
         "", range=[len(rows) - 0.4, -0.6], tickvals=list(range(len(rows))), ticktext=names, showgrid=False
     )
     shape = grid.Shape(columns=len(panels), narrow=1, row=ROW * len(rows) + 8)
-    laid = grid.lay_out(panels, x, y, shape)
-    laid = grid.change_margins(laid, left=round(20 + CHARACTER * max(map(len, names), default=0)))
-    return apply_style(figure).update_layout(**laid)
+    layout = grid.lay_out(panels, x, y, shape)
+    layout = grid.change_margins(layout, left=round(20 + CHARACTER * max(map(len, names), default=0)))
+    return apply_style(figure).update_layout(**layout)
 
 
 def join_intervals(frame: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
@@ -106,12 +106,12 @@ def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> list[Row]:
         )
         for row in found.rename(columns={"size": "size_"}).itertuples()
     ]
-    theirs = printed.drop_duplicates(["line", "size"]).sort_values(
+    printed_rows = printed.drop_duplicates(["line", "size"]).sort_values(
         ["size", "schedule", "line"], ascending=[False, False, True]
     )
     return rows + [
         Row(f"paper: {line.removeprefix('printed, ')}, size {size:.2g}", True, (line, size))
-        for line, size in zip(theirs["line"], theirs["size"], strict=True)
+        for line, size in zip(printed_rows["line"], printed_rows["size"], strict=True)
     ]
 
 
@@ -136,7 +136,7 @@ def _measured(part: pd.DataFrame, row: Row, at: int) -> list[go.Scatter]:
     colour = _colour(str(first["schedule"]))
     traces = []
     if np.isfinite(float(first["low"])):
-        traces.append(_line([float(first["low"]), float(first["high"])], [at, at], width=2.4, colour=colour))
+        traces.append(grid.draw_guide([float(first["low"]), float(first["high"])], [at, at], width=2.4, color=colour))
         span = f"<br>95 % interval {first['low']:.3g} to {first['high']:.3g}, n = {int(first['n'])}"
     else:
         span = ""
@@ -190,7 +190,7 @@ def _pairs(part: pd.DataFrame, rows: Sequence[Row]) -> list[go.Scatter]:
         for start, end in zip(both["value"], both["value_second"], strict=True):
             x += [float(start), float(end), None]
             y += [at + BELOW, at + 1 + BELOW, None]
-    return [_line(x, y, width=0.8, name=PAIR)] if x else []
+    return [grid.draw_guide(x, y, width=0.8, name=PAIR)] if x else []
 
 
 def name_line_without_schedule(part: pd.DataFrame) -> tuple[Any, ...]:
@@ -202,42 +202,23 @@ def name_line_without_schedule(part: pd.DataFrame) -> tuple[Any, ...]:
 
 def _keys(ours: pd.DataFrame, *, has_printed: bool) -> list[go.Scatter]:
     """Return the entries of the legend."""
-    import plotly.graph_objects as go
-
-    def key(name: str, **style: Any) -> go.Scatter:
-        return go.Scatter(x=[None], y=[None], name=name, **style)
-
     grey = colorscale.GREY
-    out = [
-        key(MEAN, mode="lines+markers", line={"width": 2.4, "color": grey}, marker={"symbol": "diamond", "color": grey})
-    ]
+    line, diamond = {"width": 2.4, "color": grey}, {"symbol": "diamond", "color": grey}
+    out = [grid.draw_key(MEAN, mode="lines+markers", line=line, marker=diamond)]
     if ours.groupby(["family", "line"])["model"].nunique().gt(1).any():
-        out.append(key(SEED, mode="markers", marker={"symbol": "circle-open", "color": grey, "size": 7}))
+        out.append(grid.draw_key(SEED, mode="markers", marker={"symbol": "circle-open", "color": grey, "size": 7}))
         if len(_pairs(ours[ours["quantity"] == ours["quantity"].iloc[0]], list_rows(ours, ours[:0]))):
-            out.append(key(PAIR, mode="lines", line={"width": 0.8, "color": grey}))
+            out.append(grid.draw_key(PAIR, mode="lines", line={"width": 0.8, "color": grey}))
     if has_printed:
-        out.append(key(PRINTED, mode="markers", marker={"symbol": "square", "color": grey, "size": 8}))
+        out.append(grid.draw_key(PRINTED, mode="markers", marker={"symbol": "square", "color": grey, "size": 8}))
     return out
-
-
-def _line(
-    x: Sequence[float | None], y: Sequence[float | None], *, width: float, colour: str = colorscale.GREY, name: str = ""
-) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    line = {"color": colour, "width": width}
-    return go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="skip", showlegend=False)
 
 
 def _ratio_axis(values: np.ndarray) -> dict[str, Any]:
     """Return a logarithmic axis around 1 with round ticks."""
     low, high = min(0.9, float(values.min(initial=1.0))), max(1.1, float(values.max(initial=1.0)))
     ends = [round(math.log10(low) - 0.02, 3), round(math.log10(high) + 0.02, 3)]
-    fine, coarse = (
-        (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7),
-        (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50),
-    )
-    ticks = [at for at in (fine if high / low < 2.5 else coarse) if low <= at <= high]
+    ticks = grid.choose_ratio_ticks(low, high)
     return grid.make_axis(RATIO, type="log", range=ends, tickvals=ticks, ticktext=[f"{at:g}" for at in ticks])
 
 

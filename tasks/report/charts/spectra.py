@@ -172,10 +172,10 @@ def _lay_out(
     )
     last = float(frame["j"].max()) if len(frame) else 1.0
     x = grid.make_axis(NUMBER, range=[0, round((1 + room) * last + 0.5, 2)])
-    laid = grid.lay_out(titles or [""], x, y, shape or grid.Shape(row=280 if len(titles) < 2 else 220, narrow=1))
+    layout = grid.lay_out(titles or [""], x, y, shape or grid.Shape(row=280 if len(titles) < 2 else 220, narrow=1))
     if not titles:
-        laid["annotations"] = []
-    return apply_style(figure).update_layout(**laid)
+        layout["annotations"] = []
+    return apply_style(figure).update_layout(**layout)
 
 
 def _special_first(cell: tuple[str, str, str]) -> tuple[str, str, bool]:

@@ -18,7 +18,7 @@ from tsfmscope.tasks.report.charts.labels import (
     sample_line,
     surround,
 )
-from tsfmscope.tasks.report.colorscale import GREY, format_power, interpolate_colour
+from tsfmscope.tasks.report.colorscale import GREY, interpolate_colour
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,11 @@ def draw_compression(frame: pd.DataFrame) -> go.Figure:
         )
         _label(figure, position, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
         ticks = _list(part, "x") if position else None
-        axes |= _named(position, _log_axis(X_TITLES[position], x_range, ticks), _log_axis(ERROR, y_range))
+        axes |= _named(
+            position,
+            grid.make_fixed_log_axis(X_TITLES[position], x_range, ticks),
+            grid.make_fixed_log_axis(ERROR, y_range),
+        )
     return _lay_out(figure, ["error by rank", "error by width"], axes)
 
 
@@ -82,7 +86,9 @@ def draw_sketching(frame: pd.DataFrame) -> go.Figure:
             free = x + APART * last
     x_range, y_range = (0.0, 1.05 * last), _padded([*spectrum["y"], *sparse["y"]])
     _label(figure, 0, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_y=True))
-    axes = _named(0, grid.make_axis(INDEX, range=list(x_range)), _log_axis("singular value of X", y_range))
+    axes = _named(
+        0, grid.make_axis(INDEX, range=list(x_range)), grid.make_fixed_log_axis("singular value of X", y_range)
+    )
 
     both = frame[frame["experiment"].isin(["J.2 sparse distance", "J.2 dense distance"])]
     x_range, y_range = _padded(both["x"]), _padded([*both["low"], *both["high"]])
@@ -98,7 +104,9 @@ def draw_sketching(frame: pd.DataFrame) -> go.Figure:
             labels.append(Label(f"{kind} sketch", shifted[at], trace.y[at], COLOURS[position]))
     _label(figure, 1, labels, Frame(x_range, y_range, PANEL, HEIGHT, log_x=True, log_y=True))
     ticks = sorted({float(x) for x in both["x"]})
-    axes |= _named(1, _log_axis("number of heads", x_range, ticks), _log_axis(MISSED, y_range))
+    axes |= _named(
+        1, grid.make_fixed_log_axis("number of heads", x_range, ticks), grid.make_fixed_log_axis(MISSED, y_range)
+    )
     return _lay_out(figure, ["errors as singular values of X", "errors by number of heads"], axes)
 
 
@@ -124,7 +132,7 @@ def draw_flow(frame: pd.DataFrame) -> go.Figure:
     _label(figure, 0, labels, frame_of)
     figure = apply_style(figure)
     figure.update_xaxes(grid.make_axis(INDEX, range=list(frame_of.x)))
-    figure.update_yaxes(_log_axis("singular value ÷ largest", frame_of.y))
+    figure.update_yaxes(grid.make_fixed_log_axis("singular value ÷ largest", frame_of.y))
     margin = {"l": 60, "r": 14, "t": 12, "b": 48}
     return figure.update_layout(height=HEIGHT + 60, margin=margin, meta={"one_column": True})
 
@@ -186,36 +194,22 @@ def _lay_out(figure: go.Figure, titles: Sequence[str], axes: dict[str, dict[str,
     figure.update_traces(showlegend=False)
     bare = grid.make_axis("")
     shape = grid.Shape(columns=2, narrow=1, row=HEIGHT, shared=False)
-    laid = grid.remove_legend(grid.lay_out(titles, bare, bare, shape))
-    return apply_style(figure).update_layout(**grid.change_axes(_widen(laid), axes))
+    layout = grid.remove_legend(grid.lay_out(titles, bare, bare, shape))
+    return apply_style(figure).update_layout(**grid.change_axes(_widen(layout), axes))
 
 
-def _widen(laid: dict[str, Any]) -> dict[str, Any]:
+def _widen(layout: dict[str, Any]) -> dict[str, Any]:
     """Return the layout with more space between two panels side by side, for the title of the right one."""
     return {
-        **laid,
-        "xaxis": {**laid["xaxis"], "domain": [0.0, 0.45]},
-        "xaxis2": {**laid["xaxis2"], "domain": [0.55, 1.0]},
+        **layout,
+        "xaxis": {**layout["xaxis"], "domain": [0.0, 0.45]},
+        "xaxis2": {**layout["xaxis2"], "domain": [0.55, 1.0]},
     }
 
 
 def _named(position: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, dict[str, Any]]:
     names = grid.axis_names(position)
     return {names["xaxis"].replace("x", "xaxis"): x, names["yaxis"].replace("y", "yaxis"): y}
-
-
-def _log_axis(title: str, limits: tuple[float, float], ticks: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return a logarithmic axis with these ticks, else powers of ten, else 1, 2 and 5 if short."""
-    low, high = limits
-    shown = list(ticks) if ticks else []
-    if not shown:
-        step = max(1, int(np.ceil((high - low) / 5)))
-        firsts = (1, 2, 5) if high - low < 1.5 else (1,)
-        shown = [f * 10.0**e for e in range(int(np.floor(low)), int(np.ceil(high)) + 1, step) for f in firsts]
-        shown = [tick for tick in shown if low <= np.log10(tick) <= high]
-    plain = all(0.001 <= tick <= 1000 for tick in shown) or bool(ticks)
-    texts = [f"{tick:g}" if plain else format_power(np.log10(tick)) for tick in shown]
-    return grid.make_axis(f"{title} (log)", type="log", range=list(limits), tickvals=shown, ticktext=texts)
 
 
 def _padded(values: Any) -> tuple[float, float]:

@@ -17,7 +17,10 @@ from tsfmscope.tasks.report.page.verdict_table import list_verdicts
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables, order_models, require
 
 POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
-MODELS = ("model", "parameters", "zeta_adjusted_corrected", "dimension_share", "rank_share_first", "rank_share_last")
+MODELS = (
+    "model", "parameters", "wql_vs_seasonal", "mase", "zeta_adjusted_corrected", "dimension_share", "rank_share_first",
+    "rank_share_last",
+)  # fmt: skip
 SKILL = (
     "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero. 0 is "
     "exact; at 1 a model does not continue a period. The other columns are for models pretrained here: WQL (pooled "
@@ -59,8 +62,7 @@ def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: 
         tables=tables,
         caution=[sentence for part in summary if not part.question for sentence in part.sentences],
         verdicts=list(list_verdicts(tables.studies)),
-        models=build_table(require(tables.models, MODELS)),
-        models_section=list_rows("models", tables.models, ""),
+        models=_models(tables.models),
         papers=PAPERS,
         definitions=DEFINITIONS,
         date=find_date(tables.runs.frame),
@@ -68,6 +70,11 @@ def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: 
         sections=[section for question in questions for section in question.sections],
         provenance=[(name, fact) for name, fact in list_provenance(tables.runs.frame, outs or {}) if name in ORIGIN],
     )
+
+
+def _models(answer: Answer) -> Section:
+    require(answer, MODELS)
+    return list_rows("models", answer, "")
 
 
 def _studies(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[tuple[StudyTables, Section]]:
@@ -115,5 +122,5 @@ def _scatter(answer: Answer, named: list[str]) -> Section:
         f"Scatter plot of NMSE against the distance of ζ′ from its null mean, {drawable} points, both axes logarithmic."
     )
     name = "nmse_against_isotropy"
-    drawn = (Figure(name, figures.draw_nmse_against_isotropy(frame, models=named), alt, caption),) if drawable else ()
-    return build_section(name, answer, lead, figures=drawn)
+    shown = (Figure(name, figures.draw_nmse_against_isotropy(frame, models=named), alt, caption),) if drawable else ()
+    return build_section(name, answer, lead, figures=shown)

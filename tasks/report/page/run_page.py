@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tsfmscope.tasks.report.charts import figures
@@ -102,8 +101,7 @@ def _training(answer: Answer, named: list[str]) -> Section:
         f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
     )
     caption = "Each family has its own loss; lines show the ratio to its first value."
-    drawn = partial(figures.draw_training, models=named)
-    shown = (Figure("training", drawn(frame), alt, caption),) if len(frame) else ()
+    shown = (Figure("training", figures.draw_training(frame, models=named), alt, caption),) if len(frame) else ()
     return build_section(
         "training",
         answer,

@@ -25,9 +25,6 @@ FEWEST_MODELS = 5
 # "Adjusted cosine").
 GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted_corrected"
 _ORDERS = {2: "two", 3: "six", 4: "24"}
-# Number of models -> smallest p of a test that permutes them in all data sets at once: one of n!
-# orders. Both orders of two models are equally far from the centre.
-_SMALLEST_P = {2: 1, 3: 1 / 6, 4: 1 / 24}
 MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ minus its null mean"}
 
 
@@ -204,9 +201,11 @@ def _few_models(models: int) -> list[str]:
         return ["With fewer than two models, nothing can be concluded about models."]
     if models < FEWEST_MODELS:
         who = "two" if models == 2 else str(models)
+        # One of n! orders; both orders of two models are equally far from the centre.
+        smallest = 1 if models == 2 else 1 / math.factorial(models)
         return [
             f"With {who} models nothing can be concluded: they can be ordered in {_ORDERS[models]} ways only, so a "
-            f"test that permutes models never gives p below {_SMALLEST_P[models]:.2g}."
+            f"test that permutes models never gives p below {smallest:.2g}."
         ]
     return []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tsfmscope.tasks.report.charts import compression
+from tsfmscope.tasks.report.charts import frontier
 from tsfmscope.tasks.report.charts.compression import READ
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.page.verdicts import ClaimSentence
@@ -50,7 +50,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         )
     alt = f"Scatter plots of relative forecast error against relative time, {frame['base'].nunique()} panels, "
     alt += f"{len(frame)} points, both axes logarithmic."
-    yield Figure("frontier", compression.draw_frontier(frame), alt, caption)
+    yield Figure("frontier", frontier.draw_frontier(frame), alt, caption)
 
 
 def list_claims(study: StudyTables) -> list[ClaimSentence]:

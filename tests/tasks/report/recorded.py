@@ -75,10 +75,8 @@ def answer_report(connection: duckdb.DuckDBPyConnection, tokens: pd.DataFrame | 
         return report.answer_tables(connection, PARAMS)
 
 
-def answer_study(
-    connection: duckdb.DuckDBPyConnection, name: str, plot: str, *, own: bool = False, **facts: str | None
-) -> StudyTables:
-    """Answer the queries of a study as if it had this plot. own: a user's; facts: its title and figure."""
+def answer_study(connection: duckdb.DuckDBPyConnection, name: str, plot: str, **facts: str | None) -> StudyTables:
+    """Answer the queries of a study as if it had this plot. facts: its title and figure."""
     queries = load_queries("study")
 
     def answer(query: str) -> Answer:
@@ -90,7 +88,7 @@ def answer_study(
     title, figure = facts.get("title") or f"A study of {plot}", facts.get("figure")
     conditions = ("context-128", "noisy")
     answers = {query: answer(query) for query in plot_queries}
-    errors = answer("errors") if own else None
+    errors = answer("errors") if figure is None else None
     return StudyTables(name, title, figure, plot, conditions, answer("published"), answers, tests, errors)
 
 

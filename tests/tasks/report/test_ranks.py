@@ -310,7 +310,7 @@ def test_a_study_without_rows_says_so_and_still_shows_its_sql(ranks: duckdb.Duck
     section = studies.build_section(recorded.answer_study(ranks, "nothing", "growth"), [T5, VIT], [])
     assert (section.rows, section.figures, section.claims, section.notes) == (0, (), (), ())
     assert section.empty.startswith("This study has no results")
-    assert all("where study = 'nothing'" in source.sql for source in section.provenance)
+    assert all("study = 'nothing'" in source.sql for source in section.provenance)
 
 
 def test_a_missing_column_is_named(by_plot: ByPlot) -> None:

@@ -235,7 +235,7 @@ def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> 
 
 def test_an_own_study_comes_first_with_its_errors_and_papers_come_after(page: str, tables: ReportTables) -> None:
     own = [study for study in tables.studies if study.is_own]
-    assert [study.name for study in own] == ["isotropy-contexts", "isotropy-states"]
+    assert [study.name for study in own] == ["isotropy-contexts", "isotropy-states", "isotropy-layers"]
     questions = re.findall(r'<section id="([^"]+)" class="question"', page)
     assert questions == ["own", "isotropy", "rank", "theorems", "trust"]
     for study in own:
@@ -252,7 +252,7 @@ def test_errors_of_an_own_study_are_those_of_its_windows_and_relative_to_seasona
         "forecasts", "study = 'isotropy-contexts'", model="'seasonal-naive'", quantile_loss="2 * quantile_loss"
     )
     with recorded.build(naive) as changed:
-        errors = recorded.answer_study(changed, "isotropy-contexts", "conditions", own=True).errors
+        errors = recorded.answer_study(changed, "isotropy-contexts", "conditions").errors
         windows = changed.sql("from forecasts where study = 'isotropy-contexts'").df()
     assert errors is not None
     assert set(errors.frame["condition"]) == {"context-128", "noisy"}
@@ -270,7 +270,7 @@ def test_only_the_first_section_of_a_question_is_open(page: str, tables: ReportT
     ends = [*(start.start() for start in starts[1:]), len(page)]
     for start, end in zip(starts, ends, strict=True):
         folded = ['<details class="fold">' in text for text in page[start.end() : end].split("<section id=")[1:]]
-        assert folded.count(False) == (2 if start[1] == "own" else 1), start[1]
+        assert folded.count(False) == (3 if start[1] == "own" else 1), start[1]
     assert 'id="study-isotropy-layers"' in page
 
 
