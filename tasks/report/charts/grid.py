@@ -28,7 +28,7 @@ LEGEND, SECOND = 26, 14
 # Ticks of ratios whose ends differ by less than NEAR_RATIOS times, and of others.
 NEAR_RATIOS = 2.5
 FINE = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7)
-COARSE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+COARSE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50)
 
 
 class Shape(NamedTuple):
