@@ -1,4 +1,4 @@
--- Provenance
+-- Last run of each stage
 select
     stage,
     started,
