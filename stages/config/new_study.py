@@ -5,6 +5,7 @@ A round trip through ruamel.yaml (0.19) would change 57 lines of params.yaml, mo
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,8 +33,8 @@ def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
         text = file.read()
     newline = "\r\n" if "\r\n" in text else "\n"
     kept, indent = _end(text, path)
-    # Line breaks of Unicode are escaped, because PyYAML would break the line there.
-    plain = str(block).isprintable()
+    # Line breaks of Unicode, which JSON leaves as they are, are escaped: PyYAML would break the line there.
+    plain = json.dumps(dict(block), ensure_ascii=False).isprintable()
     added = yaml.safe_dump(
         {name: dict(block)}, default_flow_style=None, width=WIDTH, allow_unicode=plain, sort_keys=False
     )

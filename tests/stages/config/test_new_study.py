@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tsfmscope.stages.config.new_study import add_study
@@ -99,6 +99,8 @@ def test_what_cannot_be_added_leaves_the_file_alone(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(title="\x85", models=["m"])
+@example(title="é\u2028a\nb", models=["m"])
 @given(
     title=st.text(st.characters(exclude_categories=("Cs",)), max_size=60),
     models=st.lists(st.sampled_from(["m", "n" * 50, "null", "1e3"]), min_size=1, max_size=9, unique=True),
