@@ -121,7 +121,7 @@ def make_log_axis(values: pd.Series, title: str) -> dict[str, Any]:
 def make_fixed_log_axis(
     title: str, limits: tuple[float, float], ticks: Sequence[float] | None = None
 ) -> dict[str, Any]:
-    """Return a logarithmic axis with these limits (log10) and ticks; by default powers of ten, or 1, 2, 5 if short."""
+    """Return a logarithmic axis with limits (log10) and ticks; by default powers of ten, or 1, 2, 5 if short."""
     low, high = limits
     shown = list(ticks) if ticks else []
     if not shown:

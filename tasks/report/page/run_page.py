@@ -92,7 +92,7 @@ def _runs(answer: Answer) -> Section:
     table = build_table(
         shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
     )
-    return build_section("runs", answer, "Seconds of each stage, and its jobs: done anew, reused and failed.", table=table)
+    return build_section("runs", answer, "Seconds of each stage, and its jobs: new, reused and failed.", table=table)
 
 
 def _training(answer: Answer, named: list[str]) -> Section:
