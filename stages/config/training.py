@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -65,7 +65,27 @@ LATER: dict[str, Any] = {
     "embedding_from": None,
     "corpus": None,
     "precision": "float32",
+    "phases": [],
+    "schedule": "linear",
+    "averaging": None,
 }
+
+# Sources of random series, which are drawn during training.
+PriorSource = Literal["priors", "periodic"]
+
+
+class Phase(Strict):
+    """First part of a training with another mixture and batch size than the rest."""
+
+    until: int = Field(ge=1, description="last step of the phase")
+    batch_steps: int = Field(ge=1, description="as in the recipe")
+    mixture: dict[PriorSource, float] = Field(description="shares of the sources, which sum to 1")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Phase:
+        if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
+            raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        return self
 
 
 class Recipe(Strict):
@@ -84,8 +104,10 @@ class Recipe(Strict):
         [], description="numbers of future steps, of which each batch uses one; []: the whole horizon"
     )
     min_past: int = Field(ge=1, description="smallest number of observed steps in a training context")
-    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "shards", "text", "images", "tables"], float]
-    pool: int = Field(ge=1, description="number of KernelSynth series; other modalities are drawn during training")
+    mixture: dict[
+        Literal["kernelsynth", "tsmixup", "bundled", "priors", "periodic", "shards", "text", "images", "tables"], float
+    ]
+    pool: int = Field(3000, ge=1, description="number of KernelSynth series; other sources are drawn during training")
     length: int = Field(1024, ge=64)
     seed: Seed = 0
     log_every: int = Field(50, ge=1)
@@ -101,6 +123,11 @@ class Recipe(Strict):
         None, description="with mixture {shards: 1}: folder of a corpus, made by `tsfmscope corpus`"
     )
     precision: Precision = Field("float32", description="precision of matrix products; weights stay float32")
+    phases: list[Phase] = Field([], description="with mixtures of priors and periodic: other mixtures at first")
+    schedule: Literal["linear", "cosine"] = Field("linear", description="decay of the learning rate to zero")
+    averaging: float | None = Field(
+        None, gt=0, lt=1, description="decay of the moving average of the weights that is saved; null: the last weights"
+    )
 
     def spec(self) -> dict[str, Any]:
         """Return the recipe as it enters a checkpoint's key, without keys of LATER that are not used."""
@@ -125,6 +152,14 @@ class Recipe(Strict):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (unmixable := set(MODALITIES) & set(self.mixture)):
             raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(unmixable)} cannot be mixed; train on one alone")
+        generated, sources = set(get_args(PriorSource)), set(self.mixture)
+        if generated & sources and sources - generated:
+            raise ValueError(f"mixture {sorted(sources)}: priors and periodic mix with each other only")
+        if self.phases and not sources <= generated:
+            raise ValueError(f"phases: expected a mixture of priors and periodic, got {sorted(sources)}")
+        untils = [phase.until for phase in self.phases]
+        if untils != sorted(set(untils)) or any(until >= self.steps for until in untils):
+            raise ValueError(f"phases: got until {untils}, expected ascending steps below {self.steps}")
         if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
             raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
         if self.save_every % self.log_every:

@@ -16,6 +16,7 @@ from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.series.synthetic.tsmixup import tsmixup
 from tsfmscope.tasks.training.other_modalities import ContrastCorpus
+from tsfmscope.tasks.training.priors_corpus import SOURCES, PriorsCorpus
 from tsfmscope.tasks.training.shard_corpus import StreamedCorpus
 from tsfmscope.tasks.training.windows import Batch, cut_windows, streams
 
@@ -87,7 +88,7 @@ def _add_level(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
 
 
-AnyCorpus = Corpus | ContrastCorpus | StreamedCorpus
+AnyCorpus = Corpus | ContrastCorpus | PriorsCorpus | StreamedCorpus
 
 
 def recipe_corpus(recipe: Mapping[str, Any]) -> AnyCorpus:
@@ -95,6 +96,8 @@ def recipe_corpus(recipe: Mapping[str, Any]) -> AnyCorpus:
     source = next(iter(recipe["mixture"]))
     if source == SHARDS:
         return StreamedCorpus(Path(recipe["corpus"]), recipe["seed"])
+    if set(recipe["mixture"]) <= set(SOURCES):
+        return PriorsCorpus(recipe["mixture"], recipe.get("phases", ()), recipe["seed"])
     if source in MODALITIES:
         return ContrastCorpus(source, recipe["seed"])
     return Corpus(pool=recipe["pool"], length=recipe["length"], mixture=recipe["mixture"], seed=recipe["seed"])

@@ -19,6 +19,7 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import current_context, report
 from tsfmscope.tasks.models.common.checkpoint_folder import share
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
+from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.tasks.training.initialization import start
 from tsfmscope.tasks.training.parallel import Loss, Share, start_processes
@@ -117,8 +118,9 @@ def _train(
     network = family.network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
     steps = recipe["steps"]
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
-    rows = _resume(folder, network, optimizer, schedule)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
+    average = Average(network, recipe.get("averaging"))
+    rows = _resume(folder, network, optimizer, schedule, average)
     for row in rows:
         if share.first and row["step"] % recipe["save_every"] == 0:
             # Reported again, since the watcher may have been killed before it recorded the first
@@ -126,7 +128,7 @@ def _train(
             report(row)
     first, n_values = rows[-1]["step"] if rows else 0, 0
     if share.first and not first:
-        _snapshot(family, recipe, 0, folder)
+        _snapshot(family, recipe, 0, folder, average)
     losses: list[float] = []
     forward, draw = share.loss(family), partial(_draw, corpus, recipe, family.dated)
     start_time = time.monotonic()
@@ -135,16 +137,18 @@ def _train(
         losses.append(loss)
         n_values += values
         schedule.step()
+        average.update(step)
         if not share.first:
             continue
-        _snapshot(family, recipe, step, folder)
+        _snapshot(family, recipe, step, folder, average)
         if step % recipe["log_every"] == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
             losses.clear()
             _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
             if step % recipe["save_every"] == 0:
-                _save(folder, network, optimizer, schedule, rows)
+                _save(folder, network, optimizer, schedule, average, rows)
                 report(rows[-1])
+    average.swap()
     network.eval()
     return rows, n_values
 
@@ -204,12 +208,14 @@ def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(torch.device(current_context().device).type, getattr(torch, name))
 
 
-def _rate(step: int, steps: int, warm_up: int) -> float:
-    """Return the factor of the learning rate: linear decay to zero, times a linear warm-up."""
-    return min((step + 1) / warm_up, 1.0) * max(0.0, 1.0 - step / steps) if warm_up else max(0.0, 1.0 - step / steps)
+def _rate(step: int, recipe: Mapping[str, Any]) -> float:
+    """Return the factor of the learning rate: decay to zero (a line or half a cosine), times a linear warm-up."""
+    part, warm_up = min(1.0, step / recipe["steps"]), recipe["warm_up"]
+    decay = (1 + math.cos(math.pi * part)) / 2 if recipe.get("schedule") == "cosine" else 1.0 - part
+    return min((step + 1) / warm_up, 1.0) * decay if warm_up else decay
 
 
-def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path) -> None:
+def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path, average: Average) -> None:
     """Save the weights if the recipe lists this step; a resumed run replaces what it wrote before."""
     if step not in recipe.get("snapshots", ()):
         return
@@ -218,12 +224,16 @@ def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path
     for old in (temporary, final):
         shutil.rmtree(old, ignore_errors=True)
     temporary.mkdir(parents=True)
+    average.swap()
     _write(family, temporary)
+    average.swap()
     # The rename comes last, so that a folder of the final name is always complete.
     temporary.rename(final)
 
 
-def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:
+def _save(
+    folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average, rows: list[dict[str, Any]]
+) -> None:
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -231,13 +241,14 @@ def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[
         "network": network.state_dict(),
         "optimizer": optimizer.state_dict(),
         "schedule": schedule.state_dict(),
+        "average": average.weights,
         "rows": rows,
     }
     torch.save(state, folder / "state.tmp")
     os.replace(folder / "state.tmp", folder / "state.pt")
 
 
-def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[dict[str, Any]]:
+def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average) -> list[dict[str, Any]]:
     import torch
 
     path = folder / "state.pt"
@@ -247,6 +258,8 @@ def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[d
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
     schedule.load_state_dict(state["schedule"])
+    for name, weight in average.weights.items():
+        weight.copy_(state["average"][name])
     rows: list[dict[str, Any]] = state["rows"]
     return rows
 
