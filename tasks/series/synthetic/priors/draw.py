@@ -7,6 +7,8 @@ shifts, spikes, rounding, gaps). The shares and ranges are ours; nothing is fitt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tsfmscope.tasks.series.synthetic.priors.components import (
@@ -31,16 +33,16 @@ def draw_priors(rng: np.random.Generator, count: int, length: int) -> Rows:
     return disturb(rng, observe(rng, _latent(rng, count, length)))
 
 
-def draw_periodic(rng: np.random.Generator, count: int, length: int) -> Rows:
+def draw_periodic(rng: np.random.Generator, count: int, length: int, periods: Sequence[float] | None = None) -> Rows:
     """Draw plain periodic series with little noise, float32 [N, L].
 
     A model finds out with them that a season repeats, which on richer series alone takes it much longer. Four
-    in ten are sines. Periods are log-uniform between PLAIN_PERIODS.
+    in ten are sines. periods: periods to choose from; None: log-uniform between PLAIN_PERIODS.
     """
-    periods = random_periods(rng, count, *PLAIN_PERIODS)
-    values = seasonal_pattern(rng, length, periods)
+    drawn = rng.choice(np.asarray(periods, float), count) if periods else random_periods(rng, count, *PLAIN_PERIODS)
+    values = seasonal_pattern(rng, length, drawn)
     rows = np.flatnonzero(rng.random(count) < 0.4)
-    phase = np.arange(length) / periods[rows, None] + rng.random((len(rows), 1))
+    phase = np.arange(length) / drawn[rows, None] + rng.random((len(rows), 1))
     values[rows] = np.sqrt(2) * np.sin(2 * np.pi * phase)
     size = np.where(rng.random((count, 1)) < 0.3, 0.0, 10 ** rng.uniform(-2.5, -0.7, (count, 1)))
     level = np.where(rng.random((count, 1)) < 0.6, rng.normal(0, 3, (count, 1)), 0.0)
