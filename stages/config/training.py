@@ -68,6 +68,7 @@ LATER: dict[str, Any] = {
     "phases": [],
     "schedule": "linear",
     "averaging": None,
+    "relative_bias_std": None,
 }
 
 # Sources of random series, which are drawn during training.
@@ -127,6 +128,9 @@ class Recipe(Strict):
     schedule: Literal["linear", "cosine"] = Field("linear", description="decay of the learning rate to zero")
     averaging: float | None = Field(
         None, gt=0, lt=1, description="decay of the moving average of the weights that is saved; null: the last weights"
+    )
+    relative_bias_std: float | None = Field(
+        None, gt=0, description="spread of the initial position biases of T5 attention; null: T5's own, nearly 0"
     )
 
     def spec(self) -> dict[str, Any]:
