@@ -81,6 +81,9 @@ class Phase(Strict):
     until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int = Field(ge=1, description="as in the recipe")
     mixture: dict[PriorSource, float] = Field(description="shares of the sources, which sum to 1")
+    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
+        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Phase:

@@ -15,6 +15,7 @@ from tsfmscope.tasks.series.synthetic.priors.components import (
     Rows,
     draw_periods,
     noise,
+    period_levels,
     random_periods,
     random_walk,
     seasonal_pattern,
@@ -59,8 +60,11 @@ def _latent(rng: np.random.Generator, count: int, length: int) -> Rows:
     short = seasonal_pattern(rng, length, period[rows])
     short *= np.exp(np.where(rng.random((len(rows), 1)) < 0.25, 0.4, 0.0) * slow_noise(rng, len(rows), length, 6))
     total[rows] = weights * short
-    rows, weights = _present(rng, count, 0.35, -0.5)
+    rows, weights = _present(rng, count, 0.45, -0.5)
     long = seasonal_pattern(rng, length, longer[rows])
+    if len(rows):
+        levels = period_levels(rng, length, period[rows], longer[rows])
+        long = np.where(rng.random((len(rows), 1)) < 0.5, levels, long)
     # In three series of ten the longer pattern scales the shorter one, as weekends scale a daily profile.
     is_scale = rng.random((len(rows), 1)) < 0.3
     total[rows] = np.where(is_scale, total[rows] * (1 + 0.5 * np.clip(long, -2, 2)), total[rows] + weights * long)
