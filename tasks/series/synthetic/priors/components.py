@@ -164,7 +164,7 @@ def noise(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 
 def _autoregression(rng: np.random.Generator, order: int) -> list[float]:
-    """Return the filter 1 - φ B, or the AR(2) filter of a random damping and a period of 3 to 150 steps."""
+    """Return the filter of AR(1), or of AR(2) with a random damping and a period of 3 to 150 steps."""
     if order == 1:
         return [1.0, -(rng.uniform(0.2, 0.99) if rng.random() < 0.85 else rng.uniform(-0.6, 0))]
     damping = 1 - 10 ** rng.uniform(-2.5, -0.4)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float32
 
 from tsfmscope.tasks.series.synthetic.priors.components import (
     Rows,
@@ -24,6 +25,7 @@ from tsfmscope.tasks.series.synthetic.priors.components import (
     trend,
 )
 from tsfmscope.tasks.series.synthetic.priors.links import disturb, observe
+from tsfmscope.tasks.series.synthetic.random_streams import Streams
 
 # Bounds of the periods of plain periodic series, in steps.
 PLAIN_PERIODS = (3.0, 200.0)
@@ -32,6 +34,12 @@ PLAIN_PERIODS = (3.0, 200.0)
 def draw_priors(rng: np.random.Generator, count: int, length: int) -> Rows:
     """Draw `count` series of `length` steps, float32 [N, L]; gaps are NaN. The same generator state repeats them."""
     return disturb(rng, observe(rng, _latent(rng, count, length)))
+
+
+def draw_from_seed(seed: int, length: int) -> Float32[np.ndarray, " step"]:
+    """Draw the series of a seed, [L], such as one of the column `seed` of a corpus; gaps are NaN."""
+    values: np.ndarray = draw_priors(Streams().values(seed), 1, length)[0]
+    return values
 
 
 def draw_periodic(rng: np.random.Generator, count: int, length: int, periods: Sequence[float] | None = None) -> Rows:
