@@ -130,7 +130,14 @@ def models(device: str) -> Iterator[tuple[str, str, Family]]:
 def token_dump(family: Family, rows: int, out: Path) -> Job:
     """Write the token dump of stage tokens; return the job of stage embeddings that reads it."""
     cell = CellIdentity(
-        model=family.name, base_model=None, rank=None, dataset="d", condition="c", context=CONTEXT, noise=0.0
+        model=family.name,
+        base_model=None,
+        size_parameter=None,
+        size_rule=None,
+        dataset="d",
+        condition="c",
+        context=CONTEXT,
+        noise=0.0,
     )
     source = ModelSource(family=family.name, ref="-")
     windows = WindowOptions(horizon=HORIZON, min_context=16, held_out=None, seed=0)

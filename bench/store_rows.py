@@ -140,7 +140,8 @@ class Rows:
         return {
             "model": named_array(models, m),
             "base_model": named_array(bases, m),
-            "rank": pa.array(np.full(len(m), 0.25), mask=~is_compressed),
+            "size_parameter": pa.array(np.full(len(m), 0.25), mask=~is_compressed),
+            "size_rule": pa.array(np.full(len(m), "share"), mask=~is_compressed),
             "dataset": named_array(self.datasets, d),
             "condition": named_array([name for name, _, _ in CONDITIONS], c),
             "context": np.array([context for _, context, _ in CONDITIONS])[c],

@@ -22,7 +22,15 @@ Times = tuple[float, float]
 
 def spec(n: int) -> dict[str, Any]:
     """Return a job's spec, as large as one of stage geometry."""
-    cell = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c512", "context": 512}
+    cell = {
+        "model": "m",
+        "base_model": None,
+        "size_parameter": None,
+        "size_rule": None,
+        "dataset": "d",
+        "condition": "c512",
+        "context": 512,
+    }
     return {**cell, "noise": 0.0, "stack": "encoder", "layer": n % 24, "normed": False, "seed": n}
 
 

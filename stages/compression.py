@@ -83,7 +83,6 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
     spec = CompressSpec(
         model=name,
         base_model=str(model.base_model),
-        rank=model.rank,
         source=planning.stored_source(base),
         method=MethodSpec.parse(method.plain()),
         calibration=calibration,

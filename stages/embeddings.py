@@ -52,7 +52,7 @@ def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, A
     # A model made from another one samples the same tokens, so that only the model differs.
     if original != cell.model and original in models:
         source = planning.model_source(models[original])
-        sampled_as = SampledModel(model=original, base_model=None, rank=None, source=source)
+        sampled_as = SampledModel(model=original, base_model=None, source=source)
     return EmbedSpec(
         cell=cell,
         source=planning.model_source(models[cell.model]),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Columns that name a cell: a model on a data set under one condition. Every result row begins with them.
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+IDENTITY = ("model", "base_model", "size_parameter", "size_rule", "dataset", "condition", "context", "noise")
 # Columns that name a layer of the cell's hidden states.
 LAYER = ("stack", "layer", "normed")
 

@@ -42,7 +42,7 @@ from tsfmscope.tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
-facts = {"base_model": None, "rank": None, **valid_row("geometry")}
+facts = {"base_model": None, "size_parameter": None, "size_rule": None, **valid_row("geometry")}
 options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
 spec = GeometrySpec(
     cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,

@@ -31,7 +31,7 @@ from tsfmscope.tasks.job import Job, Task
 
 assert "patch_line" not in sys.modules
 folder = sys.argv[1]
-cell = dict(zip(IDENTITY, ("m", None, None, "d", "c", 48, 0.0), strict=True))
+cell = dict(zip(IDENTITY, ("m", None, None, None, "d", "c", 48, 0.0), strict=True))
 spec = cell | {"family": "patch-line", "ref": folder, "seed": 0, "rows": 20, "format": "arrow"}
 windows = {"horizon": 12, "min_context": 16, "held_out": None}
 planned = registry.with_code("patch-line", registry.resolve(folder).fingerprint)

@@ -147,7 +147,6 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
             folder,
             name=f"{stored.name}@{options.method}-{options.to:g}",
             base_model=stored.name,
-            rank=options.to,
             method=method,
             tables={case.dataset: table},
             calibration=calibration,

@@ -126,7 +126,8 @@ class LoadedCase:
         return {
             "model": self.source.name,
             "base_model": self.source.base_model,
-            "rank": self.source.rank,
+            "size_parameter": self.source.size_parameter,
+            "size_rule": self.source.size_rule,
             "dataset": self.dataset,
             "condition": self.condition,
             "context": self.context,

@@ -22,9 +22,8 @@ NARROWING = ("joint", "activation-aware")
 class Ranks(Strict):
     """Rule for the ranks of a compressed model's attention. Exactly one key is given.
 
-    Every result row of the model has a column `rank`: the share, the budget, the time, the flat rank, or the
-    first dimension of a flow. A tolerance (`epsilon`) is not a rank, so `rank` is null there; `rank_ratio` of
-    table compression distinguishes such models.
+    Every result row of the model has the key in column `size_rule`. Column `size_parameter` has its number; for
+    a flow, this is the first dimension.
     """
 
     epsilon: float | None = Field(
@@ -43,13 +42,6 @@ class Ranks(Strict):
         if len(keys := self.model_dump(exclude_none=True)) != 1:
             raise ValueError(f"got {sorted(keys) or 'none'}, expected one of {', '.join(type(self).model_fields)}")
         return self
-
-    @property
-    def number(self) -> float | None:
-        """Value of the column `rank` in the rows of a model; None for a tolerance."""
-        first = self.flow.first if self.flow else None
-        numbers = (self.share, self.budget, self.time, self.flat, first)
-        return next((float(number) for number in numbers if number is not None), None)
 
 
 class Method(Strict):

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tsfmscope.stages.config.compression import Ranks
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
+from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.series.catalog import CATALOG, Modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 
@@ -34,7 +36,11 @@ class Model(Strict):
         None,
         description="original of a compressed model or of one with other options; `all` skips models that have one",
     )
-    rank: float | None = Field(None, gt=0, description="column `rank` in the rows of a compressed model; see Ranks")
+    ranks: Ranks | None = Field(
+        None,
+        description="size of a model that was pretrained with narrow heads: {share: S}, its mean share of the heads' "
+        "width",
+    )
     environment: str | None = Field(
         None, description="block of `environments` whose packages its jobs use; null: the project's packages"
     )
@@ -43,6 +49,11 @@ class Model(Strict):
     def precision(self) -> str:
         """Precision of matrix products with the model's weights."""
         return str(self.options.get(PRECISION, PRECISIONS[0]))
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """Columns `size_parameter` and `size_rule` of the model's result rows."""
+        return requested_size(self.ranks.model_dump(exclude_none=True) if self.ranks else None)
 
     @model_validator(mode="after")
     def _precision_is_known(self) -> Model:

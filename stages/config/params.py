@@ -126,8 +126,8 @@ class Params(Strict):
         base, _, method = name.rpartition("@")
         _check_name(base, bases, f"{location}: {name!r}: base model")
         _check_name(method, self.compression.methods, f"{location}: {name!r}: compression.methods")
-        rank = self.compression.methods[method].ranks.number
-        return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "rank": rank})
+        ranks = self.compression.methods[method].ranks
+        return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "ranks": ranks})
 
     @model_validator(mode="after")
     def _names_exist(self) -> Params:

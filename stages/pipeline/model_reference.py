@@ -45,7 +45,8 @@ class Source:
     reference: str
     options: Mapping[str, Any] = field(default_factory=dict)
     base_model: str | None = None
-    rank: float | None = None
+    size_parameter: float | None = None
+    size_rule: str | None = None
 
     @property
     def precision(self) -> str:
@@ -71,7 +72,8 @@ def resolve(params: Params, name: str, family: str | None = None) -> Source:
         if family not in (None, model.family):
             raise ParamsError(f"family {family}: model {name!r} is of family {model.family}; leave the family out")
         folder, reference = _folder(params, name, model)
-        return Source(name, model.family, folder, reference, dict(model.options), model.base_model, model.rank)
+        options = dict(model.options)
+        return Source(name, model.family, folder, reference, options, model.base_model, **model.size)
     family, reference = _split_reference(params, name, family)
     try:
         if family is not None:

@@ -18,6 +18,7 @@ from tsfmscope.store.files import fingerprint
 from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
+from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.series.catalog import Modality, modality
 
 
@@ -84,7 +85,7 @@ def identity(params: Params, cell: Cell) -> CellIdentity:
     return CellIdentity(
         model=cell.model,
         base_model=model.base_model if model else None,
-        rank=model.rank if model else None,
+        **(model.size if model else requested_size(None)),
         dataset=cell.dataset,
         condition=cell.condition,
         context=condition.context,
@@ -94,7 +95,8 @@ def identity(params: Params, cell: Cell) -> CellIdentity:
 
 def model_identity(params: Params, name: str) -> ModelIdentity:
     """Return the columns that rows about a model alone begin with."""
-    return ModelIdentity.of(name, params.models[name].base_model, params.models[name].rank)
+    model = params.models[name]
+    return ModelIdentity.of(name, model.base_model, **model.size)
 
 
 def window_options(params: Params, cell: Cell, min_context: int) -> WindowOptions:

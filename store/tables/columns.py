@@ -101,6 +101,21 @@ DOMAIN = Column("domain", TEXT, "subject area of the series, such as finance")
 REASON = Column("reason", TEXT, "reason for each null measure or score of the row", null=True)
 SEED = Column("seed", I64, "random seed of the numbers")
 STAGE = Column("stage", TEXT, "stage of the pipeline")
+# What a compressed model was asked for.
+SIZE = (
+    Column(
+        "size_parameter",
+        F64,
+        "number that a compressed model was asked for; size_rule defines it",
+        null=True,
+    ),
+    Column(
+        "size_rule",
+        TEXT,
+        "key of `ranks` in params.yaml that size_parameter belongs to: share, flat, flow, epsilon, time or budget",
+        null=True,
+    ),
+)
 IDENTITY = (
     MODEL,
     Column(
@@ -111,7 +126,7 @@ IDENTITY = (
         references=KNOWN,
         if_null="model",
     ),
-    Column("rank", F64, "rank ratio of a compressed model", null=True),
+    *SIZE,
     DATASET,
     CONDITION,
     Column("context", I32, "requested context length", "steps"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tsfmscope.store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
+from tsfmscope.store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, SIZE, STACK, TEXT, Table
 from tsfmscope.store.tables.columns import Column as C
 
 TABLE_2, DATA_AWARE = "Yu et al. 2026, Table 2", "docs/science.md, Compression"
@@ -19,12 +19,7 @@ TABLES = (
         "one compressed model",
         (
             *(replace(column, references=("checkpoints.model",)) for column in _WHICH),
-            C(
-                "rank",
-                F64,
-                "requested share, budget, time, flat rank or first dimension; null for a tolerance",
-                null=True,
-            ),
+            *(replace(column, null=False) for column in SIZE),
             C(
                 "method",
                 TEXT,

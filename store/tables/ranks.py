@@ -6,7 +6,7 @@ import math
 
 import pyarrow as pa
 
-from tsfmscope.store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, STACK, TEXT, Table
+from tsfmscope.store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, SIZE, STACK, TEXT, Table
 from tsfmscope.store.tables.columns import Column as C
 
 EQ_1, EQ_2 = "Yu et al. 2026, eq. 1", "Yu et al. 2026, eq. 2"
@@ -15,7 +15,7 @@ RANK = "docs/science.md, Numerical rank"
 _WHERE = (
     MODEL,
     C("base_model", TEXT, "original of a compressed model", null=True),
-    C("rank", F64, "rank ratio of a compressed model", null=True),
+    *SIZE,
     C("dataset", TEXT, "data set, by its name in params; null for a weight", null=True),
     C("condition", TEXT, "condition, by its name in params; null for a weight", null=True),
     C("context", I32, "requested context length; null for a weight", "steps", null=True),

@@ -18,6 +18,7 @@ from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
+from tsfmscope.tasks.requested_size import requested_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,6 @@ def save_compressed(
     *,
     name: str,
     base_model: str,
-    rank: float | None,
     method: Mapping[str, Any],
     tables: Mapping[str, pa.Table],
     calibration: Mapping[str, Any] | None = None,
@@ -83,9 +83,9 @@ def save_compressed(
 ) -> dict[str, Any]:
     """Compress a model in place, save it to a folder, and return its row of the table `compression`.
 
-    method, tables, calibration: as in `compress_model`. rank: what the model was asked for. recipe: further
-    content of recipe.json, which also contains the row, and as `parts` the rows of the table
-    `compressed_heads`. It is written last: a folder that has it is complete.
+    method, tables, calibration: as in `compress_model`. recipe: further content of recipe.json, which also
+    contains the row, and as `parts` the rows of the table `compressed_heads`. It is written last: a folder that
+    has it is complete.
     """
     before = sizes(model)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
@@ -93,7 +93,7 @@ def save_compressed(
     row = {
         "model": name,
         "base_model": base_model,
-        "rank": rank,
+        **requested_size(method["ranks"]),
         "method": method["method"],
         "ranks": json.dumps(method["ranks"], sort_keys=True),
         **size_columns(before, sizes(model)),

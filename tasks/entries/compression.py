@@ -51,13 +51,12 @@ class CalibrationSpec(Spec):
 class CompressSpec(Spec):
     """Spec of `compress`.
 
-    model: name of the compressed model. rank: what it was asked for. source: the base model. calibration:
-    only for a method that reads data or measures time.
+    model: name of the compressed model. source: the base model. calibration: only for a method that reads data
+    or measures time.
     """
 
     model: str
     base_model: str
-    rank: float | None
     source: ModelSource = field(metadata=FLAT)
     method: MethodSpec
     calibration: CalibrationSpec | None = None
@@ -94,7 +93,6 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
         Path(data["folder"]),
         name=spec.model,
         base_model=spec.base_model,
-        rank=spec.rank,
         method=spec.method.to_dict(),
         tables=data["series"],
         calibration=spec.calibration.to_dict() if spec.calibration else None,

@@ -29,7 +29,6 @@ class SampledModel(Spec):
 
     model: str
     base_model: str | None
-    rank: float | None
     source: ModelSource = field(metadata=FLAT)
 
 
@@ -106,12 +105,15 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
 def sample_seed(job: Job) -> int:
     """Return the seed for sampling the kept tokens.
 
-    It does not depend on `store_dtype`, `format` and `batch`. If the spec has `sampled_as`, because the model
-    was made from another one, the seed is that of the other model.
+    It does not depend on `store_dtype`, `format`, `batch` and the requested size. If the spec has `sampled_as`,
+    because the model was made from another one, the seed is that of the other model.
     """
     spec = EmbedSpec.from_job(job)
-    without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if spec.sampled_as else set())
+    without = {"batch", "store_dtype", "format", "sampled_as", "size_parameter", "size_rule"}
+    without |= {"options"} if spec.sampled_as else set()
     entries = {name: value for name, value in spec.to_dict().items() if name not in without}
+    # Until 2026-11 the requested size was the entry "rank". Without it, every sample would be another one.
+    entries |= {"rank": None}
     return Job(job.task, entries | (spec.sampled_as.to_dict() if spec.sampled_as else {})).spec_seed
 
 

@@ -13,13 +13,14 @@ from tsfmscope.tasks.entries.spec import Spec
 class CellIdentity(Spec):
     """Columns of `job.IDENTITY` that name a cell: a model on a data set under one condition.
 
-    rank: what a compressed model was asked for. context: steps. noise: standard deviation, in standard
-    deviations of the series.
+    size_parameter, size_rule: what a compressed model was asked for. context: steps. noise: standard
+    deviation, in standard deviations of the series.
     """
 
     model: str
     base_model: str | None
-    rank: float | None
+    size_parameter: float | None
+    size_rule: str | None
     dataset: str
     condition: str
     context: int
@@ -32,17 +33,32 @@ class ModelIdentity(Spec):
 
     model: str
     base_model: str | None
-    rank: float | None
+    size_parameter: float | None
+    size_rule: str | None
     dataset: None
     condition: None
     context: None
     noise: None
 
     @classmethod
-    def of(cls, model: str, base_model: str | None = None, rank: float | None = None) -> Self:
+    def of(
+        cls,
+        model: str,
+        base_model: str | None = None,
+        *,
+        size_parameter: float | None = None,
+        size_rule: str | None = None,
+    ) -> Self:
         """Return the columns of a model."""
         return cls(
-            model=model, base_model=base_model, rank=rank, dataset=None, condition=None, context=None, noise=None
+            model=model,
+            base_model=base_model,
+            size_parameter=size_parameter,
+            size_rule=size_rule,
+            dataset=None,
+            condition=None,
+            context=None,
+            noise=None,
         )
 
 

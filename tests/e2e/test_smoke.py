@@ -109,7 +109,7 @@ def test_ranks_of_every_layer_matrix_and_head_are_there(smoke: Checkout) -> None
 def test_a_compressed_model_is_measured_like_any_other_and_beside_its_base(smoke: Checkout) -> None:
     (made,) = smoke.sql("select * from compression_frontier")
     assert (made["base_model"], made["model"]) == ("chronos-t5-nano", SMALL)
-    assert (made["method"], made["rank"]) == ("activation-aware", 0.5)
+    assert (made["method"], made["size_parameter"], made["size_rule"]) == ("activation-aware", 0.5, "share")
     assert made["attention_ratio"] == 0.5 < made["size_ratio"] < 1
     assert made["n_cells"] == 1
     assert min(made["wql_ratio"], made["mase_ratio"], made["lppl"]) > 0
@@ -120,8 +120,8 @@ def test_a_compressed_model_is_measured_like_any_other_and_beside_its_base(smoke
     assert len(rows) == len(places) == 2 * 12  # models, layers
     assert {place[:2] for place in places} == {("chronos-t5-nano", 1), (SMALL, 0.5)}
     for table in ("geometry", "alignment", "partition", "jacobian", "forecasts", "fidelity", "dumps"):
-        found = smoke.sql(f"select distinct base_model, rank from {table} where model = '{SMALL}'")
-        assert found == [{"base_model": "chronos-t5-nano", "rank": 0.5}], table
+        found = smoke.sql(f"select distinct base_model, size_parameter, size_rule from {table} where model = '{SMALL}'")
+        assert found == [{"base_model": "chronos-t5-nano", "size_parameter": 0.5, "size_rule": "share"}], table
     parts = smoke.sql("select part, full_width, rank, count(*) as n from compressed_heads group by all")
     assert {(row["part"], row["full_width"], row["rank"], row["n"]) for row in parts} == {
         ("qk", 16, 8, 12),

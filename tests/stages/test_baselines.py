@@ -92,7 +92,7 @@ def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
             one.job, files.read_parquet(Path(path)), baselines.load_baseline(one.job)
         ).rows
         found = files.to_arrow("forecasts", [{**row, "job_key": one.job.key}]).to_pylist()[0]
-        assert (found["model"], found["base_model"], found["rank"]) == (one.job.group, None, None)
+        assert (found["model"], found["base_model"], found["size_rule"]) == (one.job.group, None, None)
         assert found["wql_window"] > 0 and found["reason"] is None and found["n_context"] == 64
 
 

@@ -160,9 +160,10 @@ def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_ke
         block["studies"]["isotropy-layers"]["models"] = ["chronos-t5-nano@timed"]
 
     job = planned(params(timed), "chronos-t5-nano@timed")
-    assert (job.spec["rank"], job.spec["method"]) == (1.0, {"method": "joint", "ranks": {"time": 1.0}})
+    assert job.spec["method"] == {"method": "joint", "ranks": {"time": 1.0}}
     assert {"linear-2", "seasonality-2"} == set(job.spec["calibration"]["datasets"])
     row = done(job)
+    assert (row["size_parameter"], row["size_rule"]) == (1.0, "time")
     assert (row["rank_ratio"], row["attention_ratio"], row["error"]) == (1.0, 1.0, 0.0)
 
 
@@ -216,7 +217,7 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     assert {layer.read().widths for layer in loaded.attentions()} == {(8, 8)}
     cell = planning.Cell(SMALL, "macrodata", "noisy")
     identity = planning.identity(made, cell)
-    assert (identity.base_model, identity.rank) == ("chronos-t5-nano", 0.5)
+    assert (identity.base_model, identity.size_parameter, identity.size_rule) == ("chronos-t5-nano", 0.5, "share")
 
 
 def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so_afterwards(params) -> None:

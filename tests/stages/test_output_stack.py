@@ -72,7 +72,13 @@ def geometry_rows() -> list[dict[str, Any]]:
     options = Geometry(repeats=0, permutations=0).model_dump(exclude={"rows", "cai"})
     rows = []
     for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
-        facts = {"base_model": None, "rank": None, **valid_row("geometry"), "model": "mine"}
+        facts = {
+            "base_model": None,
+            "size_parameter": None,
+            "size_rule": None,
+            **valid_row("geometry"),
+            "model": "mine",
+        }
         spec = GeometrySpec(
             cell=CellIdentity.part_of(facts),
             place=LayerPlace(stack=states.stack, layer=states.layer, normed=states.normed),

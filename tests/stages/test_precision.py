@@ -69,12 +69,19 @@ def test_samples_are_drawn_by_the_bases_seeds_where_the_precision_alone_differs(
 
 
 def test_tokens_are_sampled_as_those_of_the_first_model_in_the_chain(params: Params, made: Any) -> None:
-    place = {"rank": None, "dataset": "linear-2", "condition": "noisy", "context": 64, "noise": 0.1}
+    place = {
+        "size_parameter": None,
+        "size_rule": None,
+        "dataset": "linear-2",
+        "condition": "noisy",
+        "context": 64,
+        "noise": 0.1,
+    }
     cells = {
         name: CellIdentity.parse(place | {"model": name, "base_model": params.models[name].base_model}) for name in made
     }
     specs = {name: embeddings.spec(params, cell, made).to_dict() for name, cell in cells.items()}
-    first = {"model": BASE, "base_model": None, "rank": None, "family": "chronos-t5", "ref": "r"}
+    first = {"model": BASE, "base_model": None, "family": "chronos-t5", "ref": "r"}
     assert [specs[name].get("sampled_as") for name in made] == [None, first, first, first]
 
 

@@ -19,7 +19,15 @@ from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.tasks.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
-CELL = {"model": "t5", "base_model": None, "rank": None, "dataset": "linear-2", "condition": "noisy", "noise": 0.1}
+CELL = {
+    "model": "t5",
+    "base_model": None,
+    "size_parameter": None,
+    "size_rule": None,
+    "dataset": "linear-2",
+    "condition": "noisy",
+    "noise": 0.1,
+}
 DRAWING = {
     "tokenize", "embed", "measure", "align", "lemma1", "head_partition", "token_plane", "evaluate", "validate",
     "theory_bounds", "theory_points",

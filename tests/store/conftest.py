@@ -69,7 +69,8 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "ref": "m", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40,
     },
     "compression": {
-        "model": "m@half", "base_model": "m", "rank": 0.5, "method": "joint", "ranks": '{"share": 0.5}',
+        "model": "m@half", "base_model": "m", "size_parameter": 0.5, "size_rule": "share", "method": "joint",
+        "ranks": '{"share": 0.5}',
         "parameters": 8, "base_parameters": 10, "attention_parameters": 2, "base_attention_parameters": 4,
         "size_ratio": 0.8, "attention_ratio": 0.5, "rank_ratio": 0.5, "error": 0.1, "job_key": "c",
     },

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.store.conftest import open_results
+from tsfmscope.tasks.requested_size import requested_size
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "table2_svd_compression.csv"
 MODELS = {"t5": None, "t5@half": 0.5, "t5@fifth": 0.2}
@@ -26,10 +27,15 @@ def measured(rows) -> Rows:
     """A base and two models made from it on two data sets; the base alone on a third, one model alone on a fourth."""
     rng = np.random.default_rng(8)
     made: Rows = {name: [] for name in ("forecasts", "geometry", "fidelity", "timings", "study_jobs")}
-    for model, rank in MODELS.items():
-        base = None if rank is None else "t5"
+    for model, share in MODELS.items():
+        base = None if share is None else "t5"
         for dataset in [*DATASETS, *(["alone"] if model in ("t5",) else ["baseless"] if model == "t5@half" else [])]:
-            which = {"model": model, "base_model": base, "rank": rank, "dataset": dataset}
+            which = {
+                "model": model,
+                "base_model": base,
+                "dataset": dataset,
+                **requested_size(share and {"share": share}),
+            }
             key = f"{model}/{dataset}"
             for name in SERIES:
                 scores = {
@@ -49,7 +55,7 @@ def measured(rows) -> Rows:
                 where = {"layer": layer, "normed": False, "job_key": f"g/{key}/{layer}"}
                 made["geometry"].append(rows["geometry"] | which | state | where)
                 made["study_jobs"].append({"study": "s", "stage": "geometry", "job_key": where["job_key"]})
-            if rank is not None:
+            if share is not None:
                 found = {"overlap": rng.uniform(), "lppl": rng.uniform(1, 3), "job_key": f"d/{key}"}
                 made["fidelity"].append(rows["fidelity"] | which | found)
                 made["study_jobs"] += [{"study": s, "stage": "compression", "job_key": f"d/{key}"} for s in ("s", "t")]
@@ -60,9 +66,10 @@ def measured(rows) -> Rows:
 def connection(measured: Rows, rows, tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("compression")
     compressed = [
-        rows["compression"] | {"model": model, "base_model": "t5", "rank": rank, "rank_ratio": rank, "job_key": model}
-        for model, rank in MODELS.items()
-        if rank is not None
+        rows["compression"]
+        | {"model": model, "base_model": "t5", "size_parameter": share, "rank_ratio": share, "job_key": model}
+        for model, share in MODELS.items()
+        if share is not None
     ]
     kinds = [rows["checkpoints"] | {"model": model, "family": "chronos-t5"} for model in MODELS]
     tables = measured | {"compression": compressed, "checkpoints": kinds, "runs": RUNS}
@@ -138,11 +145,14 @@ def test_distances_are_means_over_cells_however_many_studies_ask(connection, mea
 
 def test_isotropy_stands_by_base_stack_layer_and_rank_with_the_base_at_full_rank(connection, measured: Rows) -> None:
     rows = connection.sql("select * from isotropy_by_rank").to_arrow_table().to_pylist()
-    keys = [(row["base_model"], row["model"], row["method"], row["rank"], row["rank_ratio"]) for row in rows]
+    keys = [
+        (row["base_model"], row["model"], row["method"], row["size_parameter"], row["size_rule"], row["rank_ratio"])
+        for row in rows
+    ]
     assert set(keys) == {
-        ("t5", "t5", "none", None, 1.0),
-        ("t5", "t5@half", "joint", 0.5, 0.5),
-        ("t5", "t5@fifth", "joint", 0.2, 0.2),
+        ("t5", "t5", "none", None, None, 1.0),
+        ("t5", "t5@half", "joint", 0.5, "share", 0.5),
+        ("t5", "t5@fifth", "joint", 0.2, "share", 0.2),
     }
     assert len(rows) == 3 * 3  # models, layers
     for row in rows:

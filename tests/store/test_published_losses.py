@@ -14,6 +14,7 @@ from scipy import stats
 
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.statistics.study import Options
 
 OPTIONS = Options(permutations=99, resamples=20, alpha=0.05, seed=0)
@@ -22,7 +23,7 @@ FLOW, FLAT = {"flow": {"first": 5.0, "growth": 0.27}}, {"flat": 16}
 WIDE = {"flow": {"first": 8.0, "growth": 0.34}}
 Rows = list[dict[str, Any]]
 MODELS: Mapping[str, tuple[str, str, str | None, float | None, dict[str, Any] | None]] = {
-    # model -> study, family, base, rank, schedule
+    # model -> study, family, base, share, schedule
     "t5": ("cut", "chronos-t5", None, None, None),
     "t5@svd": ("cut", "chronos-t5", "t5", 0.5, None),
     "t5@joint": ("cut", "chronos-t5", "t5", 0.5, None),
@@ -75,10 +76,11 @@ def made(losses: Mapping[tuple[str, str], float], rows: Mapping[str, dict[str, A
     """Table -> rows of the run."""
     forecasts = [
         rows["forecasts"]
-        | {"model": model, "base_model": base, "rank": rank, "dataset": dataset, "series": "one", "levels": [0.5]}
+        | {"model": model, "base_model": base, "dataset": dataset, "series": "one", "levels": [0.5]}
+        | requested_size(share and {"share": share})
         | {"wql_window": loss, "quantile_loss": loss, "target_abs": 1.0, "mase": 2 * loss}
         | {"job_key": f"{model}/{dataset}"}
-        for model, (_, _, base, rank, _) in MODELS.items()
+        for model, (_, _, base, share, _) in MODELS.items()
         if not model.startswith("text")
         for dataset in DATASETS
         for loss in [losses[model, dataset]]
@@ -97,7 +99,7 @@ def made(losses: Mapping[tuple[str, str], float], rows: Mapping[str, dict[str, A
         for model, (_, family, _, _, heads) in MODELS.items()
     ]
     compression = [
-        rows["compression"] | {"model": model, "base_model": MODELS[model][2], "rank": 0.5, "rank_ratio": ratio}
+        rows["compression"] | {"model": model, "base_model": MODELS[model][2], "rank_ratio": ratio}
         | {"method": model.partition("@")[2], "job_key": model}
         for model, ratio in RATIO.items()
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from tests.store.conftest import open_results
 from tsfmscope import store
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.statistics.study import Options
 
 SCHEDULES = {"dense": None, "flow": {"flow": {"first": 2.0}, "factors": "head"}, "flat": {"flat": 8, "factors": "head"}}
@@ -42,7 +43,7 @@ def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
     forecasts = [
         rows["forecasts"]
         | {"model": f"{schedule}-{seed}", "dataset": dataset, "condition": "c", "series": "one", "job_key": "k"}
-        | {"base_model": None, "rank": None if schedule == "dense" else 0.25, "mase": None}
+        | {"base_model": None, "mase": None, **requested_size(None if schedule == "dense" else {"share": 0.25})}
         | {"wql_window": loss, "quantile_loss": 2 * loss, "target_abs": 2.0, "levels": [0.5]}
         for (schedule, seed, dataset), loss in losses.items()
     ]

@@ -51,7 +51,7 @@ WALK = RNG.standard_normal(160).cumsum()
 STEP = np.arange(160)
 FEW = "fewer than 16 observed steps in the context"
 NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have the measure
-    *("reason", "base_model", "rank", "samples"),
+    *("reason", "base_model", "size_parameter", "size_rule", "samples"),
     *(f"{name}_sd" for name in REPEATED),
 )
 ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))
@@ -152,7 +152,7 @@ def model(family: str) -> Forecaster:
 
 
 def job(case: Case, **more: Any) -> Job:
-    cell = dict(zip(IDENTITY, ("m", None, None, "d", "c", case.context, case.noise), strict=True))
+    cell = dict(zip(IDENTITY, ("m", None, None, None, "d", "c", case.context, case.noise), strict=True))
     return Job(Task("t", 1, "m:f"), cell | {"seed": 0} | more)
 
 

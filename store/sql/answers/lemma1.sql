@@ -5,7 +5,8 @@ with final as (
     select
         model,
         any_value(base_model) as base_model,
-        any_value(rank) as rank,
+        any_value(size_parameter) as size_parameter,
+        any_value(size_rule) as size_rule,
         stack,
         n_tokens,
         count(norm) as n,

@@ -16,7 +16,8 @@ final as (
     select
         model,
         any_value(base_model) as base_model,
-        any_value(rank) as rank,
+        any_value(size_parameter) as size_parameter,
+        any_value(size_rule) as size_rule,
         stack,
         layer,
         any_value(heads) as heads,

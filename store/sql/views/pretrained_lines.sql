@@ -17,7 +17,7 @@ final as (
         forecasts.study,
         forecasts.model,
         forecasts.base_model,
-        forecasts.rank as size,
+        forecasts.size_parameter as size,
         narrow.family,
         narrow.source,
         list_filter(json_keys(narrow.heads), lambda key: key not in ('factors', 'attention'))[1] as schedule,
@@ -32,7 +32,7 @@ final as (
             case when is_reused then 'reused embedding' end,
             case when is_shared then 'shared factors' end,
             kinds || '-attention alone'
-        ) || ' at ' || format('{:g}', forecasts.rank) as line
+        ) || ' at ' || format('{:g}', forecasts.size_parameter) as line
     from forecasts
     inner join narrow
         on narrow.model = forecasts.model

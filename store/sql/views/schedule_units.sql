@@ -21,7 +21,8 @@ losses as (
         schedules.family,
         schedules.seed,
         schedules.schedule,
-        scores.rank,
+        scores.size_parameter,
+        scores.size_rule,
         scores.dataset,
         scores.condition,
         score.measure,
@@ -40,7 +41,7 @@ pairs as (
         numerator.study,
         numerator.family,
         numerator.measure,
-        coalesce(numerator.rank, denominator.rank) as rank,
+        coalesce(numerator.size_parameter, denominator.size_parameter) as size_parameter,
         numerator.schedule || ' less ' || denominator.schedule as pair,
         numerator.seed,
         numerator.dataset,
@@ -54,7 +55,10 @@ pairs as (
         and denominator.condition = numerator.condition
         and denominator.measure = numerator.measure
         and denominator.schedule != numerator.schedule
-        and (denominator.rank is null or numerator.rank = denominator.rank)
+        and (
+            denominator.size_rule is null
+            or (denominator.size_rule = numerator.size_rule and denominator.size_parameter = numerator.size_parameter)
+        )
     where (numerator.schedule = 'flow' and denominator.schedule in ('flat', 'dense'))
         or (numerator.schedule = 'flat' and denominator.schedule = 'dense')
 ),
@@ -65,7 +69,7 @@ final as (
         'flow_against_flat' as answer,
         measure,
         family as "grouping",
-        pair || ' at ' || format('{:g}', rank) as block,
+        pair || ' at ' || format('{:g}', size_parameter) as block,
         'mean' as statistic,
         null::varchar as sample,
         seed::varchar as unit,

@@ -432,11 +432,12 @@ def test_the_profile_of_compression_pairs_models_of_equal_size_and_trains_what_i
         ({"budget": 0.1}, 0.1),
         ({"flat": 4}, 4.0),
         ({"flow": {"first": 3, "growth": 0.27}}, 3.0),
-        ({"epsilon": 0.1}, None),  # a tolerance is no rank
+        ({"time": 0.5}, 0.5),
+        ({"epsilon": 0.1}, 0.1),
     ],
 )
 def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_number_of_its_ranks(
-    tmp_path: Path, ranks: dict[str, Any], number: float | None
+    tmp_path: Path, ranks: dict[str, Any], number: float
 ) -> None:
     block = changed("compression/methods/mine", {"method": "joint", "ranks": ranks})
     block["studies"]["isotropy-fig8"]["models"] = ["lag-llama-nano", "lag-llama-nano-rope@mine"]
@@ -444,7 +445,9 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     params = load(tmp_path / "params.yaml")
     made, base = params.models["lag-llama-nano-rope@mine"], params.models["lag-llama-nano-rope"]
     assert (made.family, made.options) == (base.family, base.options)
-    assert (made.base_model, made.rank) == ("lag-llama-nano-rope", number)
+    assert made.base_model == "lag-llama-nano-rope"
+    assert made.size == {"size_parameter": number, "size_rule": next(iter(ranks))}
+    assert base.size == {"size_parameter": None, "size_rule": None}
     assert made.ref == "compressed:lag-llama-nano-rope@mine"
     assert "lag-llama-nano-rope@mine" not in params.expand("ranks-flow", "models")
     assert params.compression.methods["mine"].plain()["method"] == "joint"

@@ -28,7 +28,8 @@ CONFIGS = {
     "chronos-bolt": {**T5, **OWN, "input_patch_size": 8, "input_patch_stride": 8},
     "t5-text": {**T5, "initializer_factor": 0.2},
 }
-CELL = {"base_model": "b", "rank": 0.5, "dataset": "d", "condition": "c", "context": 32, "noise": 0.0}
+CELL = {"base_model": "b", "size_parameter": 0.5, "size_rule": "share", "dataset": "d"}
+CELL |= {"condition": "c", "context": 32, "noise": 0.0}
 NUMBERS = st.integers(-50, 50).map(float)
 
 

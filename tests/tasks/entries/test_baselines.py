@@ -24,7 +24,8 @@ from tsfmscope.tasks.series.types import Series
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 TASK = Task("baseline", 1, "tsfmscope.tasks.entries.baselines:evaluate_locally", table="forecasts")
 SPEC = {
-    "base_model": None, "rank": None, "dataset": "made-up", "condition": "c", "context": 40, "noise": 0.0,
+    "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "made-up", "condition": "c",
+    "context": 40, "noise": 0.0,
     "horizon": 6, "min_context": 8, "held_out": None, "seed": 3, "levels": list(LEVELS), "samples": 20, "batch": 2,
     "keep_quantiles": False,
 }  # fmt: skip

@@ -22,7 +22,8 @@ from tsfmscope.tasks.series.types import Series, Windows
 
 TASK = Task("evaluate", 1, "tsfmscope.tasks.entries.forecasts:evaluate", table="forecasts")
 SPEC = {
-    "model": "m", "base_model": None, "rank": None, "dataset": "made-up", "condition": "c", "context": 32, "noise": 0.0,
+    "model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "made-up",
+    "condition": "c", "context": 32, "noise": 0.0,
     "horizon": 8, "min_context": 16, "held_out": None, "seed": 3, "levels": [0.1, 0.5, 0.9], "samples": 20, "batch": 4,
     "keep_quantiles": False, "family": "chronos-t5", "ref": "r",
 }  # fmt: skip

@@ -14,7 +14,16 @@ from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.ranks.angles import line_angles
 from tsfmscope.tasks.ranks.spectrum import matrix_floor
 
-SPEC = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0}
+SPEC = {
+    "model": "m",
+    "base_model": None,
+    "size_parameter": None,
+    "size_rule": None,
+    "dataset": "d",
+    "condition": "c",
+    "context": 64,
+    "noise": 0.0,
+}
 SPEC |= {"stack": "encoder", "layer": 2, "normed": False}
 
 

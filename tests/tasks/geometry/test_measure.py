@@ -22,7 +22,8 @@ from tsfmscope.tasks.job import Job, Task
 
 COLUMNS = {"n_tokens", "n_types", "n_zero", "reason", *unmeasured_columns()}
 SPEC = {
-    "model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0,
+    "model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "d", "condition": "c",
+    "context": 64, "noise": 0.0,
     "stack": "encoder", "layer": 2, "normed": False, "weights_dtype": "float32", "tokens": 200, "seed": 0,
     "measure": {
         "k_max": 4, "restarts": 3, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 1000,

@@ -23,7 +23,8 @@ from tsfmscope.tasks.series.types import Series, Windows
 
 Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
-CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "noise": 0.0}
+CELL = {"model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "d", "condition": "c"}
+CELL |= {"noise": 0.0}
 MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
 others = pytest.mark.parametrize("any_family", OTHERS, indirect=True)
 of_items = pytest.mark.parametrize("any_family", names(lambda cls: cls.modality in ("image", "table")), indirect=True)

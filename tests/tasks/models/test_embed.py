@@ -23,7 +23,7 @@ from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
-CELL = dict(zip(IDENTITY, ("m", None, None, "walks", "c", 40, 0.0), strict=True))
+CELL = dict(zip(IDENTITY, ("m", None, None, None, "walks", "c", 40, 0.0), strict=True))
 MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
 SPEC = {**CELL, "horizon": 12, "min_context": 16, "held_out": None, "rows": 30, **MODEL}
 EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32", **MODEL}
@@ -331,9 +331,10 @@ def test_stacks_of_one_shape_are_sampled_apart_and_seeds_differ() -> None:
 
 def test_a_model_made_from_another_keeps_the_same_tokens() -> None:
     plain = EMBED | {"model": "m", "ref": "a", "rows": 7}
-    made = plain | {"model": "m@half", "base_model": "m", "rank": 0.5, "ref": "b", "options": {"x": 1}}
-    same = {name: plain[name] for name in ("model", "base_model", "rank", "family", "ref")}
-    base, apart, alike = (
-        sample_seed(Job(Task("t", 1, "m:f"), spec)) for spec in (plain, made, made | {"sampled_as": same})
+    size = {"size_parameter": 0.5, "size_rule": "share"}
+    made = plain | size | {"model": "m@half", "base_model": "m", "ref": "b", "options": {"x": 1}}
+    same = {name: plain[name] for name in ("model", "base_model", "family", "ref")}
+    base, sized, apart, alike = (
+        sample_seed(Job(Task("t", 1, "m:f"), spec)) for spec in (plain, plain | size, made, made | {"sampled_as": same})
     )
-    assert base == alike != apart
+    assert base == sized == alike != apart

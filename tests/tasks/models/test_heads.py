@@ -29,7 +29,8 @@ from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
-CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
+CELL = {"model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "d", "condition": "c"}
+CELL |= {"context": 48, "noise": 0.0}
 MODEL = {"family": "f", "ref": "r", "seed": 0}
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 plain = pytest.mark.parametrize(

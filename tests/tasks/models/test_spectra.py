@@ -24,7 +24,8 @@ from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
-CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
+CELL = {"model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "d", "condition": "c"}
+CELL |= {"context": 48, "noise": 0.0}
 T5 = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
 T5 |= {"n_tokens": 128, "context_length": 48, "prediction_length": 12, "initializer_factor": 1.0}
 

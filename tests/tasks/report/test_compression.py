@@ -48,7 +48,8 @@ ADJUSTED = {"alpha": 0.05, "seed": 1, "n_tests": 1}
 def add_model(name: str, like: str, factor: float, seconds: float = 1.0, **changed: Any) -> list[str]:
     """Return SQL that adds a model with a multiple of another's losses and times.
 
-    changed: study, base, rank, heads (of the checkpoint), and spread of the factor's logarithm over data sets.
+    changed: study, base, share (of the width of heads), heads (of the checkpoint), and spread of the
+    factor's logarithm over data sets.
     """
     rng = np.random.default_rng([ord(letter) for letter in name])
     spread, base, heads = changed.get("spread", 0.0), changed.get("base"), changed.get("heads")
@@ -59,8 +60,10 @@ def add_model(name: str, like: str, factor: float, seconds: float = 1.0, **chang
     scaled = {column: f"{column} * {scale}" for column in ("quantile_loss", "wql_window", "mase")}
     identity = {"model": f"'{name}'", "base_model": f"'{base}'" if base else "null", "job_key": f"job_key || '{name}'"}
     jobs = f"stage = 'forecasts' and key in (select job_key from forecasts where {rows})"
+    identity |= {"size_parameter": str(changed.get("share", "null")), "size_rule": "null"}
+    identity |= {"size_rule": "'share'"} if "share" in changed else {}
     sql = [
-        copy_rows("forecasts", rows, rank=str(changed.get("rank", "null")), **identity, **scaled),
+        copy_rows("forecasts", rows, **identity, **scaled),
         copy_rows("timings", jobs, key=f"key || '{name}'", seconds=f"seconds * {seconds}"),
     ]
     family = {"family": "'moirai'", "heads": f"'{heads}'" if heads else "null"} if "net" in name else {}
@@ -70,7 +73,8 @@ def add_model(name: str, like: str, factor: float, seconds: float = 1.0, **chang
 def cut_model(name: str, base: str) -> list[str]:
     """Return SQL on how a model NAME@METHOD-PERCENT was compressed and how near it is to its base."""
     method, share = name.partition("@")[2].split("-")[0], int(name.rpartition("-")[2]) / 100
-    model = {"model": f"'{name}'", "base_model": f"'{base}'", "rank": "null", "job_key": f"job_key || '{name}'"}
+    model = {"model": f"'{name}'", "base_model": f"'{base}'", "job_key": f"job_key || '{name}'"}
+    model |= {"size_parameter": str(share), "size_rule": "'budget'"}
     sizes = {"attention_ratio": str(share), "rank_ratio": str(share / 2 if method == "svd" else share)}
     return [
         copy_rows("compression", "method = 'activation-aware'", method=f"'{method}'", **sizes, **model),
@@ -101,7 +105,7 @@ def make_changes(factors: dict[str, tuple[float, float]] | None = None, *, sprea
         dense, study = f"net-dense-{seed}", "isotropy-contexts"
         sql += add_model(dense, T5, 1.0 + seed, study=study)
         for line, factor in costs.items():
-            narrow = {"base": dense, "rank": 0.25, "heads": HEADS[line], "spread": spread}
+            narrow = {"base": dense, "share": 0.25, "heads": HEADS[line], "spread": spread}
             sql += add_model(f"{line}25-{seed}", T5, factor * (1 + seed), study=study, **narrow)
     return [
         *sql,

@@ -3,7 +3,7 @@ with study_scores as (
     select
         scores.model,
         scores.base_model,
-        scores.rank,
+        scores.size_parameter,
         scores.dataset,
         scores.condition,
         scores.wql,
@@ -24,7 +24,7 @@ measured as (
             )[1],
             'dense'
         ) as schedule,
-        any_value(narrow.rank) as size,
+        any_value(narrow.size_parameter) as size,
         count(*) as n_cells,
         exp(avg(ln(nullif(narrow.wql, 0) / nullif(dense.wql, 0)))) as WQL,
         exp(avg(ln(nullif(narrow.mase, 0) / nullif(dense.mase, 0)))) as MASE
