@@ -233,7 +233,7 @@ class Params(Strict):
     def skill_datasets(self) -> list[str]:
         """Data sets of checkpoints.skill, with `all` replaced by the names it stands for."""
         names = self.checkpoints.skill.datasets
-        return self._series_sets if names == "all" else list(names or [])
+        return self._series_sets if names == "all" else list(dict.fromkeys(names or []))
 
     @property
     def _series_sets(self) -> list[str]:

@@ -203,8 +203,7 @@ TABLES = (
             C(
                 "sine_error_max",
                 F64,
-                "the same at the period with the largest error, among 12 periods from 3 to 168 that the context holds "
-                "at least twice",
+                "largest such error of 12 periods from 3 to 168, of which those count that the context holds twice",
                 "ratio",
             ),
             C("sine_period_max", I32, "period with the largest error", "steps"),
