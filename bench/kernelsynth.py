@@ -6,10 +6,12 @@ The other samplers draw from the same compositions. `released` is the Chronos re
 GaussianProcessRegressor.sample_y (an SVD of the covariance), `eigh` is the unused sampler in the same script,
 and `cholesky` is numpy's with jitter. Each runs in a process of its own, on one core and on two (ours: two
 processes). Their times include the kernel matrix; ours include the choice of the kernels and their
-expressions too. The others are timed on fewer series, since their cost hardly depends on the kernel.
+expressions too. The others are timed on fewer series, since their cost hardly depends on the kernel. `priors` is
+the other source of `tsfmscope corpus`, one series at a time as in a corpus.
 
 Last line JSON: speedup_per_core (released over ours, one core, J = 5), speedup_stationary (the same on
-compositions without DotProduct), series_per_s (one core), max_cov_error (sampled covariance against
+compositions without DotProduct), series_per_s (one core), priors_ratio (seconds of a series of priors over those
+of ours), max_cov_error (sampled covariance against
 scikit-learn's, over its largest entry).
 """
 
@@ -29,6 +31,7 @@ from threadpoolctl import threadpool_limits
 from bench.memory import MIB, peak, resident_bytes
 from tsfmscope.tasks.series.synthetic.kernels import Composition, compositions
 from tsfmscope.tasks.series.synthetic.kernelsynth import covariance, draw_at, draw_many
+from tsfmscope.tasks.series.synthetic.priors.draw import draw_from_seed
 from tsfmscope.tasks.series.synthetic.random_streams import series_seeds
 
 SEED = 0
@@ -98,6 +101,16 @@ def time_ours(indices: Sequence[int], length: int) -> Measurement:
         return Measurement((time.perf_counter() - started) / len(indices), (peak() - before) / MIB)
 
 
+def time_priors(indices: Sequence[int], length: int) -> Measurement:
+    """Time the series of priors that a corpus contains."""
+    before, seeds = resident_bytes(), series_seeds(SEED, indices, "priors")
+    draw_from_seed(seeds[0], length)
+    started = time.perf_counter()
+    for seed in seeds:
+        draw_from_seed(seed, length)
+    return Measurement((time.perf_counter() - started) / len(seeds), (peak() - before) / MIB)
+
+
 def alone(function: Callable[..., Measurement], *arguments: object) -> Measurement:
     """Run the function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -151,6 +164,8 @@ def main() -> None:
     calm = stationary(many)
     ours_calm = alone(time_ours, calm, LENGTH)
     _line("tsfmscope, stationary", 1, ours_calm, ours)
+    priors = alone(time_priors, range(many // 10), LENGTH)
+    _line("priors", 1, priors, ours)
     peers = {}
     for name, sampler in PEERS.items():
         for threads in (1, 2):
@@ -169,6 +184,7 @@ def main() -> None:
         "speedup_per_core": peers["released", 1].seconds / ours.seconds,
         "speedup_stationary": peer_calm.seconds / ours_calm.seconds,
         "series_per_s": 1 / ours.seconds,
+        "priors_ratio": priors.seconds / ours.seconds,
         "max_cov_error": error,
     }
     print(json.dumps(result))

@@ -27,6 +27,9 @@ from tsfmscope.tasks.sweep.engine import Summary
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.
 LARGEST_SPEC = 2**20
+# Options that are newer than the first corpora, with the value that applies where the file has no entry. The
+# value is never written: a training's key contains the fingerprint of the file, which must stay as it is.
+DEFAULTS = {"source": "kernelsynth"}
 TASK = Task(
     "shard",
     1,
@@ -40,7 +43,7 @@ def make(folder: Path, corpus_spec: Mapping[str, Any], series: int, resources: R
     """Write `series` series under `folder`/dumps and return the numbers of jobs.
 
     corpus_spec: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
-    (series per file), format.
+    (series per file), format, and perhaps those of DEFAULTS.
     Raises ParamsError, and leaves the folder unchanged, if it contains a corpus of another specification or
     of more series, if it cannot be written, or if a file of `real` contains no real series.
     Raises TooManyFailures if any job failed.
@@ -84,13 +87,14 @@ def _check_readable(real: Iterable[str]) -> None:
 def _check_same_spec(path: Path, corpus_spec: Mapping[str, Any]) -> None:
     if path.exists():
         try:
-            former = dict(json.loads(read_text(path, LARGEST_SPEC)))
+            former = DEFAULTS | dict(json.loads(read_text(path, LARGEST_SPEC)))
         except (OSError, ValueError, TypeError) as error:
             raise ParamsError(f"{path}: cannot be read ({error}); name another folder") from None
+        requested = {**DEFAULTS, **corpus_spec}
         for name, value in former.items():
-            if name != "series" and corpus_spec[name] != value:
+            if name != "series" and requested[name] != value:
                 raise ParamsError(
-                    f"{path.parent} contains a corpus with {name} {value!r}, requested {corpus_spec[name]!r}; "
+                    f"{path.parent} contains a corpus with {name} {value!r}, requested {requested[name]!r}; "
                     "name another folder, or request the same value"
                 )
         if former["series"] > corpus_spec["series"]:
@@ -98,4 +102,5 @@ def _check_same_spec(path: Path, corpus_spec: Mapping[str, Any]) -> None:
                 f"{path.parent} contains a corpus of {former['series']} series, requested {corpus_spec['series']}; "
                 "request at least as many, or name another folder"
             )
-    write_text(path, json.dumps(corpus_spec, indent=2) + "\n")
+    entries = {name: value for name, value in corpus_spec.items() if (name, value) not in DEFAULTS.items()}
+    write_text(path, json.dumps(entries, indent=2) + "\n")

@@ -20,19 +20,35 @@ class Format(StrEnum):
     arrow = auto()
 
 
+class Source(StrEnum):
+    """Kind of a corpus' own series."""
+
+    kernelsynth = auto()
+    priors = auto()
+
+
 def corpus(
     folder: Annotated[Path, typer.Argument(help="Folder for the shards; a run that was interrupted continues there.")],
     series: Annotated[
         int, typer.Option(min=1, help="Number of series; a larger number than before adds the rest.")
     ] = 100_000,
-    length: Annotated[int, typer.Option(min=2, max=8192, help="Number of steps of a KernelSynth series.")] = 1024,
+    source: Annotated[
+        Source,
+        typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick."),
+    ] = Source.kernelsynth,
+    length: Annotated[
+        int, typer.Option(min=2, max=8192, help="Number of steps of a KernelSynth or priors series.")
+    ] = 1024,
     max_kernels: Annotated[
-        int, typer.Option(min=1, max=32, help="Largest number of kernels per series, J of Algorithm 1.")
+        int,
+        typer.Option(
+            min=1, max=32, help="Largest number of kernels per series, J of Algorithm 1; no effect on priors."
+        ),
     ] = 5,
     tsmixup: Annotated[
         float, typer.Option(min=0, max=1, help="Share of TSMixup series; 0.9 in the published pretraining.")
     ] = 0.0,
-    pool: Annotated[int, typer.Option(min=0, help="Number of KernelSynth series that TSMixup may pick.")] = 100_000,
+    pool: Annotated[int, typer.Option(min=0, help="Number of series of the source that TSMixup may pick.")] = 100_000,
     real: Annotated[
         list[str] | None,
         typer.Option(help="Parquet file of real series for TSMixup, or bundled:NAME; the option may be repeated."),
@@ -53,7 +69,8 @@ def corpus(
     \b
     tsfmscope corpus FOLDER --series 1000000 --tsmixup 0.9 --real bundled:co2
 
-    The series are KernelSynth, TSMixup or both, in Parquet or Arrow shards.
+    The series are those of one source, TSMixup or both, in Parquet or Arrow shards. The source is KernelSynth, or
+    priors: random series with the features of real ones.
     """
     from tsfmscope.stages.cli.corpora import make
     from tsfmscope.tasks.sweep.cluster import Resources
@@ -67,6 +84,7 @@ def corpus(
         "real": real or [],
         "shard": shard,
         "format": form.value,
+        "source": source.value,
     }
     with stdout_for_json(as_json):
         summary = make(folder, corpus_spec, series, Resources(address=address, actors=actors))

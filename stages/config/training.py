@@ -69,6 +69,7 @@ LATER: dict[str, Any] = {
     "phases": [],
     "schedule": "linear",
     "averaging": None,
+    "relative_bias_std": None,
 }
 
 # Sources of random series, which are drawn during training.
@@ -81,6 +82,9 @@ class Phase(Strict):
     until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int = Field(ge=1, description="as in the recipe")
     mixture: dict[PriorSource, float] = Field(description="shares of the sources, which sum to 1")
+    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
+        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Phase:
@@ -128,6 +132,9 @@ class Recipe(Strict):
     schedule: Literal["linear", "cosine"] = Field("linear", description="decay of the learning rate to zero")
     averaging: float | None = Field(
         None, gt=0, lt=1, description="decay of the moving average of the weights that is saved; null: the last weights"
+    )
+    relative_bias_std: float | None = Field(
+        None, gt=0, description="spread of the initial position biases of T5 attention; null: T5's own, nearly 0"
     )
 
     def spec(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tsfmscope.tasks.entries.dataset_skill import DatasetSkillSpec, ModelSkillSp
 from tsfmscope.tasks.entries.parts import WindowOptions
 from tsfmscope.tasks.forecasting.mean_skill import mean_skill
 from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,20 +61,17 @@ def dataset_skill_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Ite
 def is_trained_on(params: Params, row: Mapping[str, Any], dataset: str) -> bool | None:
     """Return whether a model's training data contain series of a data set; None if they are not known.
 
-    The first part of every bundled series is in the mixtures bundled and tsmixup. row: the model's row of
-    `checkpoints`.
+    row: the model's row of `checkpoints`.
     """
-    if row["recipe"] is None:
-        return None
     recipes = params.checkpoints.recipes
     recipe = recipes.get(params.models[row["model"]].ref.partition(":")[2])
-    if recipe is None:
+    if row["recipe"] is None or recipe is None:
         return None
-    mixture = set(recipe.mixture) | _mixture_of_embedding(recipe, recipes)
-    if params.datasets.sets[dataset].source == "bundled":
-        return True if mixture & WITH_BUNDLED else False if mixture <= GENERATED else None
-    # A corpus of shards may contain any series of the user.
-    return False if mixture <= GENERATED | WITH_BUNDLED else None
+    is_bundled = params.datasets.sets[dataset].source == "bundled"
+    answers = [_contains(recipe, dataset, is_bundled)]
+    if recipe.embedding_from is not None:
+        answers.append(_contains(recipes[recipe.embedding_from], dataset, is_bundled))
+    return True if True in answers else None if None in answers else False
 
 
 def read_series(root: Path, job: Job) -> pa.Table | None:
@@ -116,6 +115,16 @@ def _spec(params: Params, model: str, dataset: str, trained_on: bool | None) -> 
     )
 
 
-def _mixture_of_embedding(recipe: Recipe, recipes: Mapping[str, Recipe]) -> set[str]:
-    """Return the mixture of the recipe whose trained embedding a recipe reuses."""
-    return set() if recipe.embedding_from is None else set(recipes[recipe.embedding_from].mixture)
+def _contains(recipe: Recipe, dataset: str, is_bundled: bool) -> bool | None:
+    """Return whether the training data of a recipe contain series of a data set; None if they are not known.
+
+    The first part of every bundled series is in the mixtures bundled and tsmixup. Any series may be in the Parquet
+    files that a corpus of shards mixes in.
+    """
+    if recipe.corpus is None:
+        known = set(recipe.mixture) <= GENERATED | WITH_BUNDLED
+        return is_bundled and bool(set(recipe.mixture) & WITH_BUNDLED) if known else None
+    real = json.loads(Path(recipe.corpus, CORPUS_FILE).read_text())["real"]
+    if f"{REAL_PREFIX}{dataset}" in real:
+        return True
+    return False if is_bundled or all(name.startswith(REAL_PREFIX) for name in real) else None

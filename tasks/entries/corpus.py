@@ -17,9 +17,8 @@ from tsfmscope.tasks.series.types import Series
 class ShardSpec(Spec):
     """Spec of `write_shard`: the series first .. first + count - 1 of a corpus.
 
-    shard: number of the shard. length: steps of a KernelSynth series. max_kernels: J of Algorithm 1. tsmixup:
-    share of TSMixup series. pool: number of KernelSynth series that TSMixup may pick. real: Parquet files of
-    series for TSMixup, or names after "bundled:". format: "arrow" is for gluonts.
+    shard: number of the shard. length, max_kernels, tsmixup, pool, source: as in `CorpusOptions`. real: Parquet
+    files of series for TSMixup, or names after "bundled:". format: "arrow" is for gluonts.
     """
 
     dataset: str
@@ -33,6 +32,7 @@ class ShardSpec(Spec):
     pool: int
     real: tuple[str, ...]
     format: Literal["parquet", "arrow"]
+    source: shards.Source = "kernelsynth"
 
 
 def load_real(job: Job) -> list[Series]:
@@ -46,7 +46,7 @@ def write_shard(job: Job, data: None, real: Sequence[Series]) -> Result:
     Raises what `shard_tables` raises.
     """
     spec = ShardSpec.from_job(job)
-    options = CorpusOptions(spec.seed, spec.length, spec.max_kernels, spec.tsmixup, spec.pool)
+    options = CorpusOptions(spec.seed, spec.length, spec.max_kernels, spec.tsmixup, spec.pool, spec.source)
     indices = range(spec.first, spec.first + spec.count)
     row = dict.fromkeys((*IDENTITY, "width", "dtype", "batch"))
     row |= {"dataset": spec.dataset, "kind": "series", "n_windows": spec.count}

@@ -12,8 +12,8 @@ from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.synthetic.priors.draw import draw_periodic, draw_priors
 from tsfmscope.tasks.training.windows import Batch, streams
 
-# Sources of a mixture, by the key that the recipe uses.
-SOURCES = {"priors": draw_priors, "periodic": draw_periodic}
+# Sources of a mixture: `draw_priors` and `draw_periodic`.
+SOURCES = ("priors", "periodic")
 # Share of the windows whose context starts later than the window, as that of a short series does.
 SHORTER = 0.25
 # A future step further than this from the context's mean, in its standard deviations, is hidden: the loss of
@@ -27,7 +27,8 @@ class PriorsCorpus:
     """Corpus whose training batch of any step can be drawn again, from the step number alone.
 
     No series is drawn twice. Until step phases[0]["until"], the mixture and the batch size of that phase replace
-    those of the recipe, and so on for the next phases.
+    those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods of its
+    plain periodic series.
     """
 
     # Kind of data of the values of a batch.
@@ -50,9 +51,13 @@ class PriorsCorpus:
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
         counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in SOURCES])
-        parts = [
-            draw(rng, int(size), context + horizon) for draw, size in zip(SOURCES.values(), counts, strict=True) if size
-        ]
+        n_priors, n_periodic = map(int, counts)
+        parts = []
+        if n_priors:
+            parts.append(draw_priors(rng, n_priors, context + horizon))
+        if n_periodic:
+            periods = phase["periods"] if phase else None
+            parts.append(draw_periodic(rng, n_periodic, context + horizon, periods))
         values = np.concatenate(parts)
         values[:, context + n_shown :] = np.nan
         for row in np.flatnonzero(rng.random(count) < SHORTER):

@@ -13,6 +13,7 @@ from tsfmscope.tasks.series.calendar import random_clock
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
 from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.training.priors_corpus import hide_far_steps
 from tsfmscope.tasks.training.windows import Batch, cut_windows, streams
 
 # Training steps that draw from one row group of 1,000 series, which is read once and is the only
@@ -24,7 +25,8 @@ class StreamedCorpus:
     """Folder of shards from which the batch of any step can be drawn again by its number alone.
 
     Each row group serves GROUP_STEPS consecutive steps, whose windows are of series drawn from it. Every pass
-    over the row groups has a new random order. DataError if the folder contains no shard.
+    over the row groups has a new random order. In a corpus of priors, future steps far from their context are
+    hidden, as in `PriorsCorpus`. DataError if the folder contains no shard.
     """
 
     # Kind of data of the values of a batch.
@@ -36,6 +38,8 @@ class StreamedCorpus:
         self.seed = seed
         paths = _shards(Path(folder))
         self._groups = [(path, group) for path in paths for group in range(pq.read_metadata(path).num_row_groups)]
+        # Other corpora keep such steps, so that their trainings stay as they are.
+        self._hides_far_steps = _source(Path(folder)) == "priors"
         self._loaded: tuple[int, list[np.ndarray]] = (-1, [])
 
     def batch(
@@ -44,7 +48,7 @@ class StreamedCorpus:
         """Draw the windows of a step (`windows.cut_windows`). Dates are random, as the series are synthetic."""
         rng, clocks = streams(self.seed, step)
         series = self._series(step)
-        return cut_windows(
+        batch = cut_windows(
             lambda: (series[rng.integers(len(series))], random_clock(clocks)),
             rng,
             steps=steps,
@@ -53,6 +57,9 @@ class StreamedCorpus:
             horizon=horizon,
             min_past=min_past,
         )
+        if self._hides_far_steps:
+            hide_far_steps(batch.context, batch.future)
+        return batch
 
     def _series(self, step: int) -> list[np.ndarray]:
         turn, index = divmod(step // GROUP_STEPS, len(self._groups))
@@ -77,6 +84,12 @@ def check_complete(folder: Path) -> None:
             f"{' ...' if len(short) > 3 else ''}; run the same `tsfmscope corpus` command again to "
             "complete them"
         )
+
+
+def _source(folder: Path) -> str:
+    """Return the source that CORPUS_FILE states; corpora of KernelSynth have no such entry."""
+    file = folder / CORPUS_FILE
+    return str(json.loads(file.read_text()).get("source", "kernelsynth")) if file.exists() else "kernelsynth"
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,19 +80,24 @@ def test_there_is_one_job_for_each_model_and_baseline_on_each_data_set_at_hand(
 
 
 @pytest.mark.parametrize(
-    ("mixture", "bundled", "other"),
+    ("mixture", "real", "bundled", "other"),
     [
-        ({"kernelsynth": 0.5, "tsmixup": 0.5}, True, False),
-        ({"bundled": 1.0}, True, False),
-        ({"priors": 0.5, "periodic": 0.5}, False, False),
-        ({"shards": 1.0}, None, None),
+        ({"kernelsynth": 0.5, "tsmixup": 0.5}, None, True, False),
+        ({"bundled": 1.0}, None, True, False),
+        ({"priors": 0.5, "periodic": 0.5}, None, False, False),
+        ({"shards": 1.0}, [], False, False),
+        ({"shards": 1.0}, ["bundled:nile"], True, False),
+        ({"shards": 1.0}, ["bundled:co2", "folder/some.parquet"], False, None),
     ],
 )
-def test_bundled_series_are_trained_on_by_recipes_that_mix_them_in(
-    here: Path, mixture: dict[str, float], bundled: bool | None, other: bool | None
+def test_a_data_set_is_trained_on_by_recipes_that_mix_it_in(
+    here: Path, mixture: dict[str, float], real: list[str] | None, bundled: bool | None, other: bool | None
 ) -> None:
     params = params_of(here)
-    changes = {"mixture": mixture, "corpus": "c" if "shards" in mixture else None}
+    if real is not None:
+        Path("corpus").mkdir()
+        Path("corpus/corpus.json").write_text(json.dumps({"seed": 0, "real": real}))
+    changes = {"mixture": mixture, "corpus": None if real is None else "corpus"}
     params.checkpoints.recipes[BOLT] = params.checkpoints.recipes[BOLT].model_copy(update=changes)
     for name, expected in (("nile", bundled), ("mine", other), ("linear-2", other)):
         assert is_trained_on(params, row_of(BOLT, "k"), name) is expected

@@ -1,9 +1,9 @@
-"""Corpus for pretraining in independent shards: KernelSynth, TSMixup, or a mixture of both.
+"""Corpus for pretraining in independent shards: series of one source, TSMixup, or a mixture of both.
 
-A shard contains the series of a range of indices. Series i is TSMixup with probability `tsmixup` (published
-pretraining: 0.9), else KernelSynth; both depend on the corpus' seed and on i alone. TSMixup mixes real series
-and a pool of KernelSynth series, which are drawn again whenever one is picked. So a worker reads only the
-real series, and its memory holds only these and one block.
+The source is KernelSynth or priors. A shard contains the series of a range of indices. Series i is TSMixup with
+probability `tsmixup` (published pretraining: 0.9), else of the source; both depend on the corpus' seed and on i
+alone. TSMixup mixes real series and a pool of series of the source, which are drawn again whenever one is picked.
+So a worker reads only the real series, and its memory holds only these and one block.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.parquet import load_parquet
-from tsfmscope.tasks.series.synthetic.kernelsynth import Drawn, as_series, draw_at
+from tsfmscope.tasks.series.synthetic.kernelsynth import as_series, draw_at
+from tsfmscope.tasks.series.synthetic.priors.draw import draw_from_seed
 from tsfmscope.tasks.series.synthetic.random_streams import Streams, series_seeds
 from tsfmscope.tasks.series.synthetic.tsmixup import MixtureLaw
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
+# What a corpus' own series are, and those of the pool of TSMixup.
+Source = Literal["kernelsynth", "priors"]
 # Number of series drawn together: a row group or batch of the file.
 BLOCK = 1_000
 # File in a corpus' folder with everything that determines its series.
@@ -38,8 +42,8 @@ START = datetime(2000, 1, 1)
 class CorpusOptions:
     """Options on which every series of a corpus depends, apart from the real series.
 
-    length: steps of a KernelSynth series. max_kernels: J of Algorithm 1. tsmixup: share of TSMixup series.
-    pool: number of KernelSynth series that TSMixup may pick.
+    length: steps of a series of the source. max_kernels: J of Algorithm 1 of KernelSynth; priors have no kernels.
+    tsmixup: share of TSMixup series. pool: number of series of the source that TSMixup may pick.
     """
 
     seed: int
@@ -47,6 +51,7 @@ class CorpusOptions:
     max_kernels: int
     tsmixup: float
     pool: int
+    source: Source = "kernelsynth"
 
 
 def load_real(names: Iterable[str]) -> list[Series]:
@@ -87,16 +92,24 @@ def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series])
         chances = series_seeds(options.seed, indices, "tsmixup or kernelsynth")
         mixed = [index for index, seed in zip(indices, chances, strict=True) if seed < options.tsmixup * 2**63]
         plain = sorted(set(indices) - set(mixed))
-        rows = {
-            index: as_series("kernelsynth", "synthetic", index, draw)
-            for index, draw in zip(plain, _kernelsynth(plain, options.seed, options), strict=True)
-        }
+        rows = dict(zip(plain, _draw_source(plain, options.seed, options), strict=True))
         rows |= _mixtures(mixed, options, law, real) if law else {}
         yield [rows[index] for index in indices]
 
 
-def _kernelsynth(indices: Sequence[int], seed: int, options: CorpusOptions) -> Sequence[Drawn]:
-    return draw_at(indices, seed, options.length, options.max_kernels)
+def _draw_source(indices: Sequence[int], seed: int, options: CorpusOptions) -> list[Series]:
+    """Draw the series of the source with these indices in the stream of `seed`."""
+    if options.source == "priors":
+        seeds = series_seeds(seed, indices, "priors")
+        return [_priors_series(index, own, options.length) for index, own in zip(indices, seeds, strict=True)]
+    draws = draw_at(indices, seed, options.length, options.max_kernels)
+    return [as_series("kernelsynth", "synthetic", index, draw) for index, draw in zip(indices, draws, strict=True)]
+
+
+def _priors_series(index: int, seed: int, length: int) -> Series:
+    values = draw_from_seed(seed, length)
+    text = "priors: random components, link and disturbances, not fitted to data"
+    return Series("priors", f"priors-{index:06d}", values, "synthetic", seed=seed, provenance=text)
 
 
 def _mixtures(
@@ -105,10 +118,7 @@ def _mixtures(
     streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
     mixtures = [law.draw(streams.values(seed)) for seed in seeds]
     pool_ids = sorted({int(pool_id) for mixture in mixtures for pool_id in mixture.picked if pool_id < options.pool})
-    pool = {
-        pool_id: as_series("kernelsynth", "", pool_id, draw)
-        for pool_id, draw in zip(pool_ids, _kernelsynth(pool_ids, pool_seed(options.seed), options), strict=True)
-    }
+    pool = dict(zip(pool_ids, _draw_source(pool_ids, pool_seed(options.seed), options), strict=True))
     series = {}
     for index, seed, mixture in zip(indices, seeds, mixtures, strict=True):
         parts = [pool[p] if p < options.pool else real[p - options.pool] for p in mixture.picked.tolist()]
@@ -122,9 +132,9 @@ def _mixtures(
 
 
 def pool_seed(seed: int) -> int:
-    """Return the seed of the pool, which is another than that of the corpus' own KernelSynth series.
+    """Return the seed of the pool, which is another than that of the corpus' own series.
 
-    So no KernelSynth series occurs in the corpus both on its own and as part of a mixture.
+    So no series of the source occurs in the corpus both on its own and as part of a mixture.
     """
     return series_seeds(seed, [0], "pool of tsmixup")[0]
 

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.stages.cli.corpora import make, plan
+from tsfmscope.stages.cli.corpora import _check_same_spec, make, plan
+from tsfmscope.stages.cli.corpus import Source
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.tasks.sweep.cluster import Resources
 
@@ -51,22 +52,43 @@ def test_shards_are_cut_by_index_and_more_series_keep_the_whole_ones() -> None:
     assert few[2].job.key != more[2].job.key
 
 
+def test_every_source_can_be_planned_and_the_default_has_the_keys_of_before_the_option() -> None:
+    keys = {source.value: [one.job.key for one in plan({**LAW, "source": source.value}, 250)] for source in Source}
+    assert keys["kernelsynth"] == [one.job.key for one in plan(LAW, 250)]
+    assert not set(keys["kernelsynth"]) & set(keys["priors"])
+
+
 @pytest.mark.parametrize(
-    ("changes", "series", "message"),
+    ("former", "changes", "series", "message"),
     [
-        ({"seed": 2}, 500, "contains a corpus with seed 1, requested 2; name another folder"),
-        ({"format": "arrow"}, 500, "contains a corpus with format 'parquet', requested 'arrow'"),
-        ({}, 499, "contains a corpus of 500 series, requested 499; request at least as many"),
+        ({}, {"seed": 2}, 500, "contains a corpus with seed 1, requested 2; name another folder"),
+        ({}, {"format": "arrow"}, 500, "contains a corpus with format 'parquet', requested 'arrow'"),
+        ({}, {}, 499, "contains a corpus of 500 series, requested 499; request at least as many"),
+        ({}, {"source": "priors"}, 500, "contains a corpus with source 'kernelsynth', requested 'priors'; name"),
+        ({"source": "priors"}, {"source": "kernelsynth"}, 500, "with source 'priors', requested 'kernelsynth'"),
     ],
 )
 def test_a_folder_with_another_corpus_is_left_as_it_is(
-    tmp_path: Path, changes: dict, series: int, message: str
+    tmp_path: Path, former: dict, changes: dict, series: int, message: str
 ) -> None:
-    (tmp_path / "corpus.json").write_text(json.dumps({**LAW, "series": 500}))
+    spec = {**LAW, **former, "series": 500}
+    (tmp_path / "corpus.json").write_text(json.dumps(spec))
     with pytest.raises(ParamsError, match=message):
         make(tmp_path, {**LAW, **changes}, series, Resources())
-    assert json.loads((tmp_path / "corpus.json").read_text()) == {**LAW, "series": 500}
+    assert json.loads((tmp_path / "corpus.json").read_text()) == spec
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.json"]
+
+
+@pytest.mark.parametrize("former", [{}, {"source": "priors"}])
+def test_the_same_request_leaves_the_file_as_it_is_which_keys_of_trainings_contain(
+    tmp_path: Path, former: dict
+) -> None:
+    path = tmp_path / "corpus.json"
+    path.write_text(json.dumps({**LAW, **former, "series": 500}, indent=2) + "\n")
+    before = path.read_bytes()
+    requested = former or {"source": "kernelsynth"}
+    _check_same_spec(path, {**LAW, **requested, "series": 500})
+    assert path.read_bytes() == before
 
 
 def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp_path: Path) -> None:
@@ -79,19 +101,20 @@ def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp
 
 
 @pytest.mark.slow
-def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", list(Source))
+def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path, source: Source) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    first = _run(one, "--series", "950", "--actors", "1")
+    first = _run(one, "--source", source, "--series", "950", "--actors", "1")
     assert first.returncode == 0, first.stderr
     assert "10 jobs, 10 done, 0 failed" in first.stdout
     shutil.copytree(one, two)
     for shard in (2, 5, 9):
         (two / "dumps" / "corpus" / f"{shard:06d}.parquet").unlink()
-    second = _run(two, "--series", "950", "--actors", "2")
+    second = _run(two, "--source", source, "--series", "950", "--actors", "2")
     assert "7 from before" in second.stdout and "0 failed" in second.stdout, second.stdout
     assert _hashes(one) == _hashes(two)
     rows = [row for name in sorted(_hashes(one)) for row in pq.read_table(one / "dumps" / "corpus" / name).to_pylist()]
-    assert [row["series"] for row in rows] == [f"kernelsynth-{index:06d}" for index in range(950)]
+    assert [row["series"] for row in rows] == [f"{source}-{index:06d}" for index in range(950)]
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
             "chronos-bolt",
             {
                 "mixture": {"priors": 1.0}, "schedule": "cosine", "averaging": 0.9, "snapshots": [0, 3],
-                "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}}],
+                "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}, "periods": None}],
             },
         ),
     ],

@@ -248,3 +248,20 @@ def heads_only(heads: dict[str, Any]) -> dict[str, Any]:
 def shared_rank(heads: dict[str, Any], ranks: dict[str, int], attention: Any) -> int:
     """Of W_V as a whole: the layer's rank where its heads share a sketch, else that of each head times heads."""
     return ranks[attention.name] * (1 if "factors" in heads else attention.heads)
+
+
+def test_position_biases_are_spread_as_the_recipe_says_and_nothing_else_changes() -> None:
+    plain, spread = (
+        dict(start(recipe("chronos-bolt", **changes)).network.named_parameters())
+        for changes in ({}, {"relative_bias_std": 3.0})
+    )
+    changed = {name for name in plain if not torch.equal(plain[name], spread[name])}
+    assert changed == {name for name in plain if "relative_attention_bias" in name}
+    values = torch.cat([spread[name].flatten() for name in changed])
+    assert float(values.detach().std()) == pytest.approx(3.0, rel=0.2)
+
+
+def test_a_family_without_position_biases_refuses_to_spread_them() -> None:
+    config = {"context_length": 16, "n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "lags": [0, 1, 7]}
+    with pytest.raises(ValueError, match="lag-llama has no relative position biases"):
+        start({**recipe("chronos-bolt"), "family": "lag-llama", "config": config, "relative_bias_std": 1.0})

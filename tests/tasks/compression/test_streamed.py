@@ -18,7 +18,8 @@ from tsfmscope.store.dumps import write_dump
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.series.synthetic import shards
-from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.series.tables import list_values, series_table
+from tsfmscope.tasks.series.types import Series
 from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.training.corpora import recipe_corpus
 from tsfmscope.tasks.training.shard_corpus import GROUP_STEPS, StreamedCorpus
@@ -35,17 +36,17 @@ RECIPE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shards of 12 and 8 series, TSMixup and KernelSynth, in row groups of 4; beside them a table of the store."""
+@pytest.fixture(scope="module", params=["kernelsynth", "priors"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shards of 12 and 8 series, TSMixup and others, in row groups of 4; beside them a table of the store."""
     path: Path = tmp_path_factory.mktemp("corpus")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "BLOCK", 4)
         for number, (first, count) in enumerate([(0, 12), (12, 8)]):
-            options = shards.CorpusOptions(seed=0, length=256, max_kernels=3, tsmixup=0.5, pool=8)
+            options = shards.CorpusOptions(0, length=256, max_kernels=3, tsmixup=0.5, pool=8, source=request.param)
             tables = shards.shard_tables(options, range(first, first + count), [], for_gluonts=False)
             write_dump(path, f"dumps/corpus/{number:06d}.parquet", tables)
-    (path / shards.CORPUS_FILE).write_text('{"series": 20, "shard": 12}')
+    (path / shards.CORPUS_FILE).write_text(json.dumps({"series": 20, "shard": 12, "source": request.param}))
     pq.write_table(pa.table({"path": ["dumps/corpus/000000.parquet"]}), path / "dumps" / "00000.parquet")
     return path
 
@@ -57,9 +58,12 @@ def groups(folder: Path) -> list[list[np.ndarray]]:
 
 def home(window: np.ndarray, held: list[list[np.ndarray]]) -> set[int]:
     """Groups with a series that holds the window."""
-    seen = window[~np.isnan(window)]
+    observed = np.flatnonzero(~np.isnan(window))
+    steps, seen = observed - observed[0], window[observed]
     views = [
-        (n, np.lib.stride_tricks.sliding_window_view(one, len(seen))) for n, group in enumerate(held) for one in group
+        (n, np.lib.stride_tricks.sliding_window_view(one, int(steps[-1]) + 1)[:, steps])
+        for n, group in enumerate(held)
+        for one in group
     ]
     return {n for n, view in views if (view == seen).all(axis=1).any()}
 
@@ -77,6 +81,21 @@ def test_a_batch_holds_windows_of_one_row_group_and_each_group_serves_once_a_rou
     rounds = [[next(iter(one)) for one in served[start : start + 5]] for start in (0, 5)]
     assert [sorted(one) for one in rounds] == [list(range(5))] * 2
     assert rounds[0] != rounds[1]
+
+
+@pytest.mark.parametrize(("source", "is_shown"), [("kernelsynth", True), ("priors", False)])
+def test_far_future_steps_are_hidden_only_in_a_corpus_of_priors(tmp_path: Path, source: str, is_shown: bool) -> None:
+    """A level that rises by 1000 inside the series is far from what the windows before it show."""
+    values = np.sin(np.arange(64, dtype=np.float32))
+    values[40:] += 1000
+    table = series_table([Series("priors", "priors-000000", values)])
+    write_dump(tmp_path, "dumps/corpus/000000.parquet", [table])
+    (tmp_path / shards.CORPUS_FILE).write_text(json.dumps({"series": 1, "shard": 1, "source": source}))
+    past, future, *_ = StreamedCorpus(tmp_path, seed=0).batch(0, **CUT | {"min_past": 32})
+    is_before = ~(past > 2).any(axis=1)
+    assert 0 < is_before.sum() < len(past)
+    assert bool((future[is_before] > 2).any()) == is_shown
+    assert (future[~is_before] > 2).any()
 
 
 def test_a_batch_follows_from_its_step_and_seed_alone(folder: Path) -> None:

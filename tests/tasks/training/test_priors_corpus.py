@@ -6,7 +6,7 @@ import pytest
 from tsfmscope.tasks.training.priors_corpus import FARTHEST, PriorsCorpus, hide_far_steps
 
 CUT = {"steps": 40_000, "contexts": [64, 256], "futures": [8, 32], "horizon": 32, "min_past": 16}
-PHASES = [{"until": 10, "batch_steps": 4_000, "mixture": {"periodic": 1.0}}]
+PHASES = [{"until": 10, "batch_steps": 4_000, "mixture": {"periodic": 1.0}, "periods": None}]
 
 
 def test_a_batch_depends_on_seed_and_step_alone() -> None:

@@ -100,6 +100,22 @@ def seasonal_pattern(rng: np.random.Generator, length: int, periods: Periods) ->
     return standardise(pattern)
 
 
+def period_levels(rng: np.random.Generator, length: int, periods: Periods, longer: Periods) -> Rows:
+    """Return levels that are constant within a period and repeat after the longer one, as those of weekdays do.
+
+    In half of the series only some periods differ from the others, as weekends do; elsewhere each has its own level.
+    """
+    count = len(periods)
+    cycle = np.maximum(2, np.round(longer / periods)).astype(int)
+    heights = rng.standard_normal((count, int(cycle.max())), dtype=np.float32)
+    # The last two of seven periods, or the last one of a shorter cycle.
+    is_special = np.arange(heights.shape[1]) % 7 >= np.minimum(5, cycle[:, None] - 1)
+    heights = np.where(rng.random((count, 1)) < 0.5, is_special.astype(np.float32), heights)
+    start = rng.random((count, 1)) * longer[:, None]
+    index = np.floor((np.arange(length) + start) / periods[:, None]).astype(int) % cycle[:, None]
+    return standardise(np.take_along_axis(heights, index, axis=1))
+
+
 def trend(rng: np.random.Generator, count: int, length: int) -> Rows:
     """Return lines, lines with a kink, smooth wandering, logistic growth or exponential decay."""
     time = np.linspace(-1, 1, length)[None]
@@ -148,7 +164,7 @@ def noise(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 
 def _autoregression(rng: np.random.Generator, order: int) -> list[float]:
-    """Return the filter 1 - φ B, or the AR(2) filter of a random damping and a period of 3 to 150 steps."""
+    """Return the filter of AR(1), or of AR(2) with a random damping and a period of 3 to 150 steps."""
     if order == 1:
         return [1.0, -(rng.uniform(0.2, 0.99) if rng.random() < 0.85 else rng.uniform(-0.6, 0))]
     damping = 1 - 10 ** rng.uniform(-2.5, -0.4)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float32
 
 from tsfmscope.tasks.series.synthetic.priors.components import (
     Rows,
     draw_periods,
     noise,
+    period_levels,
     random_periods,
     random_walk,
     seasonal_pattern,
@@ -23,6 +25,7 @@ from tsfmscope.tasks.series.synthetic.priors.components import (
     trend,
 )
 from tsfmscope.tasks.series.synthetic.priors.links import disturb, observe
+from tsfmscope.tasks.series.synthetic.random_streams import Streams
 
 # Bounds of the periods of plain periodic series, in steps.
 PLAIN_PERIODS = (3.0, 200.0)
@@ -31,6 +34,12 @@ PLAIN_PERIODS = (3.0, 200.0)
 def draw_priors(rng: np.random.Generator, count: int, length: int) -> Rows:
     """Draw `count` series of `length` steps, float32 [N, L]; gaps are NaN. The same generator state repeats them."""
     return disturb(rng, observe(rng, _latent(rng, count, length)))
+
+
+def draw_from_seed(seed: int, length: int) -> Float32[np.ndarray, " step"]:
+    """Draw the series of a seed, [L], such as one of the column `seed` of a corpus; gaps are NaN."""
+    values: np.ndarray = draw_priors(Streams().values(seed), 1, length)[0]
+    return values
 
 
 def draw_periodic(rng: np.random.Generator, count: int, length: int, periods: Sequence[float] | None = None) -> Rows:
@@ -59,8 +68,11 @@ def _latent(rng: np.random.Generator, count: int, length: int) -> Rows:
     short = seasonal_pattern(rng, length, period[rows])
     short *= np.exp(np.where(rng.random((len(rows), 1)) < 0.25, 0.4, 0.0) * slow_noise(rng, len(rows), length, 6))
     total[rows] = weights * short
-    rows, weights = _present(rng, count, 0.35, -0.5)
+    rows, weights = _present(rng, count, 0.45, -0.5)
     long = seasonal_pattern(rng, length, longer[rows])
+    if len(rows):
+        levels = period_levels(rng, length, period[rows], longer[rows])
+        long = np.where(rng.random((len(rows), 1)) < 0.5, levels, long)
     # In three series of ten the longer pattern scales the shorter one, as weekends scale a daily profile.
     is_scale = rng.random((len(rows), 1)) < 0.3
     total[rows] = np.where(is_scale, total[rows] * (1 + 0.5 * np.clip(long, -2, 2)), total[rows] + weights * long)

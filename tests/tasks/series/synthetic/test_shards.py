@@ -15,11 +15,14 @@ from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.synthetic import shards
 from tsfmscope.tasks.series.synthetic.kernels import parse_kernel
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw, draw_at
+from tsfmscope.tasks.series.synthetic.priors.draw import draw_from_seed
+from tsfmscope.tasks.series.synthetic.random_streams import series_seeds
 from tsfmscope.tasks.series.synthetic.tsmixup import scale_by_mean
 from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.types import Series
 
 TASK = Task("shard", 1, "tsfmscope.tasks.entries.corpus:write_shard")
+SOURCES = pytest.mark.parametrize("source", ["kernelsynth", "priors"])
 
 
 def _job(**changes: Any) -> Job:
@@ -35,18 +38,42 @@ def _series(**changes: Any) -> list[Series]:
     return [one for table in result.dump for one in table_series(table)]
 
 
-def test_a_row_is_drawn_again_alone_from_its_expression_and_seed() -> None:
-    for index, one in enumerate(_series()):
-        assert one.series == f"kernelsynth-{index:06d}"
-        again = draw(parse_kernel(str(one.kernel)), int(one.seed or 0), 256)
-        assert np.abs(again - one.values).max() <= 1e-6 * np.abs(one.values).max()
+def _assert_close(values: np.ndarray, others: np.ndarray) -> None:
+    np.testing.assert_allclose(values, others, rtol=0, atol=1e-6 * np.nanmax(np.abs(values)))
 
 
+def _draw_pool(source: str, count: int) -> list[np.ndarray]:
+    """Values of the first series of the pool of `_job`."""
+    seed = shards.pool_seed(3)
+    if source == "priors":
+        return [draw_from_seed(own, 256) for own in series_seeds(seed, range(count), "priors")]
+    return [one.values for one in draw_at(range(count), seed, 256, 5)]
+
+
+@SOURCES
+def test_a_row_is_drawn_again_alone_from_its_expression_and_seed(source: str) -> None:
+    rows = _series(source=source)
+    for index, one in enumerate(rows):
+        assert (one.dataset, one.series) == (source, f"{source}-{index:06d}")
+        seed = int(one.seed or 0)
+        again = draw_from_seed(seed, 256) if source == "priors" else draw(parse_kernel(str(one.kernel)), seed, 256)
+        _assert_close(one.values, again)
+    assert len({one.seed for one in rows}) == len(rows)
+    assert all((one.kernel is None) == (source == "priors") for one in rows)
+
+
+def test_priors_do_not_depend_on_the_number_of_kernels() -> None:
+    rows, others = _series(source="priors"), _series(source="priors", max_kernels=1)
+    assert all(np.array_equal(a.values, b.values, equal_nan=True) for a, b in zip(rows, others, strict=True))
+
+
+@SOURCES
 @pytest.mark.parametrize("share", [0.0, 0.6])
-def test_shards_cut_elsewhere_hold_the_same_series(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _series(tsmixup=share)
+def test_shards_cut_elsewhere_hold_the_same_series(source: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"source": source, "tsmixup": share}
+    whole = _series(**options)
     monkeypatch.setattr(shards, "BLOCK", 7)
-    cut = _series(tsmixup=share, count=11) + _series(tsmixup=share, first=11, count=19)
+    cut = _series(**options, count=11) + _series(**options, first=11, count=19)
     for one, other in zip(whole, cut, strict=True):
         assert (one.series, one.kernel, one.seed, one.provenance) == (
             other.series,
@@ -54,14 +81,15 @@ def test_shards_cut_elsewhere_hold_the_same_series(share: float, monkeypatch: py
             other.seed,
             other.provenance,
         )
-        assert np.abs(one.values - other.values).max() <= 1e-6 * np.abs(one.values).max()
+        _assert_close(one.values, other.values)
 
 
-def test_a_mixture_is_the_sum_that_its_provenance_tells() -> None:
-    job = _job(tsmixup=1.0, real=["bundled:co2", "bundled:sunspots"], pool=3, count=60)
-    pool = {one.series: one.values for name in ("co2", "sunspots") for one in load_bundled(name)}
-    drawn = draw_at(range(3), shards.pool_seed(3), 256, 5)
-    pool |= {f"kernelsynth-{i:06d}": one.values for i, one in enumerate(drawn)}
+@SOURCES
+@pytest.mark.parametrize(("real", "drawn"), [(["co2", "sunspots"], 3), ([], 20)])
+def test_a_mixture_is_the_sum_that_its_provenance_tells(source: str, real: list[str], drawn: int) -> None:
+    job = _job(source=source, tsmixup=1.0, real=[f"bundled:{name}" for name in real], pool=drawn, count=60)
+    pool = {one.series: one.values for name in real for one in load_bundled(name)}
+    pool |= {f"{source}-{i:06d}": values for i, values in enumerate(_draw_pool(source, drawn))}
     mixed = [one for table in write_shard(job, None, load_real(job)).dump or () for one in table_series(table)]
     used = set()
     for one in mixed:
@@ -73,15 +101,20 @@ def test_a_mixture_is_the_sum_that_its_provenance_tells() -> None:
         used |= {name for _, name, *_ in parts}
     assert used == set(pool)
     assert {one.kernel for one in mixed} == {None}
+    # A gap in the pool is one in the mixtures.
+    has_gaps = any(np.isnan(values).any() for values in pool.values())
+    assert has_gaps == any(np.isnan(one.values).any() for one in mixed)
+    assert has_gaps or source == "kernelsynth"
 
 
-def test_the_share_of_mixtures_is_the_one_asked_for_and_the_rest_is_what_it_was() -> None:
-    plain = _series(count=400, length=64, pool=0)
-    half = _series(count=400, length=128, tsmixup=0.5, pool=20)
+@SOURCES
+def test_the_share_of_mixtures_is_the_one_asked_for_and_the_rest_is_what_it_was(source: str) -> None:
+    plain = _series(source=source, count=400, length=64, pool=0)
+    half = _series(source=source, count=400, length=128, tsmixup=0.5, pool=20)
     mixed = sum(one.dataset == "tsmixup" for one in half)
     assert abs(mixed - 200) < 4 * 10
-    assert {one.dataset for one in plain} == {"kernelsynth"}
-    assert [a.seed == b.seed for a, b in zip(plain, half, strict=True)] == [b.dataset == "kernelsynth" for b in half]
+    assert {one.dataset for one in plain} == {source}
+    assert [a.seed == b.seed for a, b in zip(plain, half, strict=True)] == [b.dataset == source for b in half]
 
 
 def test_mixing_without_a_long_enough_series_says_so() -> None:
@@ -89,16 +122,18 @@ def test_mixing_without_a_long_enough_series_says_so() -> None:
         _series(tsmixup=0.5, length=64)
 
 
+@SOURCES
 @pytest.mark.filterwarnings("ignore:Period with BDay freq:FutureWarning")
-def test_gluonts_reads_an_arrow_shard_as_the_chronos_training_script_does(tmp_path: Path) -> None:
+def test_gluonts_reads_an_arrow_shard_as_the_chronos_training_script_does(source: str, tmp_path: Path) -> None:
     from gluonts.dataset.common import FileDataset
 
-    job = _job(format="arrow", count=12, tsmixup=0.5, length=128)
+    options = {"source": source, "count": 12, "tsmixup": 0.5, "length": 128}
+    job = _job(format="arrow", **options)
     facts = write_job_dump(tmp_path, job, write_shard(job, None, []).dump or ())
     # scripts/training/train.py of chronos-forecasting: FileDataset(path=Path(data_path), freq="h"), then the targets
     entries = list(FileDataset(path=tmp_path / facts["path"], freq="h"))
     assert len(entries) == 12
-    for entry, one in zip(entries, _series(count=12, tsmixup=0.5, length=128), strict=True):
+    for entry, one in zip(entries, _series(**options), strict=True):
         assert str(entry["start"]) == "2000-01-01 00:00"
         assert entry["item_id"] == one.series
         np.testing.assert_array_equal(entry["target"], one.values)
