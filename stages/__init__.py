@@ -78,9 +78,9 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "checkpoints",
         "every model's weights: committed, pretrained, from a folder or the hub; skill of forecasters",
-        reads=(_out("plugins.json"),),
+        reads=(_out("plugins.json"), _out("kernelsynth"), _out("datasets")),
         writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "environments", "studies", "checkpoints"),
+        params=("seed", "models", "environments", "datasets.sets", "studies", "checkpoints"),
         folders=("checkpoints",),
         sweeps=True,
     ),

@@ -5,6 +5,7 @@ Weights are committed to git, pretrained here, or read from a folder or the hub.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning, training_curves
+from tsfmscope.stages.pipeline import dataset_skill, planning, training_curves
 from tsfmscope.stages.pipeline.checkpoint_folders import LOG, install
 from tsfmscope.stages.pipeline.checkpoint_rows import (
     checkpoint_row,
@@ -22,7 +23,7 @@ from tsfmscope.stages.pipeline.checkpoint_rows import (
     skill_line,
 )
 from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, read_nothing, resources, run, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
 from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.entries.checkpoints import SkillOptions, SkillSpec
@@ -30,7 +31,7 @@ from tsfmscope.tasks.job import Job, Task
 
 SKILL = Task(
     "skill",
-    3,
+    4,
     "tsfmscope.tasks.entries.checkpoints:measure_skill",
     "tsfmscope.tasks.entries.loading:load_model",
     table="skill",
@@ -39,7 +40,7 @@ CURVES = Path(DATA, "checkpoints", "curves")
 
 
 def main(params: Params) -> None:
-    """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
+    """Write data/checkpoints: models/NAME and curves/NAME per recipe, the table checkpoints, and tables of skill."""
     recipes_by_name = recipes(params)
     jobs = training_jobs(recipes_by_name)
     with open_store("checkpoints") as out:
@@ -64,35 +65,45 @@ def main(params: Params) -> None:
             training_curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
         for folder in (MODELS, CURVES):
             prune(folder, jobs)
-        sweep(out, [*map(PlannedJob, jobs.values()), *_skill_jobs(params, rows)], params, read_nothing)
+        planned = [*map(PlannedJob, jobs.values()), *_skill_jobs(params, rows)]
+        planned += dataset_skill.dataset_skill_jobs(params, list(_forecasters(params, rows)))
+        read = functools.partial(dataset_skill.read_series, Path.cwd())
+        summary = run_and_finish(out, planned, resources(params), read, seed=params.seed)
+        means = dataset_skill.mean_rows(params, read_rows(out.root, "dataset_skill").to_pylist())
+        out.write("mean_skill", means)
+        account(out, summary, params.resources.max_failed_share)
     for row in read_rows(out.root, "skill").to_pylist():
         print(f"checkpoints: {row['model']}: {skill_line(row)}")
+    for row in means:
+        if row["kind"] == "real":
+            print(f"checkpoints: {row['model']}: {dataset_skill.mean_line(row)}")
 
 
-def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJob]:
-    """Yield a job for each time series model with weights of its own whose forecasts a study uses.
-
-    Models that are not pretrained here forecast a clean sine only.
-    """
+def _forecasters(params: Params, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the row of each time series model with weights of its own whose forecasts a study uses."""
     studies = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
     forecasting = {model for study in studies for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):
-            block = params.checkpoints.skill
-            options = SkillOptions(
-                windows=block.windows, context=block.context, samples=block.samples, bootstrap=block.bootstrap
-            )
-            spec = SkillSpec(
-                model=row["model"],
-                source=planning.model_source(row),
-                recipe=row["recipe"],
-                seed=params.seed,
-                skill=options,
-            )
-            yield PlannedJob(
-                Job(SKILL, spec.to_dict(), {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"])
-            )
+            yield row
+
+
+def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJob]:
+    """Yield a job for each of `_forecasters`; models that are not pretrained here forecast clean sines only."""
+    block = params.checkpoints.skill
+    options = SkillOptions(
+        windows=block.windows, context=block.context, samples=block.samples, bootstrap=block.bootstrap
+    )
+    for row in _forecasters(params, rows):
+        spec = SkillSpec(
+            model=row["model"],
+            source=planning.model_source(row),
+            recipe=row["recipe"],
+            seed=params.seed,
+            skill=options,
+        )
+        yield PlannedJob(Job(SKILL, spec.to_dict(), planning.inputs(row), group=row["model"]))
 
 
 def _is_own(params: Params, name: str) -> bool:

@@ -22,7 +22,11 @@ RECORD = Path(__file__).with_name("task_versions.json")
 
 def tasks() -> dict[str, Task]:
     """Every task that a stage, or the command `corpus`, plans, by name."""
-    names = [stage.name for stage in STAGES if stage.sweeps] + ["pipeline.training_jobs", "cli.corpora"]
+    names = [stage.name for stage in STAGES if stage.sweeps] + [
+        "pipeline.training_jobs",
+        "pipeline.dataset_skill",
+        "cli.corpora",
+    ]
     modules = [importlib.import_module(f"tsfmscope.stages.{name}") for name in names]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
     return {task.name: task for task in found}

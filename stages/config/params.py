@@ -169,6 +169,10 @@ class Params(Strict):
                 raise ValueError(
                     f"resources.tasks.{task}.processes: only task pretrain uses several processes; leave the key out"
                 )
+        for name in self.skill_datasets:
+            _check_name(name, self.datasets.sets, "checkpoints.skill.datasets")
+            if (kind := modality(self.datasets.sets[name].source)) != "series":
+                raise ValueError(f"checkpoints.skill.datasets: {name!r} is {kind}, expected time series; leave it out")
         self._baselines_have_names_of_their_own()
         return self
 
@@ -223,14 +227,22 @@ class Params(Strict):
             return list(names)
         if block == "models":
             return [name for name, model in self.models.items() if model.base_model is None]
-        if block == "datasets":
-            sets = self.datasets.sets
-            return [
-                name
-                for name, dataset in sets.items()
-                if modality(dataset.source) == "series" and dataset.source != "signals"
-            ]
-        return list(self.conditions)
+        return self._series_sets if block == "datasets" else list(self.conditions)
+
+    @property
+    def skill_datasets(self) -> list[str]:
+        """Data sets of checkpoints.skill, with `all` replaced by the names it stands for."""
+        names = self.checkpoints.skill.datasets
+        return self._series_sets if names == "all" else list(dict.fromkeys(names or []))
+
+    @property
+    def _series_sets(self) -> list[str]:
+        """Data sets of time series that are not probing signals."""
+        return [
+            name
+            for name, dataset in self.datasets.sets.items()
+            if modality(dataset.source) == "series" and dataset.source != "signals"
+        ]
 
     @property
     def report_study(self) -> str:

@@ -14,6 +14,8 @@ TASKS = (
     # Jobs of the stage checkpoints, and trials of the stage pretraining.
     "pretrain",
     "skill",
+    "dataset_skill",
+    "baseline_skill",
     "tokenize",
     "compress",
     "fidelity",

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Seed, Strict
-from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Precision
+from tsfmscope.stages.config.study import Baseline
+from tsfmscope.tasks.defaults import MIN_CONTEXT, Precision
 from tsfmscope.tasks.series.catalog import MODALITIES
 
 
@@ -175,12 +176,24 @@ class Recipe(Strict):
 
 
 class Skill(Strict):
-    """Measurement of skill: checkpoints pretrained here on unseen windows, every forecaster on a clean sine."""
+    """Measurement of skill: checkpoints pretrained here on unseen windows, every forecaster on sines and data sets."""
 
     windows: int = Field(1000, ge=100, description="smallest number of unseen windows")
-    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
+    # Three times the longest period of the clean sines, rounded up to a power of two
+    context: int = Field(512, ge=MIN_CONTEXT, description="steps of context of all windows")
     samples: int = Field(20, ge=1)
-    bootstrap: int = Field(2000, ge=100)
+    bootstrap: int = Field(2000, ge=100, description="resamples per interval")
+    datasets: Literal["all"] | list[str] | None = Field(
+        None,
+        description="data sets whose last windows are forecast, for the tables dataset_skill and mean_skill; all: "
+        "the time series of datasets.sets that are on this machine; null: none",
+    )
+    baselines: list[Baseline] = Field(
+        ["auto-ets", "auto-theta"], description="models of statsforecast on the same windows, fitted per series"
+    )
+    max_series: int = Field(
+        64, ge=1, description="largest number of series per data set; evenly spaced ones if there are more"
+    )
 
 
 class Checkpoints(Strict):

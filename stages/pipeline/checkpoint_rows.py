@@ -80,7 +80,10 @@ def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: 
 
 def skill_line(row: Mapping[str, Any]) -> str:
     """Return one line of text that describes a row of `skill`."""
-    sine = f"error on a clean sine {row['sine_error']:.2f} of forecasting 0"
+    sine = (
+        f"error on a clean sine {row['sine_error']:.2f} of forecasting 0, at most {row['sine_error_max']:.2f} "
+        f"(period {row['sine_period_max']})"
+    )
     if row["wql_vs_median"] is None:
         return sine
     return (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tsfmscope.tasks.entries.parts import ModelSource
 from tsfmscope.tasks.entries.spec import FLAT, Spec
-from tsfmscope.tasks.forecasting.sine import sine_error
+from tsfmscope.tasks.forecasting.sine import sine_errors
 from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.training import held_out
 
@@ -43,12 +43,12 @@ class SkillSpec(Spec):
 def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
     """Measure the `skill` row of a model.
 
-    Without a recipe the training data are unknown, so only the sine is forecast and the other columns are
+    Without a recipe the training data are unknown, so only sines are forecast and the other columns are
     null.
     """
     spec = SkillSpec.from_job(job)
-    clean = sine_error(model, context=spec.skill.context, samples=spec.skill.samples, seed=spec.seed)
-    row = {"model": spec.model, "recipe": spec.recipe, "seed": spec.seed, "sine_error": clean}
+    clean = sine_errors(model, context=spec.skill.context, samples=spec.skill.samples, seed=spec.seed)
+    row = {"model": spec.model, "recipe": spec.recipe, "seed": spec.seed, **clean}
     if spec.recipe is None:
         return Result([row])
     return Result([row | held_out.measure_skill(model, **spec.skill.to_dict(), seed=spec.seed)])

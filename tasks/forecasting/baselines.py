@@ -40,7 +40,7 @@ def seasonal_naive(windows: Windows, levels: int) -> Quantiles:
     count, steps = context.shape
     padded = np.full((count, -(-steps // season) * season), np.nan)
     padded[:, padded.shape[1] - steps :] = context
-    phases = _last_observed(padded.reshape(count, -1, season), fallback=np.nan)  # [W, season]
+    phases = _last_observed(padded.reshape(count, padded.shape[1] // season, season), fallback=np.nan)  # [W, season]
     last = _last_observed(context[:, :, None], fallback=0.0)  # [W, 1]
     phases = np.where(np.isnan(phases), last, phases)
     return _at_every_level(phases[:, np.arange(windows.horizon) % season], levels)

@@ -128,6 +128,22 @@ def quantile_losses(
     return total
 
 
+def absolute_errors(
+    target: Float[np.ndarray, "window horizon"], forecast: Float[np.ndarray, "window horizon"]
+) -> PerWindow:
+    """Return the sum of |y - forecast| over the observed steps of each window; 0 for a window without targets."""
+    label = _mask_missing(np.asarray(target, dtype=np.float64))
+    return _total(absolute_error({"label": label, "forecast": np.asarray(forecast, dtype=np.float64)}, "forecast"))
+
+
+def check_finite(quantiles: np.ndarray) -> None:
+    """Raise ValueError if a forecast contains NaN or infinity."""
+    if not np.isfinite(quantiles).all():
+        raise ValueError(
+            "quantiles: got NaN or infinity, expected finite forecasts; check the model's weights and dtype"
+        )
+
+
 def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
     """Return the mean absolute difference of steps one season apart: MASE's scale, gluonts `seasonal_error`.
 
@@ -196,7 +212,4 @@ def _check(
         raise ValueError(
             f"levels: got {list(levels)}, expected levels with 0.5, because the median is the point forecast"
         )
-    if not np.isfinite(quantiles).all():
-        raise ValueError(
-            "quantiles: got NaN or infinity, expected finite forecasts; check the model's weights and dtype"
-        )
+    check_finite(quantiles)

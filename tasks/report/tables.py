@@ -77,6 +77,8 @@ class ReportTables:
     theory_slopes: Answer
     theory_violations: Answer
     skill: Answer
+    mean_skill: Answer
+    dataset_skill: Answer
     training: Answer
     models: Answer
     checkpoints: Answer

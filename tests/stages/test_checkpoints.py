@@ -74,12 +74,13 @@ def test_every_forecaster_of_a_study_has_a_skill_job_whoever_trained_it(recipe: 
 
 
 def test_a_skill_row_of_a_model_from_elsewhere_is_stored_and_said(tmp_path: Path) -> None:
-    row = {"model": "theirs", "recipe": None, "seed": 0, "sine_error": 0.086, "job_key": "k"}
+    sines = {"sine_error": 0.086, "sine_error_max": 0.5, "sine_period_max": 144}
+    row = {"model": "theirs", "recipe": None, "seed": 0, **sines, "job_key": "k"}
     write_rows(tmp_path / "skill.parquet", "skill", [row])
     (stored,) = pq.read_table(tmp_path / "skill.parquet").to_pylist()
     held = {name: value for name, value in stored.items() if value is not None}
     assert held == {name: value for name, value in row.items() if value is not None}
-    assert skill_line(stored) == "error on a clean sine 0.09 of forecasting 0"
+    assert skill_line(stored) == "error on a clean sine 0.09 of forecasting 0, at most 0.50 (period 144)"
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ class TestEachStage:
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
                     used.add(node.attr)
         blocks = {key.split(".")[0] for key in stage.params} | untracked
-        methods = {"expand", "compressed", "data_root", "model_dump", "report_study"}
+        methods = {"expand", "compressed", "data_root", "model_dump", "report_study", "skill_datasets"}
         shared = {"models", "conditions", "studies", "datasets", "seed"}  # planning's helpers serve several stages
         assert used - blocks - methods - shared == set()
 

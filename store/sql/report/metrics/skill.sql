@@ -1,8 +1,14 @@
 -- What is the skill of each model?
 select
-    model,
-    wql_vs_median,
-    wql_vs_seasonal,
-    sine_error
+    skill.model,
+    skill.wql_vs_median,
+    skill.wql_vs_seasonal,
+    skill.sine_error,
+    skill.sine_error_max,
+    mean_skill.wql as real_wql,
+    mean_skill.mae as real_mae
 from skill
-order by model
+left join mean_skill
+    on mean_skill.model = skill.model
+    and mean_skill.kind = 'real'
+order by skill.model

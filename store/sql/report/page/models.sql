@@ -52,6 +52,8 @@ ranks as (
 select
     checkpoints.model,
     checkpoints.parameters,
+    real_sets.wql as real_wql,
+    real_sets.mae as real_mae,
     skill.wql_vs_seasonal,
     errors.mase,
     isotropy.zeta_adjusted_corrected,
@@ -62,6 +64,9 @@ select
 from checkpoints
 left join skill
     on skill.model = checkpoints.model
+left join mean_skill as real_sets
+    on real_sets.model = checkpoints.model
+    and real_sets.kind = 'real'
 left join errors
     on errors.model = checkpoints.model
 left join isotropy
@@ -70,5 +75,5 @@ left join dimensions
     on dimensions.model = checkpoints.model
 left join ranks
     on ranks.model = checkpoints.model
-where coalesce(skill.wql_vs_seasonal, isotropy.zeta_adjusted_corrected, ranks.rank_share_first) is not null
+where coalesce(real_sets.wql, skill.wql_vs_seasonal, isotropy.zeta_adjusted_corrected, ranks.rank_share_first) is not null
 order by checkpoints.model

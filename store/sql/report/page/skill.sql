@@ -2,6 +2,8 @@
 select
     model,
     sine_error,
+    sine_error_max,
+    sine_period_max,
     n_windows,
     n_datasets,
     n_seasonal,

@@ -287,3 +287,21 @@ def test_how_it_ran_is_a_page_of_its_own(page: str, tables: ReportTables) -> Non
     assert run_page.render(tables, {"data/geometry": "0" * 32}) == text
     quiet = replace(tables, training=replace(tables.training, frame=tables.training.frame.iloc[:0]))
     assert len(run_page.render(quiet)) < 200_000  # without a figure there is no Plotly
+
+
+def test_errors_on_whole_data_sets_are_shown_where_a_run_has_them(page: str) -> None:
+    assert 'id="mean_skill"' not in page and "real sets: WQL" not in page
+    ratios = "wql: 0.6125, wql_low: 0.5, wql_high: 0.75, mae: 0.8125, bootstrap: 200, seed: 0"
+    pairs = [("chronos-bolt-nano", "real"), ("auto-ets", "real"), ("auto-ets", "synthetic")]
+    means = [f"{{model: '{name}', kind: '{kind}', n_datasets: 7, {ratios}}}" for name, kind in pairs]
+    inserted = [f"insert into mean_skill by name select unnest([{', '.join(means)}], recursive := true)"]
+    identity = "model: 'auto-ets', dataset: 'made-up', domain: '', is_real: true, trained_on: false, reason: 'none'"
+    sizes = "n_series: 9, n_windows: 8, context: 64, horizon: 6, season: 1, seed: 0, job_key: 'k'"
+    inserted.append(f"insert into dataset_skill by name select unnest([{{{identity}, {sizes}}}], recursive := true)")
+    with recorded.build(*inserted) as connection:
+        found = render(recorded.answer_report(connection))
+    assert all(f'id="{name}"' in found for name in ("mean_skill", "dataset_skill"))
+    glance = found[found.index("Models at a glance") :]
+    glance = glance[: glance.index("</table>")]
+    assert "real sets: WQL ÷ point seasonal naive" in glance and "0.613" in glance and "0.812" in glance
+    assert "WQL ÷ point seasonal naive" not in glance.replace("real sets: WQL ÷ point seasonal naive", "")

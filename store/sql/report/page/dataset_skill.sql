@@ -1,0 +1,22 @@
+-- Forecast error on each data set
+select
+    dataset,
+    model,
+    is_real,
+    trained_on,
+    n_windows,
+    context,
+    horizon,
+    season,
+    wql,
+    wql_seasonal,
+    wql_ratio,
+    mae,
+    mae_seasonal,
+    mae_ratio
+from dataset_skill
+order by
+    is_real desc,
+    dataset,
+    wql_ratio,
+    model
