@@ -31,6 +31,8 @@ class Checkout:
     def environment(self, **more: str) -> dict[str, str]:
         environment = {k: v for k, v in os.environ.items() if k not in ("TSFMSCOPE_DATA", "PYTHONPATH", "RAY_ADDRESS")}
         environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
+        # Ray's workers have low priority by default, and would wait for the tests of the other process.
+        environment["RAY_worker_niceness"] = "0"
         return environment | ({"TSFMSCOPE_DATA": str(self.data)} if self.data else {}) | more
 
     def run(self, *command: str, ok: bool = True, **more: str) -> subprocess.CompletedProcess[str]:

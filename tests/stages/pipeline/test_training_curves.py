@@ -38,7 +38,8 @@ def log(*rows: dict, end: str = "\n") -> None:
 
 def read(folder: Path) -> list[tuple[int, float]]:
     path = folder / CURVE
-    lines = path.read_text().splitlines() if path.exists() else ["step\tloss"]
+    # DVCLive creates the file before it writes the first line.
+    lines = (path.read_text().splitlines() if path.exists() else []) or ["step\tloss"]
     assert lines[0] == "step\tloss"
     return [(int(step), float(loss)) for step, loss in (line.split("\t") for line in lines[1:])]
 
