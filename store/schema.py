@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store.tables import compression, forecasts, inputs, printed, ranks, results, runs, theory
+from tsfmscope.store.tables import compression, forecasts, inputs, printed, ranks, results, runs, skill, theory
 from tsfmscope.store.tables.columns import Table
 
-PARTS = (inputs, results, forecasts, ranks, compression, theory, printed, runs)
+PARTS = (inputs, skill, results, forecasts, ranks, compression, theory, printed, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 
