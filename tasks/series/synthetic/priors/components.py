@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
-from scipy.signal import lfilter
 
 Rows = Float32[np.ndarray, "series step"]
 Periods = Float[np.ndarray, " series"]
@@ -157,7 +156,7 @@ def noise(rng: np.random.Generator, count: int, length: int) -> Rows:
     values = white_noise(rng, count, length)
     order = rng.choice(3, count, p=[0.55, 0.25, 0.2])
     for row in np.flatnonzero(order):
-        values[row] = lfilter([1.0], _autoregression(rng, int(order[row])), values[row])
+        values[row] = _filter(_autoregression(rng, int(order[row])), values[row])
     rows = np.flatnonzero(rng.random(count) < 0.2)
     values[rows] *= np.exp(0.7 * slow_noise(rng, len(rows), length, 10))
     return standardise(values)
@@ -170,6 +169,15 @@ def _autoregression(rng: np.random.Generator, order: int) -> list[float]:
     damping = 1 - 10 ** rng.uniform(-2.5, -0.4)
     period = np.exp(rng.uniform(np.log(3), np.log(150)))
     return [1.0, -2 * damping * np.cos(2 * np.pi / period), damping**2]
+
+
+def _filter(coefficients: list[float], white: np.ndarray) -> np.ndarray:
+    """Return the autoregressive series of white noise; the first coefficient is that of the step itself, 1."""
+    # Imported only here, because the import can take a second and every stage imports this module.
+    from scipy.signal import lfilter
+
+    series: np.ndarray = lfilter([1.0], coefficients, white)
+    return series
 
 
 def _harmonics(rng: np.random.Generator, phase: np.ndarray, periods: Periods) -> np.ndarray:
@@ -194,7 +202,7 @@ def _profiles(rng: np.random.Generator, phase: np.ndarray, periods: Periods) -> 
     profiles = rng.standard_normal((len(steps), int(steps.max())), dtype=np.float32)
     memory = np.where(rng.random(len(steps)) < 0.4, 0.0, rng.uniform(0.3, 0.98, len(steps)))
     for row in np.flatnonzero(memory):
-        profiles[row] = lfilter([1.0], [1.0, -memory[row]], profiles[row])
+        profiles[row] = _filter([1.0, -memory[row]], profiles[row])
     start = (phase[:, 0] % 1 * steps).astype(int)
     index = (np.arange(phase.shape[1]) + start[:, None]) % steps[:, None]
     values: np.ndarray = np.take_along_axis(profiles, index, axis=1)
