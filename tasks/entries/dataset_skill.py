@@ -10,8 +10,9 @@ import numpy as np
 from tsfmscope.tasks.entries.parts import ModelSource, WindowOptions
 from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.forecasting.dataset_skill import dataset_errors, forecast_in_batches, spread_rows
+from tsfmscope.tasks.forecasting.dataset_skill import dataset_errors, spread_rows
 from tsfmscope.tasks.forecasting.local_baselines import Local
+from tsfmscope.tasks.forecasting.skill import sample_seed
 from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.series.tables import table_series
@@ -83,9 +84,10 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
         held_out=options.held_out,
     )
     windows = spread_rows(usable, spec.max_series)
-    quantiles = forecast_in_batches(
-        forecaster.forecast, windows, levels=QUANTILES, samples=spec.samples, seed=options.seed
-    )
+    quantiles = np.zeros((0, len(QUANTILES), options.horizon))
+    if len(windows):
+        seeds = [sample_seed(options.seed, row) for row in range(len(windows))]
+        quantiles = forecaster.forecast(windows, levels=QUANTILES, samples=spec.samples, seeds=seeds).values
     failed = forecaster.failed if isinstance(forecaster, Local) else {}
     scored = [row for row, name in enumerate(windows.series) if name not in failed]
     errors = dataset_errors(windows.take(scored), quantiles[np.array(scored, dtype=np.intp)], QUANTILES)

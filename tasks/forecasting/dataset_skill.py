@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,7 @@ from jaxtyping import Float
 
 from tsfmscope.tasks.forecasting.baselines import seasonal_naive
 from tsfmscope.tasks.forecasting.scores import MEDIAN, absolute_errors, check_finite, quantile_losses
-from tsfmscope.tasks.forecasting.skill import sample_seed
-from tsfmscope.tasks.models.types import Forecast
 from tsfmscope.tasks.series.types import Windows
-
-# Windows per call of a model.
-BATCH = 64
 
 
 def spread_rows(windows: Windows, count: int) -> Windows:
@@ -23,22 +18,6 @@ def spread_rows(windows: Windows, count: int) -> Windows:
     if len(windows) <= count:
         return windows
     return windows.take([row * len(windows) // count for row in range(count)])
-
-
-def forecast_in_batches(
-    forecast: Callable[..., Forecast], windows: Windows, *, levels: Sequence[float], samples: int, seed: int
-) -> Float[np.ndarray, "window quantile horizon"]:
-    """Return a forecaster's quantiles, with at most BATCH windows per call.
-
-    forecast: as `Forecaster.forecast`. Window i is sampled with seed [seed, i], independent of the batches.
-    """
-    values = np.zeros((len(windows), len(levels), windows.horizon), dtype=np.float32)
-    for start in range(0, len(windows), BATCH):
-        rows = range(start, min(start + BATCH, len(windows)))
-        seeds = [sample_seed(seed, row) for row in rows]
-        batch = forecast(windows.take(list(rows)), levels=tuple(levels), samples=samples, seeds=seeds)
-        values[rows.start : rows.stop] = batch.values
-    return values
 
 
 def dataset_errors(

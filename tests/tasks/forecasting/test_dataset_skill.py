@@ -1,4 +1,4 @@
-"""Errors on one data set: by hand, without a seasonal error, and independent of the batches."""
+"""Errors on one data set: by hand and without a seasonal error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tsfmscope.tasks.forecasting import dataset_skill
-from tsfmscope.tasks.forecasting.dataset_skill import dataset_errors, forecast_in_batches, spread_rows
-from tsfmscope.tasks.models.types import Forecast
+from tsfmscope.tasks.forecasting.dataset_skill import dataset_errors, spread_rows
 from tsfmscope.tasks.series.types import Windows
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -98,22 +96,6 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     windows = windows_of(np.ones((1, 3)), np.ones((1, 2)))
     with pytest.raises(ValueError, match="quantiles: got NaN or infinity"):
         dataset_errors(windows, np.full((1, 3, 2), NAN), LEVELS)
-
-
-def test_seeds_belong_to_windows_whatever_the_batches_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def forecast(windows: Windows, *, levels: Sequence[float], samples: int, seeds: Sequence[int]) -> Forecast:
-        calls.append(len(windows))
-        values = np.array([np.random.default_rng(seed).normal(size=(len(levels), windows.horizon)) for seed in seeds])
-        return Forecast(values.astype(np.float32), tuple(levels))
-
-    windows = windows_of(np.ones((7, 3)), np.ones((7, 2)))
-    whole = forecast_in_batches(forecast, windows, levels=LEVELS, samples=1, seed=3)
-    monkeypatch.setattr(dataset_skill, "BATCH", 3)
-    parts = forecast_in_batches(forecast, windows, levels=LEVELS, samples=1, seed=3)
-    np.testing.assert_array_equal(whole, parts)
-    assert calls == [7, 3, 3, 1] and len(np.unique(whole[:, 0, 0])) == 7
 
 
 @pytest.mark.parametrize(("count", "names"), [(3, ["s0", "s2", "s4"]), (7, [f"s{row}" for row in range(7)]), (9, None)])
