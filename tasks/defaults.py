@@ -14,6 +14,9 @@ PRECISION = "precision"
 HELD_OUT = 0.2
 # Steps of context, as in params/paper.yaml, and of horizon.
 CONTEXT, HORIZON = 500, 24
+# Sources of random series that a training draws anew in every step: `priors.draw.draw_priors` and `draw_periodic`.
+RandomSource = Literal["priors", "periodic"]
+RANDOM_SOURCES: tuple[RandomSource, ...] = get_args(RandomSource)
 # Tokens per layer.
 ROWS = 2048
 # Smallest number of observed steps in the context of a window.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Seed, Strict
 from tsfmscope.stages.config.study import Baseline
-from tsfmscope.tasks.defaults import MIN_CONTEXT, Precision
+from tsfmscope.tasks.defaults import MIN_CONTEXT, RANDOM_SOURCES, Precision, RandomSource
 from tsfmscope.tasks.series.catalog import MODALITIES
 
 
@@ -72,16 +72,13 @@ LATER: dict[str, Any] = {
     "relative_bias_std": None,
 }
 
-# Sources of random series, which are drawn during training.
-PriorSource = Literal["priors", "periodic"]
-
 
 class Phase(Strict):
     """First part of a training with another mixture and batch size than the rest."""
 
     until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int = Field(ge=1, description="as in the recipe")
-    mixture: dict[PriorSource, float] = Field(description="shares of the sources, which sum to 1")
+    mixture: dict[RandomSource, float] = Field(description="shares of the sources, which sum to 1")
     periods: list[Annotated[float, Field(ge=2)]] | None = Field(
         None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
     )
@@ -110,7 +107,7 @@ class Recipe(Strict):
     )
     min_past: int = Field(ge=1, description="smallest number of observed steps in a training context")
     mixture: dict[
-        Literal["kernelsynth", "tsmixup", "bundled", "priors", "periodic", "shards", "text", "images", "tables"], float
+        Literal["kernelsynth", "tsmixup", "bundled", RandomSource, "shards", "text", "images", "tables"], float
     ]
     pool: int = Field(3000, ge=1, description="number of KernelSynth series; other sources are drawn during training")
     length: int = Field(1024, ge=64)
@@ -134,7 +131,7 @@ class Recipe(Strict):
         None, gt=0, lt=1, description="decay of the moving average of the weights that is saved; null: the last weights"
     )
     relative_bias_std: float | None = Field(
-        None, gt=0, description="spread of the initial position biases of T5 attention; null: T5's own, nearly 0"
+        None, gt=0, description="standard deviation of the initial position biases of T5 attention; null: T5's own"
     )
 
     def spec(self) -> dict[str, Any]:
@@ -160,14 +157,16 @@ class Recipe(Strict):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (unmixable := set(MODALITIES) & set(self.mixture)):
             raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(unmixable)} cannot be mixed; train on one alone")
-        generated, sources = set(get_args(PriorSource)), set(self.mixture)
-        if generated & sources and sources - generated:
-            raise ValueError(f"mixture {sorted(sources)}: priors and periodic mix with each other only")
-        if self.phases and not sources <= generated:
-            raise ValueError(f"phases: expected a mixture of priors and periodic, got {sorted(sources)}")
+        others = sorted(set(self.mixture) - set(RANDOM_SOURCES))
+        if others and len(others) < len(self.mixture):
+            raise ValueError(
+                f"mixture {sorted(self.mixture)}: priors and periodic mix only with each other; drop {others}"
+            )
+        if self.phases and others:
+            raise ValueError(f"phases: got mixture {others}, expected priors and periodic; change it, or drop phases")
         untils = [phase.until for phase in self.phases]
         if untils != sorted(set(untils)) or any(until >= self.steps for until in untils):
-            raise ValueError(f"phases: got until {untils}, expected ascending steps below {self.steps}")
+            raise ValueError(f"phases: got until {untils}, expected ascending steps below steps {self.steps}")
         if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
             raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
         if self.save_every % self.log_every:

@@ -12,7 +12,7 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import PlannedJob
 from tsfmscope.store.dumps import read_table
-from tsfmscope.tasks.defaults import HELD_OUT, MIN_CONTEXT
+from tsfmscope.tasks.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
 from tsfmscope.tasks.entries.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tsfmscope.tasks.entries.parts import WindowOptions
 from tsfmscope.tasks.forecasting.mean_skill import mean_skill
@@ -35,7 +35,7 @@ BASELINE = Task("baseline_skill", 1, f"{ENTRIES}:measure_baseline", f"{ENTRIES}:
 SYNTHETIC_SOURCES = ("kernelsynth", "signals")
 # Parts of a training mixture that contain the bundled series, and those that contain generated series only.
 WITH_BUNDLED = {"bundled", "tsmixup"}
-GENERATED = {"kernelsynth", "priors", "periodic"}
+GENERATED = {"kernelsynth", *RANDOM_SOURCES}
 
 
 def dataset_skill_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Iterator[PlannedJob]:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope.tasks.defaults import HELD_OUT
+from tsfmscope.tasks.defaults import HELD_OUT, RANDOM_SOURCES
 from tsfmscope.tasks.series.calendar import Clock, random_clock, start_of
 from tsfmscope.tasks.series.catalog import MODALITIES, Modality
 from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.series.synthetic.tsmixup import tsmixup
 from tsfmscope.tasks.training.other_modalities import ContrastCorpus
-from tsfmscope.tasks.training.priors_corpus import SOURCES, PriorsCorpus
+from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
 from tsfmscope.tasks.training.shard_corpus import StreamedCorpus
 from tsfmscope.tasks.training.windows import Batch, cut_windows, streams
 
@@ -96,7 +96,7 @@ def recipe_corpus(recipe: Mapping[str, Any]) -> AnyCorpus:
     source = next(iter(recipe["mixture"]))
     if source == SHARDS:
         return StreamedCorpus(Path(recipe["corpus"]), recipe["seed"])
-    if set(recipe["mixture"]) <= set(SOURCES):
+    if set(recipe["mixture"]) <= set(RANDOM_SOURCES):
         return PriorsCorpus(recipe["mixture"], recipe.get("phases", ()), recipe["seed"])
     if source in MODALITIES:
         return ContrastCorpus(source, recipe["seed"])

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tsfmscope.tasks.defaults import RANDOM_SOURCES
 from tsfmscope.tasks.series.calendar import random_clock
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.synthetic.priors.draw import draw_periodic, draw_priors
 from tsfmscope.tasks.training.windows import Batch, streams
 
-# Sources of a mixture: `draw_priors` and `draw_periodic`.
-SOURCES = ("priors", "periodic")
 # Share of the windows whose context starts later than the window, as that of a short series does.
 SHORTER = 0.25
 # A future step further than this from the context's mean, in its standard deviations, is hidden: the loss of
@@ -50,7 +49,7 @@ class PriorsCorpus:
         mixture, steps = (phase["mixture"], phase["batch_steps"]) if phase else (self.mixture, steps)
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
-        counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in SOURCES])
+        counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in RANDOM_SOURCES])
         n_priors, n_periodic = map(int, counts)
         parts = []
         if n_priors:
@@ -69,7 +68,7 @@ class PriorsCorpus:
 
 
 def hide_far_steps(context: np.ndarray, future: np.ndarray) -> None:
-    """Set future steps to NaN that lie FARTHEST standard deviations from the mean of their context, in place.
+    """Hide future steps more than FARTHEST standard deviations from the mean of their context, in place, as NaN.
 
     Nothing of the future is shown after a context that is constant or has no value, since it has no scale.
     context: [B, C]. future: [B, H].
