@@ -24,10 +24,9 @@ class Average:
         """Take the weights after step `step` (from 1) into the average."""
         if self._decay is None:
             return
-        import torch
-
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.weights.values()), list(self._current.values()), 1 - decay)
+        for name, current in self._current.items():
+            self.weights[name].lerp_(current, 1 - decay)
 
     def swap(self) -> None:
         """Exchange the network's weights and the average; a second call undoes it."""
