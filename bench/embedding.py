@@ -130,15 +130,9 @@ def models(device: str) -> Iterator[tuple[str, str, Family]]:
 def token_dump(family: Family, rows: int, out: Path) -> Job:
     """Write the token dump of stage tokens; return the job of stage embeddings that reads it."""
     cell = CellIdentity(
-        model=family.name,
-        base_model=None,
-        size_parameter=None,
-        size_rule=None,
-        dataset="d",
-        condition="c",
-        context=CONTEXT,
-        noise=0.0,
-    )
+        model=family.name, base_model=None, size_parameter=None, size_rule=None, dataset="d", condition="c",
+        context=CONTEXT, noise=0.0,
+    )  # fmt: skip
     source = ModelSource(family=family.name, ref="-")
     windows = WindowOptions(horizon=HORIZON, min_context=16, held_out=None, seed=0)
     spec = TokensSpec(cell=cell, source=source, windows=windows, rows=rows, format="arrow")

@@ -33,17 +33,11 @@ def corpus(
         int, typer.Option(min=1, help="Number of series; a larger number than before adds the rest.")
     ] = 100_000,
     source: Annotated[
-        Source,
-        typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick."),
+        Source, typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick.")
     ] = Source.kernelsynth,
-    length: Annotated[
-        int, typer.Option(min=2, max=8192, help="Number of steps of a KernelSynth or priors series.")
-    ] = 1024,
+    length: Annotated[int, typer.Option(min=2, max=8192, help="Number of steps of a series of the source.")] = 1024,
     max_kernels: Annotated[
-        int,
-        typer.Option(
-            min=1, max=32, help="Largest number of kernels per series, J of Algorithm 1; no effect on priors."
-        ),
+        int, typer.Option(min=1, max=32, help="Largest number of kernels of a KernelSynth series, J of Algorithm 1.")
     ] = 5,
     tsmixup: Annotated[
         float, typer.Option(min=0, max=1, help="Share of TSMixup series; 0.9 in the published pretraining.")
