@@ -36,7 +36,7 @@ def complete(block: Any) -> Any:
     if not isinstance(recipes, dict):
         return block | {"models": models}
     pretraining = block.get("pretraining")
-    named = {pretraining.get("recipe")} if isinstance(pretraining, dict) else set()
+    named = {str(pretraining.get("recipe"))} if isinstance(pretraining, dict) else set()
     named |= {
         str(model["ref"]).removeprefix(CHECKPOINT)
         for model in models.values()

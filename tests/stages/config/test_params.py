@@ -170,6 +170,7 @@ def in_catalogue(entry: dict) -> str:
             ["until [9, 5]", "ascending steps below steps 30"],
         ),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
+        ("pretraining/recipe", [], ["pretraining.recipe: got []"]),
         (
             "checkpoints/recipes/chronos-t5-nano/heads",
             {"flat": 4, "guideline": {}},
