@@ -31,8 +31,9 @@ SKILL = (
 )
 MEAN_SKILL = (
     "WQL and MAE of the last window of every series, divided by those of point seasonal naive, geometric mean over "
-    "data sets; below 1 the model is better. low and high are 95 % bootstrap limits over data sets. Data sets that a "
-    "model is known to be trained on are left out. Local baselines are fitted to every context."
+    "data sets; below 1 the model is better. Low and high are 95 % bootstrap limits over data sets, absent for fewer "
+    "than six. Data sets that a model is known to be trained on are left out. Local baselines are fitted to every "
+    "context."
 )
 DATASET_SKILL = "The data sets of the table above, one row per model or local baseline."
 ALIGNMENT = (

@@ -5,14 +5,11 @@ select
     is_real,
     trained_on,
     n_windows,
-    context,
     horizon,
     season,
     wql,
-    wql_seasonal,
-    wql_ratio,
+    wql_ratio as wql_vs_seasonal,
     mae,
-    mae_seasonal,
     mae_ratio
 from dataset_skill
 order by

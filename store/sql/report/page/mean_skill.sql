@@ -3,10 +3,10 @@ select
     kind,
     model,
     n_datasets,
-    wql,
+    wql as wql_vs_seasonal,
     wql_low,
     wql_high,
-    mae,
+    mae as mae_ratio,
     mae_low,
     mae_high
 from mean_skill
