@@ -7,9 +7,7 @@ select
     n_windows,
     horizon,
     season,
-    wql,
     wql_ratio as wql_vs_seasonal,
-    mae,
     mae_ratio
 from dataset_skill
 order by
