@@ -5,8 +5,6 @@ select
     is_real,
     trained_on,
     n_windows,
-    horizon,
-    season,
     wql_ratio as wql_vs_seasonal,
     mae_ratio
 from dataset_skill
