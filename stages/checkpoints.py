@@ -23,6 +23,7 @@ from tsfmscope.stages.pipeline.checkpoint_rows import (
     skill_line,
 )
 from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
+from tsfmscope.stages.pipeline.population import population_jobs
 from tsfmscope.stages.pipeline.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
 from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
 from tsfmscope.store.stage_outputs import read_rows
@@ -66,6 +67,7 @@ def main(params: Params) -> None:
         for folder in (MODELS, CURVES):
             prune(folder, jobs)
         planned = [*map(PlannedJob, jobs.values()), *_skill_jobs(params, rows)]
+        planned += population_jobs(params, rows)
         planned += dataset_skill.dataset_skill_jobs(params, list(_forecasters(params, rows)))
         read = functools.partial(dataset_skill.read_series, Path.cwd())
         summary = run_and_finish(out, planned, resources(params), read, seed=params.seed)
@@ -80,12 +82,15 @@ def main(params: Params) -> None:
 
 
 def _forecasters(params: Params, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the row of each time series model with weights of its own whose forecasts a study uses."""
+    """Yield the row of each time series model with weights of its own whose forecasts a study uses.
+
+    Snapshots of trainings are left out.
+    """
     studies = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
     forecasting = {model for study in studies for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
-        if of_series and _is_own(params, row["model"]):
+        if of_series and _is_own(params, row["model"]) and not params.models[row["model"]].is_snapshot:
             yield row
 
 

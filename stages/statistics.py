@@ -12,6 +12,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Study
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.inference import infer
+from tsfmscope.stages.pipeline.population_tests import STATISTICS, Hypothesis, frozen_commit, read_hypotheses
 from tsfmscope.stages.pipeline.sources import tables
 from tsfmscope.store import catalogue
 from tsfmscope.store.files import write_rows
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 STUDIES = OUT.with_name("studies.parquet")
+HYPOTHESES = OUT.with_name("hypotheses.parquet")
 # Tables from which the statistical units are made.
 READ = (
     "datasets",
     "checkpoints",
+    "population",
     "compression",
     "fidelity",
     "geometry",
@@ -42,6 +45,8 @@ def main(params: Params) -> None:
 
     Units and pairs are read from the SQL views, so that statistics and views are about the same rows.
     """
+    hypotheses, hypothesis_rows = _hypotheses(params)
+    write_rows(HYPOTHESES, "hypotheses", hypothesis_rows)
     options = Options(
         permutations=params.statistics.permutations,
         resamples=params.statistics.bootstrap,
@@ -55,10 +60,21 @@ def main(params: Params) -> None:
         catalogue.build(path, read, seed=params.seed)
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
-            rows = infer(connection, options)
+            rows = infer(connection, options, hypotheses)
     write_rows(OUT, "inference", rows)
     tests = sum(row.get("p") is not None for row in rows)
     print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
+
+
+def _hypotheses(params: Params) -> tuple[list[Hypothesis], list[dict[str, Any]]]:
+    """Return the hypotheses of the population, and their rows of the table `hypotheses`."""
+    if params.population is None or params.population.hypotheses is None:
+        return [], []
+    path = Path(params.population.hypotheses)
+    hypotheses, commit = read_hypotheses(path), frozen_commit(path)
+    return hypotheses, [
+        {**one.model_dump(), "statistic": STATISTICS[one.error], "commit": commit} for one in hypotheses
+    ]
 
 
 def study_row(name: str, study: Study) -> dict[str, Any]:

@@ -8,10 +8,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store.tables import compression, forecasts, inputs, printed, ranks, results, runs, skill, theory
+from tsfmscope.store.tables import (
+    compression,
+    forecasts,
+    inputs,
+    population,
+    printed,
+    ranks,
+    results,
+    runs,
+    skill,
+    theory,
+)
 from tsfmscope.store.tables.columns import Table
 
-PARTS = (inputs, skill, results, forecasts, ranks, compression, theory, printed, runs)
+PARTS = (inputs, skill, population, results, forecasts, ranks, compression, theory, printed, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.compression import Ranks
+from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.tasks.requested_size import requested_size
@@ -26,7 +27,8 @@ class Model(Strict):
         description="model family: one of tasks/models/registry.py, or one that an installed package adds"
     )
     ref: str = Field(
-        description="checkpoint:NAME (a recipe of this file or of the catalogue), hub:ORG/NAME[@REVISION], or a folder"
+        description="checkpoint:NAME (a recipe of this file or of the catalogue) or checkpoint:NAME/step-N (a snapshot of "
+        "its training), hub:ORG/NAME[@REVISION], or a folder"
     )
     options: dict[str, Any] = Field(
         {},
@@ -49,6 +51,11 @@ class Model(Strict):
     def precision(self) -> str:
         """Precision of matrix products with the model's weights."""
         return str(self.options.get(PRECISION, PRECISIONS[0]))
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the reference names weights from before the end of a training."""
+        return bool((split_checkpoint(self.ref) or ("", ""))[1])
 
     @property
     def size(self) -> dict[str, Any]:

@@ -14,6 +14,17 @@ CATALOG = "models.yaml"
 CHECKPOINT = "checkpoint:"
 
 
+def split_checkpoint(ref: str) -> tuple[str, str] | None:
+    """Return the recipe and the snapshot ("" for the last weights) of a reference checkpoint:RECIPE[/step-N].
+
+    None for another kind of reference.
+    """
+    if not ref.startswith(CHECKPOINT):
+        return None
+    recipe, _, snapshot = ref.removeprefix(CHECKPOINT).partition("/")
+    return recipe, snapshot
+
+
 @functools.cache
 def load_catalog() -> dict[str, dict[str, Any]]:
     """Return the models and the recipes of the catalogue, by name."""

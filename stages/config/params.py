@@ -43,7 +43,8 @@ from tsfmscope.stages.config import (
     Tokens,
 )
 from tsfmscope.stages.config.bounded_yaml import load_yaml
-from tsfmscope.stages.config.model_catalog import complete
+from tsfmscope.stages.config.model_catalog import complete, split_checkpoint
+from tsfmscope.stages.config.population import Population
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.catalog import modality
 
@@ -90,6 +91,7 @@ class Params(Strict):
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
     theory: Theory | None = Field(None, description="null: no job of theory; {} for the default sizes")
+    population: Population | None = Field(None, description="trainings whose snapshots are models; null: none")
     report: Report = Report()
     resources: Resources = Resources()
 
@@ -97,6 +99,21 @@ class Params(Strict):
     @classmethod
     def _complete_from_catalog(cls, block: Any) -> Any:
         return complete(block)
+
+    @model_validator(mode="after")
+    def _population_has_models(self) -> Params:
+        """Add the recipes and models of the population; runs before _compressed_are_models."""
+        if self.population is not None:
+            recipes, models = self.population.recipes(), self.population.models()
+            for block, known, added in (
+                ("checkpoints.recipes", self.checkpoints.recipes, recipes),
+                ("models", self.models, models),
+            ):
+                if clashes := sorted(set(known) & set(added)):
+                    raise ValueError(f"{block}.{clashes[0]}: also the name of one of the population; take another")
+            self.checkpoints.recipes.update(recipes)
+            self.models.update(models)
+        return self
 
     @model_validator(mode="after")
     def _compressed_are_models(self) -> Params:
@@ -114,7 +131,7 @@ class Params(Strict):
             if ref.startswith(COMPRESSED):
                 raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
         for study, spec in self.studies.items():
-            names_by_key = {"models": [] if spec.models == "all" else spec.models, "x_axis": spec.x_axis}
+            names_by_key = {"models": [] if isinstance(spec.models, str) else spec.models, "x_axis": spec.x_axis}
             for block, names in names_by_key.items():
                 for name in names:
                     if "@" in name and name not in self.models:
@@ -132,9 +149,11 @@ class Params(Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> Params:
         for study, spec in self.studies.items():
+            if spec.models == "snapshots" and self.population is None:
+                raise ValueError(f"studies.{study}.models: snapshots, but there is no block population; add it")
             for block in ("models", "datasets", "conditions"):
                 names = getattr(spec, block)
-                for name in [] if names == "all" else names:
+                for name in [] if isinstance(names, str) else names:
                     _check_name(name, self._names_of_block(block), f"studies.{study}.{block}")
             for name in spec.x_axis:
                 _check_name(name, self.models, f"studies.{study}.x_axis")
@@ -143,9 +162,12 @@ class Params(Strict):
                 _check_name(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
                 _check_name(model.base_model, self.models, f"models.{name}.base_model")
-            kind, _, recipe = model.ref.partition(":")
-            if kind == "checkpoint":
+            if (reference := split_checkpoint(model.ref)) is not None:
+                recipe, snapshot = reference
                 _check_name(recipe, self.checkpoints.recipes, f"models.{name}.ref")
+                known = [f"step-{step}" for step in self.checkpoints.recipes[recipe].snapshots]
+                if snapshot:
+                    _check_name(snapshot, dict.fromkeys(known), f"models.{name}.ref: snapshots of {recipe}")
                 if self.checkpoints.recipes[recipe].family != model.family:
                     raise ValueError(
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
@@ -219,14 +241,16 @@ class Params(Strict):
     def expand(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
         """Return the names in a block of a study, with `all` replaced by the names it stands for.
 
-        `all` models are those without a base model. `all` data sets are the time series that are not probing
-        signals.
+        `all` models are those without a base model that are no snapshots. `all` data sets are the time series that are
+        not probing signals.
         """
         names = getattr(self.studies[study], block)
+        if names == "snapshots":
+            return [member.model for member in self.population.members()] if self.population else []
         if names != "all":
             return list(names)
         if block == "models":
-            return [name for name, model in self.models.items() if model.base_model is None]
+            return [name for name, model in self.models.items() if model.base_model is None and not model.is_snapshot]
         return self._series_sets if block == "datasets" else list(self.conditions)
 
     @property

@@ -14,6 +14,7 @@ TASKS = (
     # Jobs of the stage checkpoints, and trials of the stage pretraining.
     "pretrain",
     "skill",
+    "validation_loss",
     "dataset_skill",
     "baseline_skill",
     "tokenize",

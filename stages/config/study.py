@@ -38,7 +38,11 @@ class Study(Strict):
     title: str
     measures: list[Measure] = Field(["isotropy"], min_length=1, description="measures, see Measure")
     figure: str | None = Field(None, description="figure or section of a paper that the study reproduces or extends")
-    models: Literal["all"] | list[str] = Field(min_length=1, description="models; BASE@METHOD names a compressed one")
+    models: Literal["all", "snapshots"] | list[str] = Field(
+        min_length=1,
+        description="models; BASE@METHOD names a compressed one; all: those without a base model, but no snapshots; "
+        "snapshots: all weights of the population, the last ones of each training too",
+    )
     datasets: Literal["all"] | list[str] = Field([], description="data sets; [] if only weights are measured")
     conditions: Literal["all"] | list[str] = Field([], description="conditions; [] if only weights are measured")
     layers: Literal["all", "first", "last"] = Field(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.params import COMPRESSED, Params
 from tsfmscope.stages.pipeline.model_folders import key_of
 from tsfmscope.stages.pipeline.sweeping import environments
-from tsfmscope.stages.pipeline.training_jobs import MODELS
+from tsfmscope.stages.pipeline.training_jobs import MODELS, checkpoint_path
 from tsfmscope.store.errors import DamagedFile
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.job import Job
@@ -43,18 +44,19 @@ def print_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> N
 def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
     """Return whether a model can have a row: it is neither compressed nor a recipe that was not trained."""
     ref = params.models[name].ref
-    kind, _, recipe = ref.partition(":")
-    return not ref.startswith(COMPRESSED) and (kind != "checkpoint" or recipe in trained)
+    reference = split_checkpoint(ref)
+    return not ref.startswith(COMPRESSED) and (reference is None or reference[0] in trained)
 
 
 def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     """Return the row of a model; jobs: training jobs by name of their recipe."""
     model, environment = params.models[name], environments(params).get(name)
-    kind, _, recipe = model.ref.partition(":")
-    ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
+    recipe, _ = split_checkpoint(model.ref) or ("", "")
+    path = checkpoint_path(model.ref)
+    ref = (MODELS / path).as_posix() if path else model.ref
     checkpoint = registry.resolve(ref, allow_hub=True)
     registry.check_options(model.family, model.options, f"models.{name}.options")
-    job = jobs[recipe] if kind == "checkpoint" else None
+    job = jobs[recipe] if recipe else None
     family = registry.family_class(model.family)
     heads = recipes[recipe].spec().get("heads") if job else None
     committed_root = params.checkpoints.committed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import PlannedJob
@@ -64,7 +65,7 @@ def is_trained_on(params: Params, row: Mapping[str, Any], dataset: str) -> bool 
     row: the model's row of `checkpoints`.
     """
     recipes = params.checkpoints.recipes
-    recipe = recipes.get(params.models[row["model"]].ref.partition(":")[2])
+    recipe = recipes.get((split_checkpoint(params.models[row["model"]].ref) or ("", ""))[0])
     if row["recipe"] is None or recipe is None:
         return None
     is_bundled = params.datasets.sets[dataset].source == "bundled"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.stages.pipeline.population_tests import Hypothesis, population_rows
 from tsfmscope.tasks.statistics import means, selection_regret
 from tsfmscope.tasks.statistics.adjust import adjust
 from tsfmscope.tasks.statistics.study import Options, changes, correlations, signs
@@ -25,9 +26,12 @@ KINDS = {
 KEY = ("study", "answer", "measure", "grouping", "block", "statistic")
 
 
-def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:
+def infer(
+    connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis] = ()
+) -> list[dict[str, Any]]:
     """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
 
+    hypotheses: the tests for which the confirming half of the data sets is scored.
     p-values are adjusted over each printed table, that is over the rows of one study and one view.
     """
     rows = [
@@ -36,6 +40,7 @@ def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[
         *_change_rows(connection, options),
     ]
     rows += [*_rank_rows(connection, options), *_advice_rows(connection, options)]
+    rows += population_rows(connection, options, hypotheses)
     rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -50,7 +55,7 @@ def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[
 
 def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
-    statement = f"select {columns} from nmse_against_isotropy where base_model is null order by all"
+    statement = f"select {columns} from independent_units order by all"
     for (study, measure), units in _group_rows(connection, statement, 2):
         for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
             yield {"study": study, "measure": measure} | row

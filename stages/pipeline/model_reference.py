@@ -16,6 +16,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Model
 from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
 from tsfmscope.stages.pipeline.model_folders import recipe
+from tsfmscope.stages.pipeline.training_jobs import checkpoint_path
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
@@ -152,6 +153,7 @@ def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
     Raises ModelError if there is no checkpoint.
     """
     kind, _, folder_name = model.ref.partition(":")
+    folder_name = checkpoint_path(model.ref) or folder_name
     if kind not in STAGES:
         checkpoint = registry.resolve(model.ref, allow_hub=True)
         return checkpoint.folder, checkpoint.pin(model.ref)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.files import fingerprint
 from tsfmscope.tasks.entries.pretraining import EmbeddingSource, PretrainSpec
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import SNAPSHOTS
 from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
 from tsfmscope.tasks.training.shard_corpus import check_complete
 
@@ -23,11 +25,20 @@ MODELS = Path(DATA, "checkpoints", "models")
 
 def recipes(params: Params) -> dict[str, Recipe]:
     """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
-    references = (model.ref.partition(":") for model in params.models.values())
+    references = (split_checkpoint(model.ref) for model in params.models.values())
     all_recipes = params.checkpoints.recipes
-    named = {name: all_recipes[name] for kind, _, name in references if kind == "checkpoint"}
+    named = {name: all_recipes[name] for name, _ in filter(None, references)}
     sources = (recipe.embedding_from for recipe in named.values())
     return named | {name: all_recipes[name] for name in sources if name is not None}
+
+
+def checkpoint_path(ref: str) -> str | None:
+    """Return the path under MODELS of a reference checkpoint:RECIPE[/step-N]; None for another kind of reference."""
+    reference = split_checkpoint(ref)
+    if reference is None:
+        return None
+    recipe, snapshot = reference
+    return f"{recipe}/{SNAPSHOTS}/{snapshot}" if snapshot else recipe
 
 
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:

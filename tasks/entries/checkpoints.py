@@ -1,18 +1,19 @@
-"""Entry of stage checkpoints that measures the skill of forecasters."""
+"""Entries of stage checkpoints that measure the skill of forecasters and the validation loss of snapshots."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.entries.parts import ModelSource
 from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.forecasting.sine import sine_errors
 from tsfmscope.tasks.job import Job, Result
-from tsfmscope.tasks.training import held_out
+from tsfmscope.tasks.training import held_out, validation
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.models.base import Forecaster
+    from tsfmscope.tasks.models.base import Family, Forecaster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +53,41 @@ def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
     if spec.recipe is None:
         return Result([row])
     return Result([row | held_out.measure_skill(model, **spec.skill.to_dict(), seed=spec.seed)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationSpec(Spec):
+    """Spec of `measure_validation_loss`.
+
+    run, size, step, is_final: columns of the row. recipe: the recipe of the training. batches: number of batches. seed:
+    seed of their series.
+    """
+
+    model: str
+    run: str
+    size: str
+    step: int
+    is_final: bool
+    source: ModelSource = field(metadata=FLAT)
+    recipe: Mapping[str, Any]
+    batches: int
+    seed: int
+
+
+def measure_validation_loss(job: Job, data: None, model: Family) -> Result:
+    """Measure the `population` row of a snapshot: the loss of its weights on series of its recipe's mixture."""
+    spec = PopulationSpec.from_job(job)
+    loss, n_windows = validation.validation_loss(model, spec.recipe, batches=spec.batches, seed=spec.seed)
+    row = {
+        "model": spec.model,
+        "run": spec.run,
+        "family": spec.source.family,
+        "size": spec.size,
+        "run_seed": spec.recipe["seed"],
+        "step": spec.step,
+        "is_final": spec.is_final,
+        "validation_loss": loss,
+        "n_windows": n_windows,
+        "seed": spec.seed,
+    }
+    return Result([row])

@@ -58,7 +58,7 @@ def two_way(
     mass = (dataset_counts * is_defined).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (dataset_counts * np.where(is_defined, rho.T, 0)).sum(axis=1) / mass
-    return _percentile(means, alpha, f"two-way bootstrap (data sets, models), {resamples} resamples, percentile")
+    return percentile(means, alpha, f"two-way bootstrap (data sets, models), {resamples} resamples, percentile")
 
 
 def by_row(
@@ -102,7 +102,7 @@ def by_row(
     if math.isfinite(low) and math.isfinite(high) and low < high:
         return Interval(low, high, f"BCa by {unit_name}, {resamples} resamples")
     method = f"percentile by {unit_name}, {resamples} resamples (BCa undefined)"
-    return _percentile(result.bootstrap_distribution, alpha, method)
+    return percentile(result.bootstrap_distribution, alpha, method)
 
 
 def by_cluster(
@@ -123,17 +123,11 @@ def by_cluster(
         return empty_interval(f"{n} clusters, needs {FEWEST_ROWS - 1}")
     counts = _counts(generator.integers(n, size=(resamples, n)), n)
     shares = (counts @ sums) / (counts @ sizes)
-    return _percentile(shares, alpha, f"cluster bootstrap, {resamples} resamples, percentile")
+    return percentile(shares, alpha, f"cluster bootstrap, {resamples} resamples, percentile")
 
 
-def _counts(index: Int[np.ndarray, "draw drawn"], n: int) -> Float[np.ndarray, "draw item"]:
-    """Return the number of times that each of n items was drawn."""
-    counts = np.zeros((len(index), n))
-    np.add.at(counts, (np.arange(len(index))[:, None], index), 1)
-    return counts
-
-
-def _percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) -> Interval:
+def percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) -> Interval:
+    """Return the percentile interval of a statistic's values; empty, with a reason, if most of them are not defined."""
     finite = values[np.isfinite(values)]
     if len(finite) < len(values) / 2:
         return empty_interval(f"{len(values) - len(finite)} of {len(values)} resamples have no statistic")
@@ -141,3 +135,10 @@ def _percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) -
     if low == high:
         return empty_interval("every resample gives the same value")
     return Interval(float(low), float(high), method)
+
+
+def _counts(index: Int[np.ndarray, "draw drawn"], n: int) -> Float[np.ndarray, "draw item"]:
+    """Return the number of times that each of n items was drawn."""
+    counts = np.zeros((len(index), n))
+    np.add.at(counts, (np.arange(len(index))[:, None], index), 1)
+    return counts

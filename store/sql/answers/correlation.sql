@@ -1,17 +1,34 @@
 -- Does isotropy predict forecasting error (with log NMSE floored at 1e-6; negative: more isotropic, better)?
 -- p permutes whole models, in the same way in all data sets (grouping per_model: data sets, in all
 -- models).
--- Models with a base_model (compressed, or read with other options) are left out, because they are
+-- Models with a base_model (compressed, or read with other options) and snapshots are left out, because they are
 -- not independent of it.
-with units as (
+with own as (
+    select distinct
+        study,
+        model
+    from independent_units
+),
+
+candidates as (
+    select
+        measured.*,
+        own.model is not null as is_own
+    from nmse_against_isotropy as measured
+    left join own
+        on own.study = measured.study
+        and own.model = measured.model
+),
+
+units as (
     select
         study,
         measure,
-        count(*) filter (where base_model is null) as n_own,
-        count(*) filter (where base_model is null and (isotropy is null or log_nmse is null)) as n_null,
-        count(*) filter (where base_model is null and is_floored) as n_floored,
-        count(*) filter (where base_model is null and not is_filled) as n_unfilled
-    from nmse_against_isotropy
+        count(*) filter (where is_own) as n_own,
+        count(*) filter (where is_own and (isotropy is null or log_nmse is null)) as n_null,
+        count(*) filter (where is_own and is_floored) as n_floored,
+        count(*) filter (where is_own and not is_filled) as n_unfilled
+    from candidates
     group by
         study,
         measure

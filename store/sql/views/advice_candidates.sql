@@ -1,12 +1,11 @@
 -- Which models and contexts could have been chosen for each data set, with their isotropy and both errors?
--- Compressed models and conditions with noise are not candidates. For a model with a softmax head,
+-- Compressed models, snapshots and conditions with noise are not candidates. For a model with a softmax head,
 -- log_partition_spread is a further measure: a small spread of its log-partition counts as isotropic.
 with measured as (
     select
         study,
         measure,
         model,
-        base_model,
         dataset,
         condition,
         context,
@@ -14,7 +13,7 @@ with measured as (
         isotropy,
         log_nmse,
         is_filled
-    from nmse_against_isotropy
+    from independent_units
 ),
 
 spreads as (
@@ -57,7 +56,6 @@ final as (
     where candidates.isotropy is not null
         and candidates.log_nmse is not null
         and candidates.noise = 0
-        and candidates.base_model is null
 )
 
 select * from final

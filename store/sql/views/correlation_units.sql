@@ -1,10 +1,9 @@
 -- Which models count in the correlation of isotropy with error?
--- Only models without a base model, because a compressed copy is not an independent model.
+-- Only independent models with both values, because a copy is not another model.
 with final as (
     select *
-    from nmse_against_isotropy
-    where base_model is null
-        and isotropy is not null
+    from independent_units
+    where isotropy is not null
         and log_nmse is not null
 )
 

@@ -1,0 +1,121 @@
+"""Block `population` of params.yaml: many short trainings of several families, sizes and seeds, with snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from tsfmscope.stages.config.data import Model
+from tsfmscope.stages.config.model_catalog import CHECKPOINT
+from tsfmscope.stages.config.strict import Seed, Strict
+from tsfmscope.stages.config.training import Recipe
+
+# Keys of a recipe that the population itself sets.
+OWN = ("family", "config", "seed", "snapshots")
+
+
+@dataclass(frozen=True)
+class PopulationMember:
+    """Weights after one step of one training.
+
+    run: name of the training, which is also the name of its recipe. step: training step of the weights.
+    """
+
+    model: str
+    run: str
+    family: str
+    size: str
+    seed: int
+    step: int
+    is_final: bool
+
+    @property
+    def ref(self) -> str:
+        """Reference of the weights."""
+        return f"{CHECKPOINT}{self.run}" + ("" if self.is_final else f"/step-{self.step}")
+
+
+class PopulationFamily(Strict):
+    """One family of the population: the shapes of its models, and what its recipe does otherwise."""
+
+    sizes: dict[str, dict[str, Any]] = Field(
+        min_length=1, description="size -> arguments of the family's `new`, such as small: {d_model: 32, ...}"
+    )
+    recipe: dict[str, Any] = Field({}, description="keys of the recipe that replace those of population.recipe")
+
+
+class Population(Strict):
+    """Trainings of every family in every size with every seed, and snapshots of each.
+
+    The training FAMILY-SIZE-SEED is a recipe of that name, and a model of that name with the last weights. Its
+    snapshots are models FAMILY-SIZE-SEED-step-N.
+    """
+
+    families: dict[str, PopulationFamily] = Field(min_length=1, description="family -> its sizes")
+    seeds: list[Seed] = Field([0, 1], min_length=1, description="seeds of initial weights and training series")
+    snapshots: int = Field(8, ge=2, description="measured steps of a training, log-spaced; the last is its end")
+    first_snapshot: int = Field(30, ge=1, description="step of the first snapshot")
+    recipe: dict[str, Any] = Field(description="keys of the recipes of all trainings, as in checkpoints.recipes")
+    hypotheses: str | None = Field(
+        None,
+        description="YAML file, committed to git, of the tests on the confirming half of the data sets; null: none",
+    )
+    validation_batches: int = Field(
+        16, ge=1, description="batches of unseen series, the same for all, that give a snapshot's validation loss"
+    )
+
+    @model_validator(mode="after")
+    def _recipes_are_valid(self) -> Population:
+        blocks = {"recipe": self.recipe} | {f"families.{name}.recipe": f.recipe for name, f in self.families.items()}
+        for block, recipe in blocks.items():
+            if own := sorted(set(recipe) & set(OWN)):
+                raise ValueError(f"{block}: got {', '.join(own)}, which the population sets; leave them out")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: got {self.seeds}, expected different seeds")
+        self.recipes()
+        return self
+
+    def recipes(self) -> dict[str, Recipe]:
+        """Return the recipe of every training, by name. ValueError for a recipe that is not valid."""
+        return {
+            f"{family}-{size}-{seed}": self._recipe(family, size, seed)
+            for family, block in self.families.items()
+            for size in block.sizes
+            for seed in self.seeds
+        }
+
+    def members(self) -> Iterator[PopulationMember]:
+        """Yield all weights of the population: of each training first its snapshots, then its last weights."""
+        for family, block in self.families.items():
+            for size in block.sizes:
+                for seed in self.seeds:
+                    run, recipe = f"{family}-{size}-{seed}", self._recipe(family, size, seed)
+                    for step in recipe.snapshots:
+                        yield PopulationMember(f"{run}-step-{step}", run, family, size, seed, step, False)
+                    yield PopulationMember(run, run, family, size, seed, recipe.steps, True)
+
+    def models(self) -> dict[str, Model]:
+        """Return the models of the population, by name."""
+        return {member.model: Model(family=member.family, ref=member.ref) for member in self.members()}
+
+    def _recipe(self, family: str, size: str, seed: int) -> Recipe:
+        block = self.families[family]
+        try:
+            recipe = Recipe(family=family, config=block.sizes[size], seed=seed, **self.recipe | block.recipe)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            message = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"families.{family}.{size}: recipe{key and '.'}{key}: {message}") from None
+        return recipe.model_copy(update={"snapshots": self._snapshot_steps(recipe.steps)})
+
+    def _snapshot_steps(self, steps: int) -> list[int]:
+        """Return the log-spaced steps of the snapshots, without the last step, whose weights are the run's own."""
+        if steps < self.first_snapshot * 2:
+            raise ValueError(f"first_snapshot: got {self.first_snapshot}, expected at most half of the {steps} steps")
+        spaced = np.geomspace(self.first_snapshot, steps, self.snapshots)
+        return sorted({round(step) for step in spaced.tolist()} - {steps})

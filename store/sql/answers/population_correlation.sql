@@ -1,0 +1,24 @@
+-- Does isotropy go with error in a population of trainings: across runs, inside families, across seeds, within runs?
+-- within_runs is the partial correlation over the snapshots of a run, given its validation loss.
+with final as (
+    select
+        study,
+        measure,
+        "grouping",
+        block,
+        case when statistic = 'spearman_wql' then 'wql' else 'nmse' end as error,
+        estimate,
+        low,
+        high,
+        p,
+        p_by,
+        detectable,
+        n,
+        n_clusters,
+        method,
+        reason
+    from inference
+    where answer = 'population_correlation'
+)
+
+select * from final

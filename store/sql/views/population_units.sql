@@ -1,0 +1,29 @@
+-- What are the isotropy and the error of each snapshot of the population in each cell, and its validation loss?
+with final as (
+    select
+        measured.study,
+        measured.measure,
+        measured.dataset,
+        measured.condition,
+        measured.model,
+        population.run,
+        population.family,
+        population.size,
+        population.run_seed,
+        population.step,
+        population.is_final,
+        population.validation_loss,
+        measured.isotropy,
+        measured.log_nmse,
+        case when scores.wql > 0 then ln(scores.wql) end as log_wql
+    from nmse_against_isotropy as measured
+    inner join population
+        on population.model = measured.model
+    left join scores
+        on scores.study = measured.study
+        and scores.model = measured.model
+        and scores.dataset = measured.dataset
+        and scores.condition = measured.condition
+)
+
+select * from final

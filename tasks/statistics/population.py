@@ -1,0 +1,282 @@
+"""Tests of a population of trainings: across runs, inside groups of runs, and within runs over their snapshots.
+
+A *run* is one training. Tables are [dataset, run] of last weights, or [dataset, run, snapshot]. Source of the
+definitions: docs/science.md, "Population".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tsfmscope.tasks.statistics import bootstrap
+from tsfmscope.tasks.statistics.permutation import POWER, evaluate_orders
+from tsfmscope.tasks.statistics.ranks import average_ranks, complete
+from tsfmscope.tasks.statistics.signs import flip_mean
+from tsfmscope.tasks.statistics.study import Options, interval_columns
+
+# A data set counts if at least this share of the runs have both values there; then a run counts if it has
+# both values on every such data set.
+LEAST_SHARE = 0.9
+FEWEST_RUNS = 4
+FEWEST_SNAPSHOTS = 4
+# Residuals whose square sum is below this share of that of the ranks are rounding.
+ROUNDING = 1e-12
+# Simulated samples per effect size, and halvings of the interval of effect sizes.
+SIMULATIONS, HALVINGS = 1000, 12
+
+Half = Literal["explored", "confirmed"]
+
+
+def half(dataset: str) -> Half:
+    """Return the half of the data sets that a name belongs to: the first bit of its SHA-256."""
+    return "explored" if hashlib.sha256(dataset.encode()).digest()[0] < 128 else "confirmed"
+
+
+def across_runs(
+    x: Float[np.ndarray, "dataset run"],
+    y: Float[np.ndarray, "dataset run"],
+    groups: Sequence[str],
+    options: Options,
+    *names: str,
+) -> dict[str, Any]:
+    """Return columns of `inference` for the mean over data sets of the rank correlation of x and y across runs.
+
+    groups: the group of each run. Ranks are taken inside groups and centred there, so that differences between groups
+    do not count, and the test permutes runs inside groups only, in the same way in all data sets. With one group this
+    is Spearman's rho and the test of all runs. The interval resamples data sets, and groups (runs if there is one
+    group). `detectable` comes from `simulate_detectable`.
+    """
+    x, y, kept = _complete_block(x, y)
+    labels = np.unique(np.asarray(groups, dtype=str)[kept], return_inverse=True)[1].reshape(-1)
+    row: dict[str, Any] = {"n": x.size, "n_clusters": x.shape[1]}
+    sizes = np.bincount(labels) if len(labels) else np.zeros(0, dtype=int)
+    if x.shape[1] < FEWEST_RUNS or (sizes > 1).sum() < 1:
+        return row | {"reason": f"{x.shape[1]} runs in {len(sizes)} groups have values; needs {FEWEST_RUNS}"}
+    a, b = (centred_ranks(values, labels) for values in (x, y))
+    norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    if not (varies := norms > 0).any():
+        return row | {"reason": "no data set has runs of one group that differ in isotropy and in error"}
+    a, b, norms = a[varies], b[varies], norms[varies]
+    orders, is_exact = orders_inside(labels, options.permutations, options.generator(*names, "orders"))
+    by_dataset = np.array([(p[orders] @ q) / norm for p, q, norm in zip(a, b, norms, strict=True)])
+    test = evaluate_orders(by_dataset.mean(axis=0), is_exact, options.alpha)
+    if len(sizes) == 1:
+        interval = bootstrap.two_way(
+            *(values[varies][:, None, :, None] for values in (x, y)),
+            resamples=options.resamples,
+            alpha=options.alpha,
+            generator=options.generator(*names, "bootstrap"),
+        )
+    else:
+        interval = _resample_groups(a, b, labels, options, *names)
+    kind = "runs" if len(sizes) == 1 else f"runs inside {len(sizes)} groups"
+    return row | {
+        "estimate": test.estimate,
+        "p": test.p,
+        "p_smallest": test.smallest,
+        "critical": test.critical,
+        "detectable": simulate_detectable(by_dataset, test.critical),
+        "method": f"{kind}, in all data sets at once: {test.description}",
+        "reason": interval.reason,
+        **interval_columns(interval),
+    }
+
+
+def within_runs(
+    x: Float[np.ndarray, "dataset run snapshot"],
+    y: Float[np.ndarray, "dataset run snapshot"],
+    validation: Float[np.ndarray, "run snapshot"],
+    options: Options,
+    *names: str,
+) -> dict[str, Any]:
+    """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
+
+    Training lowers the error and moves every measure, so the ranks of the validation loss are taken out of both.
+    The partial correlations of a run are averaged over data sets; the test flips the signs of the runs' means, and the
+    interval resamples runs. Snapshots are ordered, so they are never permuted.
+    """
+    partial = np.array(
+        [[partial_spearman(x[d, r], y[d, r], validation[r]) for d in range(x.shape[0])] for r in range(x.shape[1])]
+    ).reshape(x.shape[1], x.shape[0])
+    is_defined = np.isfinite(partial)
+    counts = is_defined.sum(axis=1)
+    means = np.where(is_defined, partial, 0).sum(axis=1)[counts > 0] / counts[counts > 0]
+    row: dict[str, Any] = {"n": int(is_defined.sum()), "n_clusters": len(means)}
+    if len(means) < FEWEST_RUNS:
+        return row | {"reason": f"{len(means)} runs have a partial correlation; needs {FEWEST_RUNS}"}
+    flips = flip_mean(means, permutations=options.permutations, generator=options.generator(*names, "flips"))
+    interval = bootstrap.by_cluster(
+        means,
+        np.ones(len(means)),
+        resamples=options.resamples,
+        alpha=options.alpha,
+        generator=options.generator(*names, "bootstrap"),
+    )
+    return row | {
+        "estimate": float(means.mean()),
+        "p": flips.p,
+        "p_smallest": flips.smallest,
+        "detectable": _detectable_mean(means, options, *names),
+        "method": f"{flips.description} of runs' means",
+        "reason": interval.reason,
+        **interval_columns(interval),
+    }
+
+
+def centred_ranks(
+    values: Float[np.ndarray, "dataset run"], labels: Int[np.ndarray, " run"]
+) -> Float[np.ndarray, "dataset run"]:
+    """Return average ranks inside each group of runs, minus their mean."""
+    from scipy.stats import rankdata
+
+    ranks = np.zeros(values.shape)
+    for label in np.unique(labels):
+        at = np.flatnonzero(labels == label)
+        ranks[:, at] = rankdata(values[:, at], axis=1) - (len(at) + 1) / 2
+    return ranks
+
+
+def orders_inside(
+    labels: Int[np.ndarray, " run"], at_most: int, generator: np.random.Generator
+) -> tuple[Int[np.ndarray, "order run"], bool]:
+    """Return orders of runs that stay inside their groups, the given one first, and whether they are all orders."""
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    count = math.prod(math.factorial(len(at)) if len(at) < 13 else at_most + 2 for at in groups)
+    if count <= at_most + 1:
+        permuted = itertools.product(*(itertools.permutations(at.tolist()) for at in groups))
+        orders = np.tile(np.arange(len(labels)), (count, 1))
+        for order, parts in zip(orders, permuted, strict=True):
+            for at, part in zip(groups, parts, strict=True):
+                order[at] = part
+        return orders, True
+    orders = np.tile(np.arange(len(labels)), (at_most + 1, 1))
+    for at in groups:
+        orders[1:, at] = generator.permuted(orders[1:, at], axis=1)
+    return orders, False
+
+
+def partial_spearman(
+    x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], given: Float[np.ndarray, " unit"]
+) -> float:
+    """Return the partial rank correlation of x and y given a third variable.
+
+    It is Pearson's r of the residuals of the ranks of x and of y after linear regression on the ranks of `given`
+    (Kendall 1942). Units with a NaN are left out. NaN for fewer than FEWEST_SNAPSHOTS units, and where nothing is left
+    of x or y.
+    """
+    is_complete = complete(x, y) & np.isfinite(given)
+    if is_complete.sum() < FEWEST_SNAPSHOTS:
+        return math.nan
+    ranks = [average_ranks(values[is_complete]) for values in (given, x, y)]
+    z, *pair = (values - values.mean() for values in ranks)
+    size = float(z @ z)
+    residuals = [values - (values @ z / size if size else 0.0) * z for values in pair]
+    spreads = [float(values @ values) for values in residuals]
+    if any(spread <= ROUNDING * max(float(values @ values), 1.0) for spread, values in zip(spreads, pair, strict=True)):
+        return math.nan
+    return float(residuals[0] @ residuals[1] / math.sqrt(spreads[0] * spreads[1]))
+
+
+def simulate_detectable(by_dataset: Float[np.ndarray, "dataset order"], critical: float) -> float:
+    """Return the smallest correlation that the test finds with 80 % power; NaN where there is none below 1.
+
+    by_dataset: rho of every data set under every order, the observed first. A simulated sample of effect e takes the
+    ranks a of x in a random order, with rho s_d to the ranks of y, and mixes y into them:
+    sqrt(1 - e^2) a + e y. Its mean rho over data sets is then the mean of
+    (sqrt(1 - e^2) s_d + e) / sqrt(1 + 2 e sqrt(1 - e^2) s_d). Samples thus have the variances, and the dependence
+    between data sets, of the observed tables.
+    """
+    if not math.isfinite(critical):
+        return math.nan
+    null = by_dataset[:, 1 : 1 + SIMULATIONS]
+    if not null.size:
+        return math.nan
+
+    def power(effect: float) -> float:
+        rest = math.sqrt(1 - effect**2)
+        rho = (rest * null + effect) / np.sqrt(np.maximum(1 + 2 * effect * rest * null, ROUNDING))
+        return float((rho.mean(axis=0) >= critical).mean())
+
+    return _smallest_effect(power)
+
+
+def _detectable_mean(means: Float[np.ndarray, " run"], options: Options, *names: str) -> float:
+    """Return the smallest mean that the sign-flip test finds with 80 % power, by simulation; NaN: none below 1.
+
+    Samples are drawn with replacement from the observed means less their mean, and shifted.
+    """
+    generator = options.generator(*names, "power")
+    n = len(means)
+    if 2.0 ** (1 - n) > options.alpha:
+        return math.nan
+    drawn = (means - means.mean())[generator.integers(n, size=(SIMULATIONS, n))]
+    flips = 1 - 2 * generator.integers(2, size=(SIMULATIONS, n))
+    noise, bias = drawn @ flips.T / n, flips.mean(axis=1)
+
+    def power(effect: float) -> float:
+        null = np.abs(noise + effect * bias)
+        observed = np.abs(drawn.mean(axis=1) + effect)[:, None]
+        return float(((null >= observed).mean(axis=1) <= options.alpha).mean())
+
+    return _smallest_effect(power)
+
+
+def _smallest_effect(power: Callable[[float], float]) -> float:
+    """Return the smallest effect below 1 whose power is at least POWER, by bisection; NaN where there is none."""
+    low, high = 0.0, 0.999
+    if power(high) < POWER:
+        return math.nan
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high
+
+
+def _complete_block(
+    x: Float[np.ndarray, "dataset run"], y: Float[np.ndarray, "dataset run"]
+) -> tuple[Float[np.ndarray, "kept run"], Float[np.ndarray, "kept run"], Int[np.ndarray, " run"]]:
+    """Return both tables on data sets with most runs and runs with all of these, and the indices of these runs."""
+    is_complete = complete(x, y)
+    runs = is_complete.any(axis=0)
+    datasets = is_complete[:, runs].sum(axis=1) >= LEAST_SHARE * runs.sum()
+    datasets &= is_complete.any(axis=1)
+    kept = np.flatnonzero(is_complete[datasets].all(axis=0) & runs) if datasets.any() else np.zeros(0, dtype=int)
+    return x[datasets][:, kept], y[datasets][:, kept], kept
+
+
+def _resample_groups(
+    a: Float[np.ndarray, "dataset run"],
+    b: Float[np.ndarray, "dataset run"],
+    labels: Int[np.ndarray, " run"],
+    options: Options,
+    *names: str,
+) -> bootstrap.Interval:
+    """Return the percentile interval of the mean rho when data sets and whole groups are resampled."""
+    n_groups, n_datasets = int(labels.max()) + 1, len(a)
+    if n_groups < bootstrap.FEWEST_MODELS or n_datasets < 2:
+        return bootstrap.empty_interval(f"{n_groups} groups on {n_datasets} data sets, needs 3 on 2")
+    generator = options.generator(*names, "bootstrap")
+    sums = [
+        np.array([np.bincount(labels, weights=row, minlength=n_groups) for row in values])
+        for values in (a * b, a * a, b * b)
+    ]
+    groups = _draw_counts(generator, options.resamples, n_groups)
+    datasets = _draw_counts(generator, options.resamples, n_datasets)
+    products, squares_a, squares_b = (groups @ values.T for values in sums)
+    norms = np.sqrt(squares_a * squares_b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho = np.where(norms > 0, products / norms, 0)
+        means = (datasets * rho).sum(axis=1) / (datasets * (norms > 0)).sum(axis=1)
+    method = f"two-way bootstrap (data sets, groups), {options.resamples} resamples, percentile"
+    return bootstrap.percentile(means, options.alpha, method)
+
+
+def _draw_counts(generator: np.random.Generator, draws: int, n: int) -> Float[np.ndarray, "draw item"]:
+    return generator.multinomial(n, np.full(n, 1 / n), size=draws).astype(float)

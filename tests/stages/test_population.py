@@ -1,0 +1,147 @@
+"""Trainings of a population: validation loss of snapshots, tests by half of the data sets, and frozen hypotheses."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.stages.config.test_population import BOLT, RECIPE, block, read
+from tests.store.conftest import open_results, valid_row
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.stages.pipeline.population import population_jobs
+from tsfmscope.stages.pipeline.population_tests import frozen_commit, population_rows, read_hypotheses
+from tsfmscope.tasks.entries.checkpoints import measure_validation_loss
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.registry import snapshots
+from tsfmscope.tasks.statistics.population import half
+from tsfmscope.tasks.statistics.study import Options
+from tsfmscope.tasks.training.pretraining import pretrain
+from tsfmscope.tasks.training.validation import validation_loss
+
+QUICK = Options(permutations=199, resamples=100, seed=3)
+HYPOTHESIS = {"name": "h", "claim": "c", "study": "s", "measure": "zeta", "grouping": "across_runs"}
+HYPOTHESIS |= {"direction": "negative"}
+
+
+def test_the_validation_loss_is_that_of_unseen_series_and_falls_in_training(tmp_path: Path) -> None:
+    recipe = {"family": "chronos-bolt", "config": BOLT, "seed": 0, **RECIPE, "phases": [], "snapshots": [1]}
+    recipe |= {"steps": 120, "futures": [], "weight_decay": 0.0, "warm_up": 0}
+    pretrain(recipe, tmp_path, model="m", key="k")
+    models = [ChronosBolt.load(snapshots(tmp_path)[1]), ChronosBolt.load(tmp_path)]
+    early, late = (validation_loss(model, recipe, batches=4, seed=0) for model in models)
+    assert early[1] == late[1] == 4 * (640 // 80)
+    assert late[0] < early[0]
+    # The same windows for all seeds of a recipe, and other windows with another seed of the study.
+    assert validation_loss(models[1], recipe | {"seed": 1}, batches=4, seed=0) == late
+    assert validation_loss(models[1], recipe, batches=4, seed=1) != late
+
+
+def test_there_is_one_job_for_each_snapshot_at_hand(tmp_path: Path) -> None:
+    params = read(block())
+    model = ChronosBolt.new(BOLT, seed=0)
+    model.save(tmp_path)
+    row = {"family": "chronos-bolt", "ref": str(tmp_path), "options": None, "fingerprint": "f"}
+    names = [*params.models][:-1]
+    jobs = [planned.job for planned in population_jobs(params, [row | {"model": name} for name in names])]
+    assert [job.spec["model"] for job in jobs] == names
+    assert len({job.key for job in jobs}) == len(jobs)
+    (found,) = measure_validation_loss(jobs[0], None, model).rows
+    expected = {"model": "chronos-bolt-small-0-step-10", "run": "chronos-bolt-small-0", "family": "chronos-bolt"}
+    expected |= {"size": "small", "run_seed": 0, "step": 10, "is_final": False}
+    assert {name: found[name] for name in expected} == expected
+    assert math.isfinite(found["validation_loss"]) and found["n_windows"] == 16 * 8
+    assert not [*population_jobs(params.model_copy(update={"population": None}), [row | {"model": names[0]}])]
+
+
+def population_tables() -> dict[str, list[dict[str, Any]]]:
+    """Six trainings of two families on ten data sets, four snapshots each; isotropy falls with the error's log."""
+    generator = np.random.default_rng(0)
+    made: dict[str, list[dict[str, Any]]] = {name: [] for name in ("geometry", "forecasts", "study_jobs")}
+    made |= {"population": [], "checkpoints": [], "datasets": []}
+    facts = {"source": "bundled", "freq": "D", "horizon": 4, "season": 7, "n_series": 1, "n_available": 1}
+    facts |= {"n_steps": 99, "provenance": "made up", "domain": "d"}
+    datasets = [f"set-{n}" for n in range(10)]
+    made["datasets"] = [{"dataset": name, **facts} for name in datasets]
+    for run in range(6):
+        for step in (1, 2, 3, 4):
+            model = f"r{run}" if step == 4 else f"r{run}-step-{step}"
+            row = {"model": model, "run": f"r{run}", "family": f"f{run // 3}", "size": "small", "run_seed": run % 3}
+            row |= {"step": step, "is_final": step == 4, "validation_loss": float(-step + generator.normal())}
+            made["population"].append(row | {"n_windows": 3, "seed": 0, "job_key": f"p{model}"})
+            made["checkpoints"].append(valid_row("checkpoints") | {"model": model})
+            for name in datasets:
+                isotropy = run / 10 + 0.05 * step + 0.02 * generator.normal()
+                cell = {"model": model, "dataset": name, "condition": "c500", "context": 500, "noise": 0.0}
+                keys = {stage: f"{stage} {model} {name}" for stage in ("geometry", "forecasts")}
+                made["geometry"].append(valid_row("geometry") | cell | {"zeta": isotropy, "job_key": keys["geometry"]})
+                made["forecasts"].append(
+                    valid_row("forecasts") | cell | {"nmse": math.exp(isotropy), "job_key": keys["forecasts"]}
+                )
+                made["study_jobs"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
+    return made
+
+
+def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> None:
+    path = tmp_path / "hypotheses.yaml"
+    path.write_text(yaml.safe_dump([HYPOTHESIS]))
+    with open_results(tmp_path, population_tables()) as connection:
+        alone = [*population_rows(connection, QUICK, [])]
+        rows = [*population_rows(connection, QUICK, read_hypotheses(path))]
+        own = connection.sql("select distinct model from independent_units").fetchall()
+    assert {row["block"] for row in alone} == {"explored"}
+    (confirmed,) = [row for row in rows if row["block"] == "confirmed"]
+    assert [row for row in rows if row is not confirmed] == alone
+    # zeta counts with its sign turned: more isotropic runs have less error here.
+    assert confirmed["measure"] == "zeta" and confirmed["statistic"] == "spearman"
+    assert confirmed["estimate"] < -0.9 and confirmed["p"] < 0.05
+    n_confirming = sum(half(f"set-{n}") == "confirmed" for n in range(10))
+    assert confirmed["n"] == 6 * n_confirming and 0 < n_confirming < 10
+    groupings = {row["grouping"]: row for row in alone if row["measure"] == "zeta" and row["statistic"] == "spearman"}
+    assert set(groupings) == {"across_runs", "inside_families", "across_seeds", "within_runs"}
+    assert groupings["within_runs"]["n_clusters"] == 6
+    # Snapshots are not models of their own in the other correlations.
+    assert {model for (model,) in own} == {f"r{run}" for run in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("change", "texts"),
+    [
+        ({"direction": "down"}, ["0.direction"]),
+        ({"measur": "zeta"}, ["0.measur"]),
+        ({"grouping": "everywhere"}, ["0.grouping"]),
+        (None, ["'h' occurs twice"]),
+        ("{", ["cannot be read"]),
+    ],
+)
+def test_a_wrong_file_of_hypotheses_is_one_line(tmp_path: Path, change: Any, texts: list[str]) -> None:
+    path = tmp_path / "hypotheses.yaml"
+    twice = [HYPOTHESIS, HYPOTHESIS]
+    path.write_text(change if isinstance(change, str) else yaml.safe_dump([HYPOTHESIS | change] if change else twice))
+    with pytest.raises(ParamsError) as error:
+        read_hypotheses(path)
+    assert "\n" not in str(error.value) and all(text in str(error.value) for text in texts), str(error.value)
+
+
+def test_hypotheses_that_can_still_change_confirm_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("hypotheses.yaml")
+    path.write_text("[]\n")
+    with pytest.raises(ParamsError, match="git status: failed"):
+        frozen_commit(path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    with pytest.raises(ParamsError, match="not committed"):
+        frozen_commit(path)
+    subprocess.run([*git, "add", str(path)], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "m"], check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert frozen_commit(path) == head
+    path.write_text("[ ]\n")
+    with pytest.raises(ParamsError, match="not committed"):
+        frozen_commit(path)
