@@ -134,7 +134,7 @@ def test_a_card_names_the_real_series_of_a_corpus_and_of_the_source_of_an_embedd
 def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     folder = ROOT / "checkpoints" / name
     catalogue = yaml.safe_load((ROOT / "stages" / "config" / "models.yaml").read_text())["recipes"]
-    recipes = {name: Recipe.model_validate(catalogue[name])}
+    recipes = {key: Recipe.model_validate(block) for key, block in catalogue.items()}
     with contextlib.chdir(ROOT):
         card = (folder / CARD).read_text()
         assert card == card_text(folder, recipes, [], []), "run: tsfmscope commit-checkpoints"
