@@ -1,4 +1,4 @@
-"""Folders of pretrained checkpoints: those of the pipeline, and those that are committed to git."""
+"""Folders of pretrained checkpoints of the pipeline, and those that are committed to git."""
 
 from __future__ import annotations
 
@@ -6,32 +6,17 @@ import json
 import shutil
 from pathlib import Path
 
-from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_folders import WORK, key_of, publish, quarantine_damaged
-from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
+from tsfmscope.stages.pipeline.training_jobs import MODELS
 from tsfmscope.store.files import write_text
 from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.models.common.checksums import RECIPE, verify_sums
 
 # File of a checkpoint with the rows of its training.
 LOG = "training.json"
-
-
-def commit(params: Params, folder: Path) -> list[str]:
-    """Copy the pretrained checkpoints, with their logs, to a folder that is committed to git; return their names.
-
-    Raises ModelError for a checkpoint that is not made by the recipe in params.yaml, or whose files are
-    damaged.
-    """
-    jobs = training_jobs(recipes(params))
-    for name, job in jobs.items():
-        if key_of(MODELS / name) != job.key:
-            raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
-        verify_sums(MODELS / name)
-        shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
-    return list(jobs)
+# Model card of a committed checkpoint. No checksum covers it, since it may be renewed without the weights.
+CARD = "README.md"
 
 
 def install(out: StageStore, name: str, job: Job, committed: str | None) -> None:
@@ -46,7 +31,7 @@ def install(out: StageStore, name: str, job: Job, committed: str | None) -> None
         verify_sums(source)
     if key_of(MODELS / name) != job.key and source and key_of(source) == job.key:
         shutil.rmtree(WORK / job.key, ignore_errors=True)
-        shutil.copytree(source, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
+        shutil.copytree(source, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE, CARD))
         # Written last, so that an interrupted copy is not taken for a whole folder.
         write_text(WORK / job.key / RECIPE, (source / RECIPE).read_text())
         publish(MODELS / name, job)

@@ -23,6 +23,7 @@ from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.tasks.training.initialization import start
 from tsfmscope.tasks.training.parallel import Loss, Share, start_processes
+from tsfmscope.tasks.training.run_record import RunRecord
 
 if TYPE_CHECKING:
     import torch
@@ -47,9 +48,9 @@ def pretrain(
 
     The training state is written every recipe["save_every"] steps, under a temporary name that is then
     renamed. A killed run therefore loses at most those steps. Rows contain step, loss (mean since the
-    previous row) and learning rate; training.json contains them too. recipe.json, with the recipe and the
-    key, is written last: a folder that has it is complete. The weights after each step of
-    recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
+    previous row) and learning rate; training.json contains them too. training_run.json contains the `RunRecord`.
+    recipe.json, with the recipe and the key, is written last: a folder that has it is complete. The weights after
+    each step of recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
     If `current_context()` has several processes, they share every batch (see `parallel`).
 
     Args:
@@ -60,20 +61,21 @@ def pretrain(
         embedding: `folder` and `key` of the checkpoint whose embedding is copied.
     """
     with start_processes(recipe, embedding, folder) as share:
-        family, rows, n_values = take_part(recipe, embedding, folder, share)
+        family, rows, n_values, run = take_part(recipe, embedding, folder, share)
     rows = [{"model": model, **row} for row in rows]
     _write(family, folder)
     for name in ("state.pt", PROGRESS):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
+    run.write(folder)
     write_recipe(folder, {"key": key, "recipe": recipe})
     return TrainingResult(rows, n_values)
 
 
 def take_part(
     recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, share: Share
-) -> tuple[Family, list[dict[str, Any]], int]:
-    """Train as one of the processes; return the trained family, all rows and the number of observed values.
+) -> tuple[Family, list[dict[str, Any]], int, RunRecord]:
+    """Train as one of the processes; return the family, all rows, this run's observed values and the record.
 
     Only the first process writes files. ValueError if the corpus and the family differ in modality.
     """
@@ -82,8 +84,7 @@ def take_part(
     if corpus.modality != family.modality:
         raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
     family.network.to(current_context().device)
-    rows, n_values = _train(family, corpus, recipe, folder, share)
-    return family, rows, n_values
+    return family, *_train(family, corpus, recipe, folder, share)
 
 
 def _write(family: Family, folder: Path) -> None:
@@ -111,8 +112,8 @@ def _embedding_folder(source: Mapping[str, str] | None) -> Path | None:
 
 def _train(
     family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share
-) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of all steps, also before a kill, and the number of observed values of this run."""
+) -> tuple[list[dict[str, Any]], int, RunRecord]:
+    """Return the rows of all steps, also before a kill, the observed values of this run, and the record."""
     import torch
 
     network = family.network.train()
@@ -120,7 +121,7 @@ def _train(
     steps = recipe["steps"]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
     average = Average(network, recipe.get("averaging"))
-    rows = _resume(folder, network, optimizer, schedule, average)
+    rows, earlier = _resume(folder, network, optimizer, schedule, average)
     for row in rows:
         if share.first and row["step"] % recipe["save_every"] == 0:
             # Reported again, since the watcher may have been killed before it recorded the first
@@ -146,11 +147,14 @@ def _train(
             losses.clear()
             _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
             if step % recipe["save_every"] == 0:
-                _save(folder, network, optimizer, schedule, average, rows)
+                run = earlier.extend(n_values, time.monotonic() - start_time)
+                log = {"rows": rows, "run": run._asdict()}
+                _save(folder, network, optimizer, schedule, average, log)
                 report(rows[-1])
+    run = earlier.extend(n_values, time.monotonic() - start_time) if first < steps else earlier
     average.swap()
     network.eval()
-    return rows, n_values
+    return rows, n_values, run
 
 
 def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], has_dates: bool, step: int) -> list[np.ndarray]:
@@ -231,9 +235,8 @@ def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path
     temporary.rename(final)
 
 
-def _save(
-    folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average, rows: list[dict[str, Any]]
-) -> None:
+def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average, log: Mapping[str, Any]) -> None:
+    """Write the training state; log: `rows`, and `run` with the fields of the record."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -242,26 +245,30 @@ def _save(
         "optimizer": optimizer.state_dict(),
         "schedule": schedule.state_dict(),
         "average": average.weights,
-        "rows": rows,
+        **log,
     }
     torch.save(state, folder / "state.tmp")
     os.replace(folder / "state.tmp", folder / "state.pt")
 
 
-def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average) -> list[dict[str, Any]]:
+def _resume(
+    folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average
+) -> tuple[list[dict[str, Any]], RunRecord]:
+    """Load the training state, if there is one, and return its rows and its record."""
     import torch
 
     path = folder / "state.pt"
     if not path.exists():
-        return []
+        return [], RunRecord()
     state = torch.load(path, weights_only=True, map_location=current_context().device)
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
     schedule.load_state_dict(state["schedule"])
     for name, weight in average.weights.items():
         weight.copy_(state["average"][name])
-    rows: list[dict[str, Any]] = state["rows"]
-    return rows
+    # States of earlier versions have no record.
+    run = RunRecord(**state["run"]) if "run" in state else RunRecord(n_values=None, seconds=None)
+    return state["rows"], run
 
 
 def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:

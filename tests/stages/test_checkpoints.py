@@ -12,7 +12,7 @@ import pytest
 from tsfmscope.stages import checkpoints
 from tsfmscope.stages.config.params import load
 from tsfmscope.stages.pipeline import checkpoint_folders
-from tsfmscope.stages.pipeline.checkpoint_folders import install
+from tsfmscope.stages.pipeline.checkpoint_folders import CARD, install
 from tsfmscope.stages.pipeline.checkpoint_rows import former_rows, print_changed, skill_line
 from tsfmscope.stages.pipeline.model_folders import WORK, key_of
 from tsfmscope.stages.pipeline.training_jobs import MODELS, training_job
@@ -164,4 +164,6 @@ def installing() -> StageStore:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """The files of a checkpoint, which has its card in git only."""
+    assert (folder / CARD).exists() is not folder.is_relative_to(MODELS)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != CARD}

@@ -25,6 +25,7 @@ from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.training import pretraining
 from tsfmscope.tasks.training.corpora import Corpus
 from tsfmscope.tasks.training.held_out import SEED_OFFSET, unseen_windows
+from tsfmscope.tasks.training.run_record import RUN_RECORD, processor_name
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
@@ -85,9 +86,36 @@ def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
     resumed = pretrain(asked, tmp_path / "broken", None)
     assert resumed.rows == whole.rows
     assert resumed.tokens < whole.tokens  # of this run alone, as its seconds are
+    assert run_record(tmp_path / "broken")["n_values"] == whole.tokens == run_record(tmp_path / "whole")["n_values"]
     assert [row["step"] for row in whole.rows] == [2, 4, 6]
     first, second = weights(tmp_path / "whole", family), weights(tmp_path / "broken", family)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_record_adds_up_the_runs_and_states_of_earlier_versions_have_none(tmp_path: Path, dies_at: Any) -> None:
+    one = job("chronos-bolt")
+    for name in ("new", "old"):
+        with dies_at(5):
+            pretrain(one, tmp_path / name, None)
+    state = torch.load(tmp_path / "new" / "state.pt", weights_only=True)
+    assert state["run"]["seconds"] > 0 and state["run"]["torch_versions"] == (torch.__version__,)
+    state["run"] |= {"seconds": 1e6, "processors": ("former",), "torch_versions": ("1.0",)}
+    torch.save(state, tmp_path / "new" / "state.pt")
+    del state["run"]
+    torch.save(state, tmp_path / "old" / "state.pt")
+    for name in ("new", "old"):
+        pretrain(one, tmp_path / name, None)
+    new, old = run_record(tmp_path / "new"), run_record(tmp_path / "old")
+    assert 1e6 < new["seconds"] < 1e6 + 600
+    assert new["processors"] == ["former", processor_name()] and new["torch_versions"] == ["1.0", torch.__version__]
+    assert old == {
+        "n_values": None, "seconds": None, "processors": [processor_name()], "torch_versions": [torch.__version__]
+    }  # fmt: skip
+
+
+def run_record(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / RUN_RECORD).read_text())
+    return record
 
 
 class Deaf(Exception):

@@ -1,0 +1,259 @@
+"""Model cards (README.md) of the checkpoints that are committed to git."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.checkpoint_folders import CARD, LOG
+from tsfmscope.stages.pipeline.checkpoint_rows import checkpoint_row
+from tsfmscope.stages.pipeline.dataset_skill import GENERATED, MODEL, WITH_BUNDLED, dataset_skill_jobs, mean_rows
+from tsfmscope.stages.pipeline.model_folders import key_of
+from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
+from tsfmscope.store.files import write_text
+from tsfmscope.store.stage_outputs import read_rows
+from tsfmscope.tasks.defaults import HELD_OUT
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checkpoint_folder import STOCK
+from tsfmscope.tasks.models.common.checksums import verify_sums
+from tsfmscope.tasks.series.files.bundled import BUNDLED
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
+from tsfmscope.tasks.training.corpora import SHARDS
+from tsfmscope.tasks.training.run_record import RUN_RECORD
+
+# Source of a mixture -> description.
+SOURCES = {
+    "kernelsynth": "KernelSynth: random samples of Gaussian processes",
+    "tsmixup": "TSMixup: weighted sums of KernelSynth series and bundled real series",
+    "bundled": "bundled real series",
+    "priors": "random series with the features of real ones: seasons, trends, walks, noise, counts, gaps",
+    "periodic": "random periodic series with little noise",
+    "text": "bytes of the English help texts of Python",
+    "images": "crops of the two sample photographs of scikit-learn",
+    "tables": "random tables",
+}
+# Package -> its families, and the module and class that load a checkpoint. config.json names the class of transformers.
+LIBRARIES: dict[str, tuple[set[str], str, str | None]] = {
+    "chronos-forecasting": ({"chronos-t5", "chronos-bolt", "chronos-2"}, "chronos", "BaseChronosPipeline"),
+    "transformers": ({"patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"}, "transformers", None),
+    "uni2ts": ({"moirai"}, "uni2ts.model.moirai", "MoiraiModule"),
+}
+NOT_MEASURED = """\
+Not measured. With `checkpoints: {skill: {datasets: all}}` in params.yaml, `dvc repro checkpoints` measures it. After
+that, `tsfmscope commit-checkpoints` writes it here.
+"""
+MEASURED = """\
+Measured by the stage `checkpoints` for the weights with the fingerprint `{weights}`, on the last window of as many
+series as the tables state, with at most {context} steps of context. Errors are divided by those of point seasonal
+naive on the same windows: below 1 the model is better. Means are geometric, with 95 % bootstrap intervals over data
+sets, and leave out data sets of the training.
+
+"""
+RATIO_TITLES = "WQL ratio | MAE ratio"
+TEMPLATE = """\
+---
+{header}
+---
+<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->
+
+# {name}
+
+A small model of the family `{family}`, pretrained with tsfmscope.
+
+## Training data
+
+{data}
+## Model and training
+
+{facts}
+## Use
+
+{use}
+## Skill
+
+{skill}
+## Train it again
+
+In a params.yaml whose `models` name it, set `checkpoints.committed: null` and run `dvc repro checkpoints`. The recipe
+is in recipe.json. Another machine gives other weights, because rounding differs.
+"""
+
+
+def commit(params: Params, folder: Path) -> list[str]:
+    """Copy the pretrained checkpoints to a folder that is committed to git, and write their cards; return their names.
+
+    A checkpoint that only this folder contains gets its card anew and is otherwise left as it is. Raises ModelError
+    for a checkpoint that is not made by the recipe in params.yaml, or whose files are damaged.
+    """
+    jobs = training_jobs(recipes(params))
+    for name, job in jobs.items():
+        rows: list[dict[str, Any]] = []
+        if key_of(MODELS / name) == job.key:
+            verify_sums(MODELS / name)
+            shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CARD))
+            rows = skill_rows(params, name, jobs)
+        elif key_of(folder / name) != job.key:
+            raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
+        verify_sums(folder / name)
+        text = card_text(folder / name, params.checkpoints.recipes, rows, mean_rows(params, rows))
+        write_text(folder / name / CARD, text)
+    return list(jobs)
+
+
+def skill_rows(params: Params, name: str, jobs: Mapping[str, Job]) -> list[dict[str, Any]]:
+    """Return the rows of `dataset_skill` of the checkpoint MODELS / name, sorted by data set.
+
+    The keys of the measuring jobs contain the fingerprint of the weights, so rows of other weights are left out.
+    """
+    models = [
+        model for model, block in params.models.items() if block.ref == f"checkpoint:{name}" and not block.options
+    ]
+    rows = [checkpoint_row(params, model, jobs, recipes(params)) for model in models[:1]]
+    keys = {item.job.key for item in dataset_skill_jobs(params, rows) if item.job.task.name == MODEL.name}
+    measured = read_rows(Path(DATA, "checkpoints"), "dataset_skill").to_pylist()
+    return sorted((row for row in measured if row["job_key"] in keys), key=lambda row: str(row["dataset"]))
+
+
+def card_text(
+    folder: Path, recipes: Mapping[str, Recipe], rows: list[dict[str, Any]], means: list[dict[str, Any]]
+) -> str:
+    """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe.
+
+    rows, means: rows of `dataset_skill` and of `mean_skill` for the checkpoint's weights. Without rows, the section on
+    skill of the present card is kept if it is of the same weights.
+    """
+    recipe = recipes[folder.name]
+    # No other package reads the weights of narrow heads, which have another file name.
+    packages = LIBRARIES if (folder / STOCK).is_file() else {}
+    library = next((name for name, (families, *_) in packages.items() if recipe.family in families), "tsfmscope")
+    header: dict[str, Any] = {"library_name": library, "tags": [recipe.family, "tsfmscope"]}
+    if identifier := license_of_workspace():
+        header["license"] = identifier
+    if registry.family_class(recipe.family).modality == "series":
+        header["pipeline_tag"] = "time-series-forecasting"
+    return TEMPLATE.format(
+        header=yaml.safe_dump(header).rstrip(),
+        name=folder.name,
+        family=recipe.family,
+        data=_data(recipes, folder.name),
+        facts=_facts(folder, recipe),
+        use=_use(folder, library),
+        skill=_skill(folder, rows, means),
+    )
+
+
+def license_of_workspace() -> str | None:
+    """Return apache-2.0 if the file LICENSE of this folder has that text, else None."""
+    path = Path("LICENSE")
+    words = path.read_text(encoding="utf-8", errors="replace").split()[:5] if path.is_file() else []
+    return "apache-2.0" if words == ["Apache", "License", "Version", "2.0,", "January"] else None
+
+
+def table(titles: str, rows: Iterable[Iterable[object]]) -> str:
+    """Return a Markdown table. titles: the cells of the head, separated by " | "."""
+    head = [f"| {titles} |", f"|{' --- |' * (titles.count(' | ') + 1)}"]
+    return "".join(f"{line}\n" for line in [*head, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def _data(recipes: Mapping[str, Recipe], name: str) -> str:
+    """Describe the training data: a table of the sources with their shares, and the real series among them."""
+    recipe = recipes[name]
+    descriptions, real = dict(SOURCES), []
+    if recipe.corpus is not None:
+        corpus = json.loads(Path(recipe.corpus, CORPUS_FILE).read_text())
+        kind = f"source {corpus.get('source', 'kernelsynth')}, {_percent(corpus['tsmixup'])} of the series TSMixup"
+        descriptions["shards"] = f"a corpus that `tsfmscope corpus` wrote: {kind}"
+        real = [item if item.startswith(REAL_PREFIX) else Path(item).name for item in corpus["real"]]
+    elif set(recipe.mixture) & WITH_BUNDLED:
+        real = [f"the first {_percent(1 - HELD_OUT)} of {', '.join(BUNDLED)} (included in statsmodels)"]
+    shares = sorted(recipe.mixture.items(), key=lambda item: (-item[1], item[0]))
+    text = table("source | share", ((descriptions[source], _percent(share)) for source, share in shares))
+    if recipe.phases:
+        until = recipe.phases[-1].until
+        text += f"\nThe first {until:,} steps mixed these sources in other shares: `phases` in recipe.json.\n"
+    if real:
+        text += f"\nReal series: {', '.join(real)}.\n"
+    elif set(recipe.mixture) <= GENERATED | {SHARDS}:
+        text += "\nNo real series.\n"
+    if recipe.embedding_from:
+        text += f"\nThe token embedding is that of `{recipe.embedding_from}`, whose training data were:\n\n"
+        text += _data(recipes, recipe.embedding_from)
+    return text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _facts(folder: Path, recipe: Recipe) -> str:
+    """Return the table of the model's shape and of its training."""
+    log = json.loads((folder / LOG).read_text())
+    path = folder / RUN_RECORD
+    run = json.loads(path.read_text()) if path.is_file() else {}
+    n_values, seconds = run.get("n_values"), run.get("seconds")
+    missing = "not recorded"
+    shape = ", ".join(f"{key} {json.dumps(value)}" for key, value in recipe.config.items())
+    facts: dict[str, object] = {
+        "parameters": f"{registry.facts(folder)['parameters']:,}",
+        "shape": shape,
+        "heads": json.dumps(recipe.spec()["heads"]) if recipe.heads else None,
+        "steps": f"{recipe.steps:,}",
+        "training points (observed values)": missing if n_values is None else f"{n_values:,}",
+        "hours of training": missing if seconds is None else f"{seconds / 3600:.3g}",
+        "processor": ", ".join(run.get("processors", ())) or missing,
+        "torch": ", ".join(run.get("torch_versions", ())) or missing,
+        "loss, first and last row of training.json": f"{log[0]['loss']:.4g}, {log[-1]['loss']:.4g}",
+    }
+    return table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
+
+
+def _use(folder: Path, library: str) -> str:
+    """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
+    path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
+    text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
+    if library in LIBRARIES:
+        _, module, loader = LIBRARIES[library]
+        loader = loader or json.loads((folder / "config.json").read_text())["architectures"][0]
+        own = code.format(f"from {module} import {loader}", f'{loader}.from_pretrained("{path}")')
+        text += f"\nWith {library}:\n\n{own}"
+    return text
+
+
+def _skill(folder: Path, rows: list[dict[str, Any]], means: list[dict[str, Any]]) -> str:
+    """Return the section on skill, from the rows or else from the present card."""
+    weights = registry.resolve(str(folder)).fingerprint[:12]
+    if not rows:
+        card = folder / CARD
+        present = card.read_text(encoding="utf-8") if card.is_file() else ""
+        section = present.partition("\n## Skill\n\n")[2].partition("\n## ")[0]
+        return section if f"`{weights}`" in section else NOT_MEASURED
+    text = MEASURED.format(weights=weights, context=rows[0]["context"])
+    cells = ([row["kind"], row["n_datasets"], *(_mean(row, name) for name in ("wql", "mae"))] for row in means)
+    text += table(f"data sets | number | {RATIO_TITLES}", cells)
+    for kind, is_real in (("Real", True), ("Synthetic", False)):
+        if group := [row for row in rows if row["is_real"] is is_real]:
+            text += f"\n{kind} data sets:\n\n"
+            text += table(f"data set | in training | windows | horizon | {RATIO_TITLES}", map(_dataset_cells, group))
+    return text
+
+
+def _mean(row: Mapping[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+
+
+def _dataset_cells(row: Mapping[str, Any]) -> list[object]:
+    trained_on = {True: "yes", False: "no", None: "not known"}[row["trained_on"]]
+    ratios = (row[name] for name in ("wql_ratio", "mae_ratio"))
+    cells = ["none" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
+    return [row["dataset"], trained_on, row["n_windows"], row["horizon"], *cells]

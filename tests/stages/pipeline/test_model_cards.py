@@ -1,0 +1,146 @@
+"""Model cards of committed checkpoints: what they state, when they are renewed, and that their code runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import Params, load
+from tsfmscope.stages.pipeline.checkpoint_folders import CARD
+from tsfmscope.stages.pipeline.model_cards import NOT_MEASURED, card_text, commit
+from tsfmscope.stages.pipeline.model_folders import publish, work_folder
+from tsfmscope.stages.pipeline.training_jobs import MODELS, training_job
+from tsfmscope.tasks.entries.pretraining import pretrain
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Result
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import verify_sums
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.tasks.training.run_record import RUN_RECORD, processor_name
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = sorted(path.parent.name for path in ROOT.glob("checkpoints/*/recipe.json"))
+NANO = "chronos-bolt-nano"
+TINY = {
+    "family": "chronos-bolt", "steps": 2, "batch_steps": 320, "learning_rate": 0.01, "contexts": [32, 64],
+    "horizon": 16, "min_past": 8, "mixture": {"priors": 0.75, "periodic": 0.25}, "log_every": 1,
+    "config": {
+        "d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1,
+        "context_length": 64, "prediction_length": 16, "input_patch_size": 16, "input_patch_stride": 16,
+    },
+}  # fmt: skip
+
+
+def params_of(folder: Path, name: str, recipes: dict[str, Any]) -> Params:
+    block = {"seed": 0, "models": {name: {"family": "chronos-bolt", "ref": f"checkpoint:{name}"}}}
+    block |= {"datasets": {"sets": {"nile": {}}}, "conditions": {"c": {"context": 64}}, "checkpoints": {}}
+    study = {"title": "s", "models": [name], "datasets": ["nile"], "conditions": ["c"]}
+    block |= {"studies": {"s": study}, "checkpoints": {"recipes": recipes}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(block))
+    return load(folder / "params.yaml")
+
+
+def facts(card: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", card, re.MULTILINE))
+
+
+def header(card: str) -> dict[str, Any]:
+    block: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])
+    return block
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Params, Result]:
+    """A tiny checkpoint that the pipeline has trained, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    params = params_of(tmp_path, "tiny", {"tiny": TINY})
+    job = training_job("tiny", params.checkpoints.recipes["tiny"])
+    result = pretrain(job, work_folder(job), None)
+    assert publish(MODELS / "tiny", job)
+    return params, result
+
+
+def test_a_card_states_data_and_training_and_is_the_same_each_time(trained: tuple[Params, Result]) -> None:
+    params, result = trained
+    folder = Path("kept/tiny")
+    assert commit(params, folder.parent) == ["tiny"]
+    card = (folder / CARD).read_text()
+    stated, run = facts(card), json.loads((folder / RUN_RECORD).read_text())
+    assert stated["training points (observed values)"] == f"{result.tokens:,}"
+    assert float(stated["hours of training"]) == pytest.approx(run["seconds"] / 3600, rel=0.01)
+    assert stated["processor"] == processor_name() and stated["steps"] == "2"
+    assert stated["parameters"] == f"{registry.facts(folder)['parameters']:,}"
+    assert "| 75 % |" in card and "| 25 % |" in card and "No real series." in card and NOT_MEASURED in card
+    expected = {"library_name": "chronos-forecasting", "pipeline_tag": "time-series-forecasting"}
+    assert header(card) == expected | {"tags": ["chronos-bolt", "tsfmscope"]}
+    verify_sums(folder)
+    registry.family_class("chronos-bolt").load(folder)
+    commit(params, folder.parent)
+    assert (folder / CARD).read_text() == card
+
+
+@pytest.mark.parametrize(("text", "identifier"), [((ROOT / "LICENSE").read_text(), "apache-2.0"), ("Mine.", None)])
+def test_the_license_is_that_of_the_folder(trained: tuple[Params, Result], text: str, identifier: str | None) -> None:
+    Path("LICENSE").write_text(text)
+    commit(trained[0], Path("kept"))
+    assert header(Path("kept/tiny", CARD).read_text()).get("license") == identifier
+    assert registry.facts(Path("kept/tiny"))["license"] == identifier
+
+
+def test_a_committed_checkpoint_that_is_not_in_data_gets_its_card_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    params, kept = params_of(tmp_path, NANO, {}), tmp_path / "kept" / NANO
+    with pytest.raises(ModelError, match="run `dvc repro checkpoints`"):
+        commit(params, kept.parent)
+    shutil.copytree(ROOT / "checkpoints" / NANO, kept, ignore=shutil.ignore_patterns(CARD, RUN_RECORD))
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    commit(params, kept.parent)
+    after = {path.name: path.read_bytes() for path in kept.iterdir()}
+    card = after.pop(CARD).decode()
+    assert after == before
+    assert {facts(card)[name] for name in ("hours of training", "processor", "torch")} == {"not recorded"}
+    assert "Real series: the first 80 % of sunspots, co2, elnino, nile, macrodata" in card and NOT_MEASURED in card
+
+
+@pytest.mark.parametrize(
+    ("real", "expected"),
+    [([], "No real series."), (["bundled:co2", "/far/taxi.parquet"], "Real series: bundled:co2, taxi.parquet.")],
+)
+def test_a_card_names_the_real_series_of_a_corpus_and_of_the_source_of_an_embedding(
+    trained: tuple[Params, Result], real: list[str], expected: str
+) -> None:
+    Path("corpus").mkdir()
+    Path("corpus", CORPUS_FILE).write_text(json.dumps({"source": "priors", "tsmixup": 0.9, "real": real}))
+    recipes = trained[0].checkpoints.recipes
+    changes = {"mixture": {"shards": 1.0}, "corpus": "corpus", "embedding_from": "other"}
+    other = recipes["tiny"].model_copy(update={"mixture": {"bundled": 1.0}})
+    recipes |= {"tiny": recipes["tiny"].model_copy(update=changes), "other": other}
+    own, _, embedding = card_text(MODELS / "tiny", recipes, [], []).partition("The token embedding is that of `other`")
+    assert expected in own and "source priors, 90 % of the series TSMixup" in own
+    assert "Real series: the first 80 % of sunspots" in embedding
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / "checkpoints" / name
+    catalogue = yaml.safe_load((ROOT / "stages" / "config" / "models.yaml").read_text())["recipes"]
+    recipes = {key: Recipe.model_validate(block) for key, block in catalogue.items()}
+    with contextlib.chdir(ROOT):
+        card = (folder / CARD).read_text()
+        assert card == card_text(folder, recipes, [], []), "run: tsfmscope commit-checkpoints"
+        blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+        assert blocks
+        for block in blocks:
+            exec(block, {})
+    # transformers names weights that a checkpoint lacks.
+    assert "MISSING" not in capfd.readouterr().err
