@@ -2,14 +2,14 @@
 
 The network is transformers' ViTMAEForPreTraining, a ViT, so facebook/vit-mae-base loads. Its weights are
 those that the authors use (mae_visualize_vit_base), never trained on a series. The code that draws images and
-reads forecasts is ours, in visionts_image.py.
+reads forecasts is ours, in image.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int32, Int64
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from tsfmscope.tasks.models.visionts.image import Layout
 
-# Periods of training where the config names none: daily, monthly, hourly data, and no period.
-TRAINED = (1, 7, 12, 24)
+# Share of training windows that are drawn in columns of a random usual period.
+RANDOM_PERIODS = 0.2
 
 
 class VisionTS(Pretrained, Forecaster):
@@ -133,24 +133,25 @@ class VisionTS(Pretrained, Forecaster):
 
         The authors fine-tune with squared error. Here one series that leaves its context's range would then
         outweigh the batch. So that a batch has few layouts, each context is cut to its last C, C / 2, C / 4
-        ... steps, the most that it fills. The period is the config's. Where the config has none, torch's
-        generator chooses one of those of TRAINED that fit twice into C. A period longer than a cut context
-        becomes 1.
+        ... steps, the most that it fills.
+
+        The period is the config's. Where the config has none, each window has that of its own cut context
+        (`estimate_periods`), since at inference the period is mostly the true one, and in columns of any other
+        period the rows of the image do not continue. One window of five, chosen by torch's generator, has a
+        random usual period instead, since the frequency of real data may be wrong or the data without a season.
+        A period longer than a cut context becomes 1. `visionts-nano` was trained with an earlier choice, one
+        random period of 1, 7, 12 and 24 per batch.
         """
         import torch
         from torch.nn import functional
 
-        from tsfmscope.tasks.models.visionts.image import to_pixel_values
-
-        past, later, device = context.cpu().numpy(), future.cpu().numpy(), self.network.device
-        lengths, period = _largest_filled_context(past), self._training_period(past.shape[1])
+        by_shown: dict[int, list[_TrainingGroup]] = {}
+        for group in self._training_groups(context.cpu().numpy(), future.cpu().numpy()):
+            by_shown.setdefault(group.layout.shown, []).append(group)
         losses = []
-        for length in np.unique(lengths).tolist():
-            inputs = to_pixel_values(past[lengths == length, -length:])
-            target = (later[lengths == length] - inputs.loc[:, None]) / inputs.scale[:, None]
-            aim = torch.from_numpy(target.clip(-HUGE, HUGE).astype(np.float32)).to(device)
-            layout = self._layout(length, later.shape[1], period if period <= length else 1)
-            answer = self._forecast_pixels(torch.from_numpy(inputs.values).to(device), layout)
+        for groups in by_shown.values():
+            answer = torch.cat(self._forecast_pixels([(group.steps, group.layout) for group in groups]))
+            aim = torch.cat([group.target for group in groups])
             known = ~torch.isnan(aim)
             losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
         errors = torch.cat(losses)
@@ -213,24 +214,36 @@ class VisionTS(Pretrained, Forecaster):
                 at = group[first : first + self.batch]
                 steps = torch.from_numpy(inputs.values[at, -layout.length :]).to(self.network.device)
                 with torch.inference_mode():
-                    point[at] = self._forecast_pixels(steps, layout).double().cpu().numpy()
+                    (pixels,) = self._forecast_pixels([(steps, layout)])
+                point[at] = pixels.double().cpu().numpy()
         values = point * inputs.scale[:, None] + inputs.loc[:, None]
         return np.repeat(values[:, None], len(levels), axis=1)  # [W, Q, H]
 
-    def _forecast_pixels(self, steps: torch.Tensor, layout: Layout) -> Float[torch.Tensor, "window horizon"]:
-        """Return the forecast in pixel values, of contexts [B, C] in pixel values."""
+    def _forecast_pixels(
+        self, drawings: Sequence[tuple[torch.Tensor, Layout]]
+    ) -> list[Float[torch.Tensor, "window horizon"]]:
+        """Return the forecast in pixel values of each group of contexts [B, C] in pixel values.
+
+        All layouts must have the same visible patches. The network then reads all groups in one pass, since
+        only drawing and reading depend on the rest of a layout.
+        """
         import torch
 
         from tsfmscope.tasks.models.visionts.image import draw_patches, read_off
 
-        ids = torch.from_numpy(layout.visible).to(steps.device)
-        encoded = self._encode(draw_patches(steps, layout), ids.expand(len(steps), -1))
-        masked = torch.ones(layout.grid**2, dtype=torch.bool, device=steps.device)
+        first, device = drawings[0][1], self.network.device
+        assert all(layout.shown == first.shown for _, layout in drawings)
+        ids = torch.from_numpy(first.visible).to(device)
+        patches = torch.cat([draw_patches(steps, layout) for steps, layout in drawings])
+        encoded = self._encode(patches, ids.expand(len(patches), -1))
+        masked = torch.ones(first.grid**2, dtype=torch.bool, device=device)
         masked[ids] = False
         # Patch -> its index when visible patches come first, then masked ones.
         restore = torch.cat((ids, masked.nonzero()[:, 0])).argsort()
-        logits = self.network.decoder(encoded, restore.expand(len(steps), -1)).logits
-        return read_off(logits, layout, self.network.config.num_channels)
+        logits = self.network.decoder(encoded, restore.expand(len(patches), -1)).logits
+        parts = logits.split([len(steps) for steps, _ in drawings])
+        channels = self.network.config.num_channels
+        return [read_off(part, layout, channels) for part, (_, layout) in zip(parts, drawings, strict=True)]
 
     def _encode(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Return the encoder's normed output [B, 1 + V, d].
@@ -293,13 +306,49 @@ class VisionTS(Pretrained, Forecaster):
 
         return int(self.network.config.periodicity or find_period(windows.freq, windows.season, length))
 
-    def _training_period(self, context: int) -> int:
+    def _training_groups(self, past: np.ndarray, later: np.ndarray) -> Iterator[_TrainingGroup]:
+        """Yield the windows of a batch, contexts [B, C] and futures [B, H], by cut length and period."""
         import torch
 
-        if self.network.config.periodicity:
-            return int(self.network.config.periodicity)
-        candidates = [period for period in TRAINED if 2 * period <= context] or [1]
-        return candidates[int(torch.randint(len(candidates), ()))]
+        from tsfmscope.tasks.models.visionts.image import to_pixel_values
+
+        lengths, device = _largest_filled_context(past), self.network.device
+        periods = self._training_periods(past, lengths)
+        for length in np.unique(lengths).tolist():
+            rows = np.flatnonzero(lengths == length)
+            inputs = to_pixel_values(past[rows, -length:])
+            target = (later[rows] - inputs.loc[:, None]) / inputs.scale[:, None]
+            target = target.clip(-HUGE, HUGE).astype(np.float32)
+            for period in np.unique(periods[rows]).tolist():
+                at = periods[rows] == period
+                yield _TrainingGroup(
+                    torch.from_numpy(inputs.values[at]).to(device),
+                    self._layout(length, later.shape[1], period),
+                    torch.from_numpy(target[at]).to(device),
+                )
+
+    def _training_periods(
+        self, past: np.ndarray, lengths: Int64[np.ndarray, " window"]
+    ) -> Int64[np.ndarray, " window"]:
+        """Return the period of each context [B, C] that is cut to its last `lengths` steps, see `loss`."""
+        import torch
+
+        from tsfmscope.tasks.models.visionts.periods import USUAL_PERIODS, estimate_periods
+
+        if fixed_period := self.network.config.periodicity:
+            return np.where(fixed_period <= lengths, fixed_period, 1)
+        chance, choice = torch.rand(2, len(lengths), dtype=torch.float64).numpy()
+        n_fitting = np.searchsorted(2 * USUAL_PERIODS, lengths, side="right")
+        random_periods = USUAL_PERIODS[(choice * n_fitting).astype(np.int64)]
+        return np.where(chance < RANDOM_PERIODS, random_periods, estimate_periods(past, lengths))
+
+
+class _TrainingGroup(NamedTuple):
+    """Windows of one layout: contexts [B, C] and futures [B, H] in pixel values, the latter NaN where missing."""
+
+    steps: torch.Tensor
+    layout: Layout
+    target: torch.Tensor
 
 
 def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]:
