@@ -27,8 +27,8 @@ class Model(Strict):
         description="model family: one of tasks/models/registry.py, or one that an installed package adds"
     )
     ref: str = Field(
-        description="checkpoint:NAME (a recipe of this file or of the catalogue) or checkpoint:NAME/step-N (a snapshot of "
-        "its training), hub:ORG/NAME[@REVISION], or a folder"
+        description="checkpoint:NAME (a recipe of this file or of the catalogue) or checkpoint:NAME/step-N (a "
+        "snapshot of its training), hub:ORG/NAME[@REVISION], or a folder"
     )
     options: dict[str, Any] = Field(
         {},
