@@ -77,7 +77,7 @@ class Phase(Strict):
     """First part of a training with another mixture and batch size than the rest."""
 
     until: int = Field(ge=1, description="last step of the phase")
-    batch_steps: int = Field(ge=1, description="as in the recipe")
+    batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
     mixture: dict[RandomSource, float] = Field(description="shares of the sources, which sum to 1")
     periods: list[Annotated[float, Field(ge=2)]] | None = Field(
         None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"

@@ -16,13 +16,14 @@ from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.statistics.population import across_runs, half, within_runs
+from tsfmscope.tasks.statistics.population import Half, across_runs, half, within_runs
 from tsfmscope.tasks.statistics.study import Options
 
 if TYPE_CHECKING:
     import duckdb
 
-ANSWER = "population_correlation"
+# Half of the data sets -> the view that shows its tests; p is adjusted over the rows of one view.
+ANSWERS: dict[Half, str] = {"explored": "population_correlation", "confirmed": "hypothesis_tests"}
 Grouping = Literal["across_runs", "inside_families", "across_seeds", "within_runs"]
 # Groups of runs that permutations do not leave, as a function of (family, size).
 GROUPS: dict[str, Callable[[str, str], str]] = {
@@ -93,7 +94,7 @@ def frozen_commit(path: Path) -> str:
 def population_rows(
     connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of `inference` of the answer population_correlation, from the view population_units.
+    """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
     The exploring half is scored for every measure, grouping and error; the confirming half for `hypotheses` alone.
     """
@@ -103,18 +104,18 @@ def population_rows(
     rows = connection.sql(statement).fetchall()
     for (study, measure), group in itertools.groupby(rows, key=lambda row: row[:2]):
         units = [_Unit(*row[2:]) for row in group]
-        for block in ("explored", "confirmed"):
+        for block, answer in ANSWERS.items():
             members = [unit for unit in units if half(unit.dataset) == block]
             for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
                 if block == "confirmed" and (study, measure, grouping, error) not in asked:
                     continue
                 columns_of_test = _test(members, grouping, error, options, study, measure, block)
-                names = {"study": study, "answer": ANSWER, "measure": measure, "grouping": grouping, "block": block}
+                names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
                 yield {**names, "statistic": STATISTICS[error], **columns_of_test}
 
 
 def _test(units: Sequence[_Unit], grouping: str, error: str, options: Options, *names: str) -> dict[str, Any]:
-    key = (*names, ANSWER, grouping, error)
+    key = (*names, grouping, error)
     if grouping == "within_runs":
         runs = sorted({unit.run for unit in units})
         steps = {run: sorted({unit.step for unit in units if unit.run == run}) for run in runs}

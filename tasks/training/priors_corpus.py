@@ -25,8 +25,8 @@ EARLIER = 5_000
 class PriorsCorpus:
     """Corpus whose training batch of any step can be drawn again, from the step number alone.
 
-    No series is drawn twice. Until step phases[0]["until"], the mixture and the batch size of that phase replace
-    those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods of its
+    No series is drawn twice. Until step phases[0]["until"], the mixture and the batch size (if not None) of that phase
+    replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods of its
     plain periodic series.
     """
 
@@ -46,7 +46,7 @@ class PriorsCorpus:
         """
         rng, clocks = streams(self.seed, step)
         phase = next((phase for phase in self.phases if step <= phase["until"]), None)
-        mixture, steps = (phase["mixture"], phase["batch_steps"]) if phase else (self.mixture, steps)
+        mixture, steps = (phase["mixture"], phase["batch_steps"] or steps) if phase else (self.mixture, steps)
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
         counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in RANDOM_SOURCES])

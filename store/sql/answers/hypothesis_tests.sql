@@ -31,15 +31,13 @@ with final as (
         hypotheses.commit
     from hypotheses
     left join inference as confirmed
-        on confirmed.answer = 'population_correlation'
-        and confirmed.block = 'confirmed'
+        on confirmed.answer = 'hypothesis_tests'
         and confirmed.study = hypotheses.study
         and confirmed.measure = hypotheses.measure
         and confirmed."grouping" = hypotheses."grouping"
         and confirmed.statistic = hypotheses.statistic
     left join inference as explored
         on explored.answer = 'population_correlation'
-        and explored.block = 'explored'
         and explored.study = hypotheses.study
         and explored.measure = hypotheses.measure
         and explored."grouping" = hypotheses."grouping"
