@@ -26,8 +26,8 @@ class PriorsCorpus:
     """Corpus whose training batch of any step can be drawn again, from the step number alone.
 
     No series is drawn twice. Until step phases[0]["until"], the mixture and the batch size (if not None) of that phase
-    replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods of its
-    plain periodic series.
+    replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods
+    of its plain periodic series.
     """
 
     # Kind of data of the values of a batch.
