@@ -15,7 +15,7 @@ HELD_OUT = 0.2
 # Steps of context, as in params/paper.yaml, and of horizon.
 CONTEXT, HORIZON = 500, 24
 # Sources of random series that a training draws anew in every step: `priors.draw.draw_priors` and `draw_periodic`.
-RandomSource = Literal["priors", "periodic"]
+RandomSource = Literal["priors", "periodic", "weekdays"]
 RANDOM_SOURCES: tuple[RandomSource, ...] = get_args(RandomSource)
 # Tokens per layer.
 ROWS = 2048

@@ -125,7 +125,9 @@ class Recipe(Strict):
         None, description="with mixture {shards: 1}: folder of a corpus, made by `tsfmscope corpus`"
     )
     precision: Precision = Field("float32", description="precision of matrix products; weights stay float32")
-    phases: list[Phase] = Field([], description="with mixtures of priors and periodic: other mixtures at first")
+    phases: list[Phase] = Field(
+        [], description="with mixtures of priors, periodic and weekdays: other mixtures at first"
+    )
     schedule: Literal["linear", "cosine"] = Field("linear", description="decay of the learning rate to zero")
     averaging: float | None = Field(
         None, gt=0, lt=1, description="decay of the moving average of the weights that is saved; null: the last weights"
@@ -160,10 +162,12 @@ class Recipe(Strict):
         others = sorted(set(self.mixture) - set(RANDOM_SOURCES))
         if others and len(others) < len(self.mixture):
             raise ValueError(
-                f"mixture {sorted(self.mixture)}: priors and periodic mix only with each other; drop {others}"
+                f"mixture {sorted(self.mixture)}: priors, periodic and weekdays mix only with each other; drop {others}"
             )
         if self.phases and others:
-            raise ValueError(f"phases: got mixture {others}, expected priors and periodic; change it, or drop phases")
+            raise ValueError(
+                f"phases: got mixture {others}, expected priors, periodic or weekdays; change it, or drop phases"
+            )
         untils = [phase.until for phase in self.phases]
         if untils != sorted(set(untils)) or any(until >= self.steps for until in untils):
             raise ValueError(f"phases: got until {untils}, expected ascending steps below steps {self.steps}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from tsfmscope.tasks.defaults import RANDOM_SOURCES
 from tsfmscope.tasks.series.calendar import random_clock
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.synthetic.priors.draw import draw_periodic, draw_priors
+from tsfmscope.tasks.series.synthetic.priors.weekdays import draw_weekdays
 from tsfmscope.tasks.training.windows import Batch, streams
 
 # Share of the windows whose context starts later than the window, as that of a short series does.
@@ -18,6 +20,8 @@ SHORTER = 0.25
 # A future step further than this from the context's mean, in its standard deviations, is hidden: the loss of
 # one such step can be a thousand times that of the whole batch.
 FARTHEST = 15.0
+# Sources whose shares every recipe's draw of counts includes, also where they are 0.
+FIRST_SOURCES = ("priors", "periodic")
 # Largest number of steps that a window's series has before it; it only changes the dates.
 EARLIER = 5_000
 
@@ -49,14 +53,15 @@ class PriorsCorpus:
         mixture, steps = (phase["mixture"], phase["batch_steps"] or steps) if phase else (self.mixture, steps)
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
-        counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in RANDOM_SOURCES])
-        n_priors, n_periodic = map(int, counts)
-        parts = []
-        if n_priors:
-            parts.append(draw_priors(rng, n_priors, context + horizon))
-        if n_periodic:
-            periods = phase["periods"] if phase else None
-            parts.append(draw_periodic(rng, n_periodic, context + horizon, periods))
+        # Later sources without a share take no random number, so that they change no batch of older recipes.
+        sources = [source for source in RANDOM_SOURCES if mixture.get(source) or source in FIRST_SOURCES]
+        counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in sources])
+        draw = {
+            "priors": draw_priors,
+            "periodic": partial(draw_periodic, periods=phase["periods"] if phase else None),
+            "weekdays": draw_weekdays,
+        }
+        parts = [draw[source](rng, int(n), context + horizon) for source, n in zip(sources, counts, strict=True) if n]
         values = np.concatenate(parts)
         values[:, context + n_shown :] = np.nan
         for row in np.flatnonzero(rng.random(count) < SHORTER):

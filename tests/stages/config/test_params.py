@@ -139,12 +139,12 @@ def in_catalogue(entry: dict) -> str:
         (
             "checkpoints/recipes/chronos-t5-nano/mixture",
             {"priors": 0.5, "bundled": 0.5},
-            ["priors and periodic mix only with each other", "drop ['bundled']"],
+            ["priors, periodic and weekdays mix only with each other", "drop ['bundled']"],
         ),
         (
             "checkpoints/recipes/chronos-t5-nano/phases",
             [{"until": 5, "batch_steps": 64, "mixture": {"periodic": 1.0}}],
-            ["expected priors and periodic", "drop phases"],
+            ["expected priors, periodic or weekdays", "drop phases"],
         ),
         (
             "checkpoints/recipes/chronos-t5-nano/phases",

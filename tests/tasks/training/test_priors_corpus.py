@@ -43,6 +43,14 @@ def test_the_first_phase_has_its_own_mixture_and_size() -> None:
         assert gaps != is_plain
 
 
+def test_a_source_without_a_share_changes_no_batch() -> None:
+    batches = [
+        PriorsCorpus({"priors": 0.7, "periodic": 0.3} | more, [], seed=1).batch(5, **CUT).context
+        for more in ({}, {"weekdays": 0.0})
+    ]
+    np.testing.assert_array_equal(*batches)
+
+
 def test_far_steps_are_hidden_by_their_distance_from_the_context() -> None:
     rng = np.random.default_rng(4)
     context, future = rng.normal(5, 2, (50, 40)), rng.normal(5, 40, (50, 8))

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tsfmscope.tasks.series.synthetic.priors import components
 from tsfmscope.tasks.series.synthetic.priors.draw import draw_periodic, draw_priors
 from tsfmscope.tasks.series.synthetic.priors.links import LINKS, disturb, observe
+from tsfmscope.tasks.series.synthetic.priors.weekdays import STEPS_PER_DAY, draw_weekdays
 
-DRAWS = [draw_priors, draw_periodic]
+DRAWS = [draw_priors, draw_periodic, draw_weekdays]
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -23,12 +24,28 @@ def test_series_are_finite_float32_and_repeatable(draw, seed: int, count: int, l
     assert not np.isinf(values).any()
 
 
-def test_only_priors_have_gaps_and_few_of_them() -> None:
+def test_plain_periodic_series_have_no_gaps_and_others_few() -> None:
     rng = np.random.default_rng(0)
-    priors, periodic = (np.isnan(draw(rng, 2000, 200)) for draw in DRAWS)
-    assert not periodic.any()
-    assert priors.any(axis=1).mean() == pytest.approx(0.08, abs=0.02)
-    assert not priors.all(axis=1).any()
+    for draw in DRAWS:
+        gaps = np.isnan(draw(rng, 2000, 200))
+        assert gaps.any(axis=1).mean() == pytest.approx(0.0 if draw is draw_periodic else 0.08, abs=0.02)
+        assert not gaps.all(axis=1).any()
+
+
+def test_days_repeat_less_well_than_weeks_where_weekends_differ() -> None:
+    values = draw_weekdays(np.random.default_rng(5), 400, 24 * 21)
+
+    def likeness(lag: int) -> np.ndarray:
+        """Correlation of every series with itself, `lag` steps later, without missing steps."""
+        before, after = (np.nan_to_num(part - np.nanmean(part)) for part in (values[:, :-lag], values[:, lag:]))
+        pairs = zip(before, after, strict=True)
+        return np.array([np.corrcoef(a, b)[0, 1] if a.std() and b.std() else np.nan for a, b in pairs])
+
+    hourly = np.nanmean(likeness(24)), np.nanmean(likeness(24 * 7)), np.nanmean(likeness(24 * 3))
+    # Most series have 24 steps per day; a week is more like the next than three days are like the next three.
+    assert hourly[1] > hourly[2] + 0.05
+    assert hourly[0] > hourly[2]
+    assert sum(STEPS_PER_DAY.values()) == pytest.approx(1)
 
 
 def test_most_series_differ_and_vary() -> None:
