@@ -66,6 +66,8 @@ class ReportTables:
     printed: Answer
     scope: Answer
     correlation: Answer
+    population_correlation: Answer
+    hypothesis_tests: Answer
     advice: Answer
     nmse_against_isotropy: Answer
     alignment: Answer

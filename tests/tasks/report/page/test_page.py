@@ -289,6 +289,30 @@ def test_how_it_ran_is_a_page_of_its_own(page: str, tables: ReportTables) -> Non
     assert len(run_page.render(quiet)) < 200_000  # without a figure there is no Plotly
 
 
+def test_the_tests_of_a_population_are_shown_where_a_run_has_one(page: str) -> None:
+    assert 'id="population_correlation"' not in page and 'id="hypothesis_tests"' not in page
+    names = "study: 's', measure: 'zeta', grouping: 'within_runs', statistic: 'spearman'"
+    numbers = (
+        "n: 60, n_clusters: 6, estimate: -0.3125, p: 0.03125, p_bh: 0.03125, p_by: 0.0625, n_tests: 1, alpha: 0.05"
+    )
+    halves = {"population_correlation": "explored", "hypothesis_tests": "confirmed"}
+    rows = [
+        f"{{{names}, answer: '{answer}', block: '{block}', {numbers}, seed: 0}}" for answer, block in halves.items()
+    ]
+    inserted = [f"insert into inference by name select unnest([{', '.join(rows)}], recursive := true)"]
+    claim = "name: 'h', claim: 'Isotropy pays', study: 's', measure: 'zeta', grouping: 'within_runs', error: 'nmse'"
+    claim += ", statistic: 'spearman', direction: 'negative', commit: 'c0ffee'"
+    inserted.append(f"insert into hypotheses by name select unnest([{{{claim}}}], recursive := true)")
+    with recorded.build(*inserted) as connection:
+        found = render(recorded.answer_report(connection))
+    assert all(f'id="{name}"' in found for name in halves)
+    section = found[found.index('id="hypothesis_tests"') :]
+    section = section[: section.index("</table>")]
+    assert (
+        "Isotropy pays" in section and "no effect found" in section and "−0.312" in section.replace("-0.312", "−0.312")
+    )
+
+
 def test_errors_on_whole_data_sets_are_shown_where_a_run_has_them(page: str) -> None:
     assert 'id="mean_skill"' not in page and "real sets: WQL" not in page
     ratios = "wql: 0.6125, wql_low: 0.5, wql_high: 0.75, mae: 0.8125, bootstrap: 200, seed: 0"
