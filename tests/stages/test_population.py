@@ -14,8 +14,10 @@ import yaml
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
 from tests.store.conftest import open_results, valid_row
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.stages.pipeline.population import population_jobs
-from tsfmscope.stages.pipeline.population_tests import frozen_commit, population_rows, read_hypotheses
+from tsfmscope.stages.pipeline.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
+from tsfmscope.store.errors import CheckFailed
 from tsfmscope.tasks.entries.checkpoints import measure_validation_loss
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.registry import snapshots
@@ -90,13 +92,16 @@ def population_tables() -> dict[str, list[dict[str, Any]]]:
 def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> None:
     path = tmp_path / "hypotheses.yaml"
     path.write_text(yaml.safe_dump([HYPOTHESIS]))
-    with open_results(tmp_path, population_tables()) as connection:
+    tables = population_tables()
+    with open_results(tmp_path, tables) as connection:
         alone = [*population_rows(connection, QUICK, [])]
-        rows = [*population_rows(connection, QUICK, read_hypotheses(path))]
+        inference = infer(connection, QUICK, read_hypotheses(path))
         own = connection.sql("select distinct model from independent_units").fetchall()
+    rows = [row for row in inference if row["answer"] in ANSWERS.values()]
     assert {row["block"] for row in alone} == {"explored"}
     (confirmed,) = [row for row in rows if row["block"] == "confirmed"]
-    assert [row for row in rows if row is not confirmed] == alone
+    assert len(rows) == len(alone) + 1
+    assert [row["n_tests"] for row in rows if row["answer"] == "hypothesis_tests"] == [1]
     # zeta counts with its sign turned: more isotropic runs have less error here.
     assert confirmed["measure"] == "zeta" and confirmed["statistic"] == "spearman"
     assert confirmed["estimate"] < -0.9 and confirmed["p"] < 0.05
@@ -105,6 +110,21 @@ def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> No
     groupings = {row["grouping"]: row for row in alone if row["measure"] == "zeta" and row["statistic"] == "spearman"}
     assert set(groupings) == {"across_runs", "inside_families", "across_seeds", "within_runs"}
     assert groupings["within_runs"]["n_clusters"] == 6
+    # SQL computes the same estimates from the rows; a check of the catalogue compares them.
+    for name in ("more", "none"):
+        (tmp_path / name).mkdir()
+    claims = [HYPOTHESIS | {"error": "nmse", "statistic": "spearman", "commit": "c"}]
+    with open_results(tmp_path / "more", tables | {"inference": inference, "hypotheses": claims}) as connection:
+        (estimates,) = connection.sql("select count(estimate) from population_estimates").fetchall()
+        (verdict,) = connection.sql("select verdict, estimate from hypothesis_tests").fetchall()
+    assert estimates == (sum(row.get("estimate") is not None for row in rows),)
+    assert verdict == ("holds", confirmed["estimate"])
+    wrong = [row | {"estimate": 0.123} if row is confirmed else row for row in inference]
+    with (
+        pytest.raises(CheckFailed, match="inference_differs_from_rows"),
+        open_results(tmp_path / "none", tables | {"inference": wrong, "hypotheses": claims}),
+    ):
+        pass
     # Snapshots are not models of their own in the other correlations.
     assert {model for (model,) in own} == {f"r{run}" for run in range(6)}
 

@@ -83,6 +83,17 @@ final as (
         n,
         estimate
     from advice_estimates
+    union all
+    select
+        study,
+        answer,
+        measure,
+        "grouping",
+        block,
+        statistic,
+        n,
+        estimate
+    from population_estimates
 )
 
 select * from final

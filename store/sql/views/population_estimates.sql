@@ -1,0 +1,249 @@
+-- Which estimate does SQL compute for each test of the population?
+-- Tests are of the exploring half of the data sets, and of the other half for hypotheses.
+with errors as (
+    select
+        study,
+        measure,
+        dataset || ' / ' || condition as cell,
+        -- The first bit of the SHA-256 of the name decides.
+        case when sha256(dataset) < '8' then 'explored' else 'confirmed' end as half,
+        run,
+        family,
+        size,
+        step,
+        is_final,
+        validation_loss,
+        isotropy,
+        unnest(['nmse', 'wql']) as error,
+        unnest([log_nmse, log_wql]) as log_error
+    from population_units
+),
+
+-- Across runs: the last weights of every run.
+complete as (
+    select
+        *,
+        count(distinct run) over (
+            partition by study, measure, error, half
+        ) as n_runs,
+        count(*) over (
+            partition by study, measure, error, half, cell
+        ) as n_in_cell
+    from errors
+    where is_final
+        and isotropy is not null
+        and log_error is not null
+),
+
+kept_cells as (
+    select
+        *,
+        count(distinct cell) over (
+            partition by study, measure, error, half
+        ) as n_cells,
+        count(*) over (
+            partition by study, measure, error, half, run
+        ) as n_of_run
+    from complete
+    where n_in_cell >= 0.9 * n_runs
+),
+
+grouped as (
+    select
+        *,
+        unnest(['across_runs', 'inside_families', 'across_seeds']) as "grouping",
+        unnest(['', family, family || ' ' || size]) as run_group
+    from kept_cells
+    where n_of_run = n_cells
+),
+
+ranks as (
+    select
+        *,
+        count(*) over in_group as n_in_group,
+        rank() over by_isotropy + (count(*) over (by_isotropy range between current row and current row) - 1) / 2
+            - (count(*) over in_group + 1) / 2 as rank_isotropy,
+        rank() over by_error + (count(*) over (by_error range between current row and current row) - 1) / 2
+            - (count(*) over in_group + 1) / 2 as rank_error
+    from grouped
+    window
+        in_group as (
+            partition by study, measure, error, half, cell, "grouping", run_group
+        ),
+        by_isotropy as (
+            partition by study, measure, error, half, cell, "grouping", run_group
+            order by isotropy
+        ),
+        by_error as (
+            partition by study, measure, error, half, cell, "grouping", run_group
+            order by log_error
+        )
+),
+
+cells as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        "grouping",
+        cell,
+        count(*) as n,
+        max(n_in_group) as largest_group,
+        sum(rank_isotropy * rank_error)
+            / nullif(sqrt(sum(rank_isotropy * rank_isotropy) * sum(rank_error * rank_error)), 0) as rho
+    from ranks
+    group by
+        study,
+        measure,
+        error,
+        half,
+        "grouping",
+        cell
+),
+
+across as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        "grouping",
+        sum(n)::bigint as n,
+        case when max(n) >= 4 and max(largest_group) > 1 then avg(rho) end as estimate
+    from cells
+    group by
+        study,
+        measure,
+        error,
+        half,
+        "grouping"
+),
+
+-- Within runs: all snapshots of a run on one data set, where there are at least four.
+snapshots as (
+    select
+        *,
+        rank() over by_isotropy + (count(*) over (by_isotropy range between current row and current row) - 1) / 2 as x,
+        rank() over by_error + (count(*) over (by_error range between current row and current row) - 1) / 2 as y,
+        rank() over by_loss + (count(*) over (by_loss range between current row and current row) - 1) / 2 as v
+    from errors
+    where isotropy is not null
+        and log_error is not null
+    window
+        by_isotropy as (
+            partition by study, measure, error, half, cell, run
+            order by isotropy
+        ),
+        by_error as (
+            partition by study, measure, error, half, cell, run
+            order by log_error
+        ),
+        by_loss as (
+            partition by study, measure, error, half, cell, run
+            order by validation_loss
+        )
+),
+
+correlations as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        run,
+        corr(x, y) as xy,
+        -- A loss that does not change takes nothing out.
+        coalesce(corr(x, v), 0) as xv,
+        coalesce(corr(y, v), 0) as yv
+    from snapshots
+    group by
+        study,
+        measure,
+        error,
+        half,
+        run,
+        cell
+    having count(*) >= 4
+),
+
+partials as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        run,
+        case
+            when xy is not null and isfinite(xy) and 1 - xv * xv > 1e-9 and 1 - yv * yv > 1e-9
+                then (xy - xv * yv) / sqrt((1 - xv * xv) * (1 - yv * yv))
+        end as rho
+    from correlations
+),
+
+runs as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        run,
+        count(rho) as n,
+        avg(rho) as rho
+    from partials
+    group by
+        study,
+        measure,
+        error,
+        half,
+        run
+),
+
+within as (
+    select
+        study,
+        measure,
+        error,
+        half,
+        'within_runs' as "grouping",
+        sum(n)::bigint as n,
+        case when count(rho) >= 4 then avg(rho) end as estimate
+    from runs
+    group by
+        study,
+        measure,
+        error,
+        half
+),
+
+tests as (
+    select *
+    from across
+    union all by name
+    select *
+    from within
+),
+
+final as (
+    select
+        tests.study,
+        case tests.half when 'explored' then 'population_correlation' else 'hypothesis_tests' end as answer,
+        tests.measure,
+        tests."grouping",
+        tests.half as block,
+        case tests.error when 'wql' then 'spearman_wql' else 'spearman' end as statistic,
+        tests.n,
+        tests.estimate
+    from tests
+    where tests.half = 'explored'
+        or exists (
+            select 1
+            from hypotheses
+            where hypotheses.study = tests.study
+                and hypotheses.measure = tests.measure
+                and hypotheses."grouping" = tests."grouping"
+                and hypotheses.error = tests.error
+        )
+)
+
+select * from final
