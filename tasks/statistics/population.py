@@ -163,18 +163,18 @@ def orders_inside(
 
 
 def partial_spearman(
-    x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], given: Float[np.ndarray, " unit"]
+    x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], control: Float[np.ndarray, " unit"]
 ) -> float:
-    """Return the partial rank correlation of x and y given a third variable.
+    """Return the partial rank correlation of x and y, with a third variable held constant.
 
-    It is Pearson's r of the residuals of the ranks of x and of y after linear regression on the ranks of `given`
+    It is Pearson's r of the residuals of the ranks of x and of y after linear regression on the ranks of `control`
     (Kendall 1942). Units with a NaN are left out. NaN for fewer than FEWEST_SNAPSHOTS units, and where nothing is left
     of x or y.
     """
-    is_complete = complete(x, y) & np.isfinite(given)
+    is_complete = complete(x, y) & np.isfinite(control)
     if is_complete.sum() < FEWEST_SNAPSHOTS:
         return math.nan
-    ranks = [average_ranks(values[is_complete]) for values in (given, x, y)]
+    ranks = [average_ranks(values[is_complete]) for values in (control, x, y)]
     z, *pair = (values - values.mean() for values in ranks)
     size = float(z @ z)
     residuals = [values - (values @ z / size if size else 0.0) * z for values in pair]
@@ -242,7 +242,10 @@ def _smallest_effect(power: Callable[[float], float]) -> float:
 def _complete_block(
     x: Float[np.ndarray, "dataset run"], y: Float[np.ndarray, "dataset run"]
 ) -> tuple[Float[np.ndarray, "kept run"], Float[np.ndarray, "kept run"], Int[np.ndarray, " run"]]:
-    """Return both tables on data sets with most runs and runs with all of these, and the indices of these runs."""
+    """Return both tables without incomplete data sets and runs, and the indices of the kept runs.
+
+    Data sets with values of most runs are kept, then the runs with values on all of these.
+    """
     is_complete = complete(x, y)
     runs = is_complete.any(axis=0)
     datasets = is_complete[:, runs].sum(axis=1) >= LEAST_SHARE * runs.sum()

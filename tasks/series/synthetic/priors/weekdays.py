@@ -38,7 +38,10 @@ def draw_weekdays(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 
 def _levels(rng: np.random.Generator, per_day: np.ndarray, at: np.ndarray, weekday: np.ndarray) -> np.ndarray:
-    """Return the level of every step, at least 0. at: number of the step in its day. weekday: 0 to 6; both [N, L]."""
+    """Return the level of every step, at least 0.
+
+    at: number of the step in its day. weekday: 0 to 6; both [N, L].
+    """
     count = len(per_day)
     hour = np.arange(per_day.max()) / per_day[:, None]
     working = _bumps(rng, hour)
@@ -73,7 +76,10 @@ def _bumps(rng: np.random.Generator, hour: np.ndarray) -> np.ndarray:
 
 
 def _with_holidays(rng: np.random.Generator, weekday: np.ndarray, day: np.ndarray) -> np.ndarray:
-    """Return the weekdays [N, L] with some days as Sundays in four series of ten. day: number of the day, from 0."""
+    """Return the weekdays [N, L] with some days as Sundays in four series of ten.
+
+    day: number of the day, from 0.
+    """
     chance = np.where(rng.random(len(day)) < 0.4, 0.04, 0.0)
     is_holiday = rng.random((len(day), int(day.max()) + 1)) < chance[:, None]
     return np.where(np.take_along_axis(is_holiday, day, axis=1), SUNDAY, weekday)
