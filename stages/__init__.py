@@ -80,7 +80,7 @@ STAGES: tuple[Stage, ...] = (
         "every model's weights: committed, pretrained, from a folder or the hub; skill of forecasters",
         reads=(_out("plugins.json"), _out("kernelsynth"), _out("datasets")),
         writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "environments", "datasets.sets", "studies", "checkpoints"),
+        params=("seed", "models", "environments", "datasets.sets", "studies", "checkpoints", "population"),
         folders=("checkpoints",),
         sweeps=True,
     ),
@@ -158,7 +158,7 @@ STAGES: tuple[Stage, ...] = (
             )
         ),
         writes=(_out("statistics"),),
-        params=("seed", "studies", "statistics"),
+        params=("seed", "studies", "statistics", "population"),
     ),
     Stage(
         "theory",

@@ -25,7 +25,8 @@ def main(params: Params) -> None:
     """Write data/params.json, data/external_inputs.json and data/plugins.json.
 
     data/params.json contains all parameters, with the defaults of those that params.yaml leaves out: DVC has no
-    defaults, and would refuse a file without a key that a stage depends on.
+    defaults, and would refuse a file without a key that a stage depends on. It also has the fingerprint of the
+    population's file of hypotheses.
     data/external_inputs.json contains the files that data sets name and that exist, with their fingerprints.
     data/plugins.json contains the families that installed packages add, with the identification of their
     code. Raises ParamsError if the data root is not a folder.
@@ -37,6 +38,10 @@ def main(params: Params) -> None:
     values: dict[str, Any] = dict.fromkeys(Params.model_fields)
     values |= params.model_dump(mode="json", exclude_none=True)
     del values["resources"]
+    if params.population is not None and params.population.hypotheses is not None:
+        path = Path(params.population.hypotheses)
+        # DVC then notices a change of the file, whose name alone is in the params.
+        values["population"]["hypotheses_fingerprint"] = fingerprint(path) if path.is_file() else None
     # The other stages derive these models from the studies.
     values["models"] = {
         name: model for name, model in values["models"].items() if not model["ref"].startswith(COMPRESSED)

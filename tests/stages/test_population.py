@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
 from tests.store.conftest import open_results, valid_row
+from tsfmscope.stages import external_inputs
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.stages.pipeline.population import population_jobs
@@ -165,3 +167,18 @@ def test_hypotheses_that_can_still_change_confirm_nothing(tmp_path: Path, monkey
     path.write_text("[ ]\n")
     with pytest.raises(ParamsError, match="not committed"):
         frozen_commit(path)
+
+
+def test_a_change_of_the_hypotheses_changes_what_the_stage_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TSFMSCOPE_DATA", raising=False)
+    params = read(block(hypotheses="hypotheses.yaml"))
+    found = []
+    for text in (None, "[]\n", "[ ]\n"):
+        if text:
+            Path("hypotheses.yaml").write_text(text)
+        external_inputs.main(params)
+        found.append(json.loads(Path("data/params.json").read_text())["population"]["hypotheses_fingerprint"])
+    assert found[0] is None and len(set(found)) == 3
