@@ -38,10 +38,11 @@ def main(params: Params) -> None:
     values: dict[str, Any] = dict.fromkeys(Params.model_fields)
     values |= params.model_dump(mode="json", exclude_none=True)
     del values["resources"]
-    if params.population is not None and params.population.hypotheses is not None:
-        path = Path(params.population.hypotheses)
+    population = values["population"] or {}
+    if "hypotheses" in population:
+        path = Path(population["hypotheses"])
         # DVC then notices a change of the file, whose name alone is in the params.
-        values["population"]["hypotheses_fingerprint"] = fingerprint(path) if path.is_file() else None
+        population["hypotheses_fingerprint"] = fingerprint(path) if path.is_file() else None
     # The other stages derive these models from the studies.
     values["models"] = {
         name: model for name, model in values["models"].items() if not model["ref"].startswith(COMPRESSED)
