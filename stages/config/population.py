@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -13,9 +13,10 @@ from tsfmscope.stages.config.data import Model
 from tsfmscope.stages.config.model_catalog import CHECKPOINT
 from tsfmscope.stages.config.strict import Seed, Strict
 from tsfmscope.stages.config.training import Recipe
+from tsfmscope.tasks.defaults import RANDOM_SOURCES
 
-# Keys of a recipe that the population itself sets.
-OWN = ("family", "config", "seed", "snapshots")
+# Keys of a recipe whose values follow from the family, its size and the seed.
+DERIVED = ("family", "config", "seed", "snapshots")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PopulationMember:
 class PopulationFamily(Strict):
     """One family of the population: the shapes of its models, and what its recipe does otherwise."""
 
-    sizes: dict[str, dict[str, Any]] = Field(
+    sizes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], dict[str, Any]] = Field(
         min_length=1, description="size -> arguments of the family's `new`, such as small: {d_model: 32, ...}"
     )
     recipe: dict[str, Any] = Field({}, description="keys of the recipe that replace those of population.recipe")
@@ -57,7 +58,12 @@ class Population(Strict):
 
     families: dict[str, PopulationFamily] = Field(min_length=1, description="family -> its sizes")
     seeds: list[Seed] = Field([0, 1], min_length=1, description="seeds of initial weights and training series")
-    snapshots: int = Field(8, ge=2, description="measured steps of a training, log-spaced; the last is its end")
+    snapshots: int = Field(
+        8,
+        ge=4,
+        le=64,
+        description="measured steps of a training, log-spaced; the last is its end; equal ones count once",
+    )
     first_snapshot: int = Field(30, ge=1, description="step of the first snapshot")
     recipe: dict[str, Any] = Field(description="keys of the recipes of all trainings, as in checkpoints.recipes")
     hypotheses: str | None = Field(
@@ -72,11 +78,15 @@ class Population(Strict):
     def _recipes_are_valid(self) -> Population:
         blocks = {"recipe": self.recipe} | {f"families.{name}.recipe": f.recipe for name, f in self.families.items()}
         for block, recipe in blocks.items():
-            if own := sorted(set(recipe) & set(OWN)):
-                raise ValueError(f"{block}: got {', '.join(own)}, which the population sets; leave them out")
+            if own := sorted(set(recipe) & set(DERIVED)):
+                raise ValueError(
+                    f"{block}: got {', '.join(own)}, which follow from family, size and seed; leave them out"
+                )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: got {self.seeds}, expected different seeds")
-        self.recipes()
+        models = [member.model for member in self.members()]
+        if twice := next((model for model in models if models.count(model) > 1), None):
+            raise ValueError(f"families: two trainings have the model {twice}; rename a size")
         return self
 
     def recipes(self) -> dict[str, Recipe]:
@@ -111,6 +121,11 @@ class Population(Strict):
             key = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
             raise ValueError(f"families.{family}.{size}: recipe{key and '.'}{key}: {message}") from None
+        if others := sorted(set(recipe.mixture) - set(RANDOM_SOURCES)):
+            raise ValueError(
+                f"families.{family}.{size}: recipe.mixture: got {', '.join(others)}, expected {', '.join(RANDOM_SOURCES)}: "
+                "others cannot be drawn anew for the validation loss"
+            )
         return recipe.model_copy(update={"snapshots": self._snapshot_steps(recipe.steps)})
 
     def _snapshot_steps(self, steps: int) -> list[int]:

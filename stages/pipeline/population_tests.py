@@ -69,7 +69,8 @@ def read_hypotheses(path: Path) -> list[Hypothesis]:
         hypotheses = TypeAdapter(list[Hypothesis]).validate_python(load_yaml(read_text(path, LARGEST_FILE)))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ParamsError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        location = ".".join(map(str, first["loc"])) or "whole file"
+        raise ParamsError(f"{path}: {location}: {first['msg']}; docs/population.md shows an example") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ParamsError(f"{path}: cannot be read ({' '.join(str(error).split())}); see docs/science.md") from None
     names = [hypothesis.name for hypothesis in hypotheses]
@@ -79,16 +80,17 @@ def read_hypotheses(path: Path) -> list[Hypothesis]:
 
 
 def frozen_commit(path: Path) -> str:
-    """Return the commit that last changed a file of hypotheses.
+    """Return the commit of a file of hypotheses.
 
-    ParamsError if git does not know the file, or if it differs from its commit: hypotheses that can still change
-    confirm nothing.
+    ParamsError if git does not know the file, if it differs from its commit, or if several commits changed it:
+    hypotheses that can still change confirm nothing.
     """
-    if _git("status", "--porcelain", "--", str(path)) or not (
-        commit := _git("log", "-1", "--format=%H", "--", str(path))
-    ):
+    commits = "" if _git("status", "--porcelain", "--", str(path)) else _git("log", "--format=%H", "--", str(path))
+    if not commits:
         raise ParamsError(f"{path}: not committed; commit the hypotheses before the confirming half is scored")
-    return commit
+    if (count := len(commits.splitlines())) > 1:
+        raise ParamsError(f"{path}: changed by {count} commits, expected 1; write other hypotheses to another file")
+    return commits
 
 
 def population_rows(
@@ -96,12 +98,22 @@ def population_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
+    ParamsError for a hypothesis about a study or a measure that the population does not have.
+
     The exploring half is scored for every measure, grouping and error; the confirming half for `hypotheses` alone.
     """
     columns = ", ".join(_Unit._fields)
     statement = f"select study, measure, {columns} from population_units order by all"
     asked = {(one.study, one.measure, one.grouping, one.error) for one in hypotheses}
     rows = connection.sql(statement).fetchall()
+    known = sorted({row[:2] for row in rows})
+    for hypothesis in hypotheses:
+        if (hypothesis.study, hypothesis.measure) not in known:
+            pairs = ", ".join(f"{study} {measure}" for study, measure in known) or "none"
+            raise ParamsError(
+                f"hypothesis {hypothesis.name!r}: the population has no study {hypothesis.study!r} with measure "
+                f"{hypothesis.measure!r}; known: {pairs}"
+            )
     for (study, measure), group in itertools.groupby(rows, key=lambda row: row[:2]):
         units = [_Unit(*row[2:]) for row in group]
         for block, answer in ANSWERS.items():
@@ -151,5 +163,6 @@ def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise ParamsError(f"git {arguments[0]}: failed ({error}); hypotheses must be committed to git") from None
+        reason = " ".join((getattr(error, "stderr", None) or str(error)).split())
+        raise ParamsError(f"git {arguments[0]}: failed ({reason}); hypotheses must be committed to git") from None
     return done.stdout.strip()

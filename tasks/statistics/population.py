@@ -82,7 +82,7 @@ def across_runs(
         "p": test.p,
         "p_smallest": test.smallest,
         "critical": test.critical,
-        "detectable": simulate_detectable(by_dataset, test.critical),
+        "detectable": simulate_detectable(by_dataset, test.critical, options.generator(*names, "power")),
         "method": f"{kind}, in all data sets at once: {test.description}",
         "reason": interval.reason,
         **interval_columns(interval),
@@ -184,7 +184,9 @@ def partial_spearman(
     return float(residuals[0] @ residuals[1] / math.sqrt(spreads[0] * spreads[1]))
 
 
-def simulate_detectable(by_dataset: Float[np.ndarray, "dataset order"], critical: float) -> float:
+def simulate_detectable(
+    by_dataset: Float[np.ndarray, "dataset order"], critical: float, generator: np.random.Generator
+) -> float:
     """Return the smallest correlation that the test finds with 80 % power; NaN where there is none below 1.
 
     by_dataset: rho of every data set under every order, the observed first. A simulated sample of effect e takes the
@@ -195,9 +197,11 @@ def simulate_detectable(by_dataset: Float[np.ndarray, "dataset order"], critical
     """
     if not math.isfinite(critical):
         return math.nan
-    null = by_dataset[:, 1 : 1 + SIMULATIONS]
-    if not null.size:
+    # All orders come sorted, so that neighbours are alike: samples are drawn among them.
+    others = by_dataset[:, 1:]
+    if not others.size:
         return math.nan
+    null = others[:, generator.permutation(others.shape[1])[:SIMULATIONS]]
 
     def power(effect: float) -> float:
         rest = math.sqrt(1 - effect**2)
@@ -250,7 +254,7 @@ def _complete_block(
     runs = is_complete.any(axis=0)
     datasets = is_complete[:, runs].sum(axis=1) >= LEAST_SHARE * runs.sum()
     datasets &= is_complete.any(axis=1)
-    kept = np.flatnonzero(is_complete[datasets].all(axis=0) & runs) if datasets.any() else np.zeros(0, dtype=int)
+    kept = np.flatnonzero(is_complete[datasets].all(axis=0)) if datasets.any() else np.zeros(0, dtype=int)
     return x[datasets][:, kept], y[datasets][:, kept], kept
 
 

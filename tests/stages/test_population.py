@@ -78,7 +78,8 @@ def population_tables() -> dict[str, list[dict[str, Any]]]:
             row = {"model": model, "run": f"r{run}", "family": f"f{run // 3}", "size": "small", "run_seed": run % 3}
             row |= {"step": step, "is_final": step == 4, "validation_loss": float(-step + generator.normal())}
             made["population"].append(row | {"n_windows": 3, "seed": 0, "job_key": f"p{model}"})
-            made["checkpoints"].append(valid_row("checkpoints") | {"model": model})
+            ref = f"data/r{run}" if step == 4 else f"data/r{run}/snapshots/step-{step}"
+            made["checkpoints"].append(valid_row("checkpoints") | {"model": model, "ref": ref})
             for name in datasets:
                 isotropy = run / 10 + 0.05 * step + 0.02 * generator.normal()
                 cell = {"model": model, "dataset": name, "condition": "c500", "context": 500, "noise": 0.0}
@@ -98,7 +99,7 @@ def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> No
     with open_results(tmp_path, tables) as connection:
         alone = [*population_rows(connection, QUICK, [])]
         inference = infer(connection, QUICK, read_hypotheses(path))
-        own = connection.sql("select distinct model from independent_units").fetchall()
+        own = connection.sql("select distinct model, dataset from independent_units").fetchall()
     rows = [row for row in inference if row["answer"] in ANSWERS.values()]
     assert {row["block"] for row in alone} == {"explored"}
     (confirmed,) = [row for row in rows if row["block"] == "confirmed"]
@@ -127,8 +128,39 @@ def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> No
         open_results(tmp_path / "none", tables | {"inference": wrong, "hypotheses": claims}),
     ):
         pass
-    # Snapshots are not models of their own in the other correlations.
-    assert {model for (model,) in own} == {f"r{run}" for run in range(6)}
+    # The other tests leave out snapshots and the confirming half.
+    assert {model for model, _ in own} == {f"r{run}" for run in range(6)}
+    assert {half(name) for _, name in own} == {"explored"}
+    by_dataset = {row["block"] for row in inference if row["answer"] == "correlation_by_dataset"}
+    assert by_dataset == {name for _, name in own}
+
+
+def test_values_that_are_not_finite_are_left_out_by_both(tmp_path: Path) -> None:
+    tables = population_tables()
+    population = {row["model"]: row for row in tables["population"]}
+    population["r0-step-2"]["validation_loss"] = math.nan
+    for step in (1, 2, 3):
+        population[f"r1-step-{step}"]["validation_loss"] = population["r1"]["validation_loss"]
+    for row in tables["forecasts"]:
+        row |= {"quantile_loss": math.inf} if row["model"] == "r2" else {}
+    for name in ("units", "whole"):
+        (tmp_path / name).mkdir()
+    with open_results(tmp_path / "units", tables) as connection:
+        inference = infer(connection, QUICK)
+    # The check of the catalogue compares the estimates of Python and SQL.
+    with open_results(tmp_path / "whole", tables | {"inference": inference}):
+        pass
+
+
+@pytest.mark.parametrize("change", [{"measure": "zetta"}, {"study": "nowhere"}])
+def test_a_hypothesis_about_nothing_that_was_measured_is_an_error(tmp_path: Path, change: dict[str, str]) -> None:
+    path = tmp_path / "hypotheses.yaml"
+    path.write_text(yaml.safe_dump([HYPOTHESIS | change]))
+    with (
+        open_results(tmp_path, population_tables()) as connection,
+        pytest.raises(ParamsError, match=rf"'h'.*{next(iter(change.values()))}.*known: s .*zeta"),
+    ):
+        [*population_rows(connection, QUICK, read_hypotheses(path))]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +198,9 @@ def test_hypotheses_that_can_still_change_confirm_nothing(tmp_path: Path, monkey
     assert frozen_commit(path) == head
     path.write_text("[ ]\n")
     with pytest.raises(ParamsError, match="not committed"):
+        frozen_commit(path)
+    subprocess.run([*git, "commit", "--quiet", "-am", "m"], check=True)
+    with pytest.raises(ParamsError, match="changed by 2 commits, expected 1"):
         frozen_commit(path)
 
 

@@ -1,6 +1,6 @@
 -- Which hypotheses about the population hold on the data sets that were kept for confirming them?
--- A hypothesis holds, or is reversed, if p_by is at most alpha; the sign of the estimate decides. Otherwise the test
--- shows that there is no effect larger than `detectable`, the effect that it would have found with 80 % power.
+-- A hypothesis holds, or is reversed, if p_by is at most alpha; the sign of the estimate decides. If no effect was
+-- found, one as large as `detectable` would have been found with a probability of 80 %.
 with final as (
     select
         hypotheses.name,

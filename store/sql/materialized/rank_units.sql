@@ -13,6 +13,8 @@ weights as (
     from weight_ranks as ranks
     semi join tolerances
         on tolerances.epsilon = ranks.epsilon
+    anti join snapshot_models
+        on snapshot_models.model = ranks.model
     where ranks.step is null
 ),
 
@@ -26,6 +28,8 @@ inputs as (
     from flow_of_ranks as ranks
     semi join tolerances
         on tolerances.epsilon = ranks.epsilon
+    anti join snapshot_models
+        on snapshot_models.model = ranks.model
     where ranks.tokens = 'valued'
 ),
 
@@ -42,6 +46,8 @@ embeddings as (
     from embedding_ranks
     semi join tolerances
         using (epsilon)
+    anti join snapshot_models
+        using (model)
     group by
         study,
         model,

@@ -6,17 +6,22 @@
 -- conditions.
 with units as (
     select
-        study,
-        measure,
-        model,
-        dataset,
-        condition,
-        context,
-        noise,
-        isotropy,
-        log_nmse,
-        is_filled
-    from nmse_against_isotropy
+        measured.study,
+        measured.measure,
+        measured.model,
+        measured.dataset,
+        measured.condition,
+        measured.context,
+        measured.noise,
+        measured.isotropy,
+        measured.log_nmse,
+        measured.is_filled
+    from nmse_against_isotropy as measured
+    anti join snapshot_models
+        on snapshot_models.model = measured.model
+    anti join confirming_datasets
+        on confirming_datasets.study = measured.study
+        and confirming_datasets.dataset = measured.dataset
 ),
 
 named as (

@@ -31,8 +31,8 @@ complete as (
         ) as n_in_cell
     from errors
     where is_final
-        and isotropy is not null
-        and log_error is not null
+        and isfinite(isotropy)
+        and isfinite(log_error)
 ),
 
 kept_cells as (
@@ -128,8 +128,9 @@ snapshots as (
         rank() over by_error + (count(*) over (by_error range between current row and current row) - 1) / 2 as y,
         rank() over by_loss + (count(*) over (by_loss range between current row and current row) - 1) / 2 as v
     from errors
-    where isotropy is not null
-        and log_error is not null
+    where isfinite(isotropy)
+        and isfinite(log_error)
+        and isfinite(validation_loss)
     window
         by_isotropy as (
             partition by study, measure, error, half, cell, run
@@ -154,8 +155,8 @@ correlations as (
         run,
         corr(x, y) as xy,
         -- A loss that does not change takes nothing out.
-        coalesce(corr(x, v), 0) as xv,
-        coalesce(corr(y, v), 0) as yv
+        case when isfinite(corr(x, v)) then corr(x, v) else 0 end as xv,
+        case when isfinite(corr(y, v)) then corr(y, v) else 0 end as yv
     from snapshots
     group by
         study,

@@ -15,7 +15,7 @@ with final as (
         population.validation_loss,
         measured.isotropy,
         measured.log_nmse,
-        case when scores.wql > 0 then ln(scores.wql) end as log_wql
+        case when scores.wql > 0 and isfinite(scores.wql) then ln(scores.wql) end as log_wql
     from nmse_against_isotropy as measured
     inner join population
         on population.model = measured.model

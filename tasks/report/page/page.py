@@ -52,13 +52,15 @@ LEMMA_1 = (
     "bound."
 )
 POPULATION = (
-    "Mean rank correlation of isotropy with the error on the exploring half of the data sets: across the ends of all "
-    "trainings, inside families, across seeds of one architecture, and over the snapshots of a training given its "
-    "validation loss. Negative: more isotropic, less error. Detectable is the correlation that 80 % of such tests find."
+    "Mean rank correlation of isotropy with the error on the exploring half of the data sets: across the last weights "
+    "of all trainings, inside families, across seeds of one architecture, and over the snapshots of a training given "
+    "its validation loss. Negative: more isotropic, less error. A correlation as large as detectable would have been "
+    "found with a probability of 80 %."
 )
 HYPOTHESES = (
     "Claims that were committed before the other half of the data sets was scored. A claim holds or is reversed if p, "
-    "adjusted over the claims, is at most 0.05. No effect found means: none larger than detectable."
+    "adjusted over the claims, is at most the significance level. If no effect was found, one as large as detectable "
+    "would have been found with a probability of 80 %."
 )
 NO_HEADS = "No model of this run has such heads."
 # Facts of `list_provenance` that the page shows; run.html shows all.

@@ -13,7 +13,7 @@ BOLT = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2, "num_layers": 1, "
 BOLT |= {"context_length": 64, "prediction_length": 16, "input_patch_size": 16, "input_patch_stride": 16}
 RECIPE = {"steps": 60, "batch_steps": 640, "learning_rate": 0.002, "contexts": [64], "horizon": 16, "min_past": 16}
 RECIPE |= {"mixture": {"periodic": 0.5, "priors": 0.5}, "log_every": 20, "save_every": 20}
-POPULATION: dict[str, Any] = {"snapshots": 3, "first_snapshot": 10, "recipe": RECIPE}
+POPULATION: dict[str, Any] = {"snapshots": 4, "first_snapshot": 10, "recipe": RECIPE}
 POPULATION["families"] = {
     "chronos-bolt": {"sizes": {"small": BOLT, "large": BOLT | {"d_model": 32}}, "recipe": {"learning_rate": 0.001}}
 }
@@ -36,11 +36,13 @@ def test_every_family_size_and_seed_is_a_recipe_and_every_snapshot_a_model() -> 
     assert sorted(params.checkpoints.recipes) == sorted(runs)
     recipe = params.checkpoints.recipes["chronos-bolt-large-1"]
     assert (recipe.seed, recipe.learning_rate, recipe.config["d_model"]) == (1, 0.001, 32)
-    # From 10 to 60 in three log-spaced steps; the last is the end of the training.
-    assert recipe.snapshots == [10, 24]
+    # From 10 to 60 in four log-spaced steps; the last is the end of the training.
+    assert recipe.snapshots == [10, 18, 33]
     assert params.models["chronos-bolt-large-1"].ref == "checkpoint:chronos-bolt-large-1"
-    assert params.models["chronos-bolt-large-1-step-24"].ref == "checkpoint:chronos-bolt-large-1/step-24"
-    assert params.expand("s", "models") == [f"{run}{end}" for run in runs for end in ("-step-10", "-step-24", "")]
+    assert params.models["chronos-bolt-large-1-step-33"].ref == "checkpoint:chronos-bolt-large-1/step-33"
+    assert params.expand("s", "models") == [
+        f"{run}{end}" for run in runs for end in ("-step-10", "-step-18", "-step-33", "")
+    ]
 
 
 def test_all_models_are_the_ends_of_the_trainings() -> None:
@@ -66,6 +68,9 @@ def test_a_study_may_name_single_snapshots_of_any_recipe() -> None:
         ({"families": {}}, ["population.families"]),
         ({"families": {"chronos-bolt": {"sizes": {"small": BOLT}, "recipe": {"step": 3}}}}, ["small: recipe.step"]),
         ({"recipe": RECIPE | {"horizon": 64}}, ["chronos-bolt.small: recipe: horizon 64"]),
+        ({"snapshots": 3}, ["population.snapshots", "greater than or equal to 4"]),
+        ({"families": {"chronos-bolt": {"sizes": {"a b": BOLT}}}}, ["population.families.chronos-bolt.sizes"]),
+        ({"recipe": RECIPE | {"mixture": {"bundled": 1.0}}}, ["small: recipe.mixture: got bundled"]),
         ({"recipe": {"steps": 60}}, ["small: recipe.batch_steps", "required"]),
     ],
 )

@@ -202,8 +202,9 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
 
 
 def test_no_size_is_detectable_where_no_order_is_significant() -> None:
-    assert math.isnan(simulate_detectable(np.zeros((3, 2)), math.nan))
-    assert math.isnan(simulate_detectable(np.zeros((3, 1)), 0.5))
+    generator = np.random.default_rng(0)
+    assert math.isnan(simulate_detectable(np.zeros((3, 2)), math.nan, generator))
+    assert math.isnan(simulate_detectable(np.zeros((3, 1)), 0.5, generator))
 
 
 def test_a_name_decides_the_half_of_a_data_set() -> None:

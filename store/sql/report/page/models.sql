@@ -62,6 +62,8 @@ select
     ranks.rank_share_first,
     ranks.rank_share_last
 from checkpoints
+anti join snapshot_models
+    on snapshot_models.model = checkpoints.model
 left join skill
     on skill.model = checkpoints.model
 left join mean_skill as real_sets

@@ -1,5 +1,6 @@
 -- Isotropy and error in the population of trainings
 select
+    study,
     measure,
     "grouping",
     error,
@@ -12,6 +13,7 @@ select
     n_clusters as n_runs
 from population_correlation
 order by
+    study,
     "grouping",
     error,
     measure
