@@ -123,8 +123,8 @@ class Population(Strict):
             raise ValueError(f"families.{family}.{size}: recipe{key and '.'}{key}: {message}") from None
         if others := sorted(set(recipe.mixture) - set(RANDOM_SOURCES)):
             raise ValueError(
-                f"families.{family}.{size}: recipe.mixture: got {', '.join(others)}, expected {', '.join(RANDOM_SOURCES)}: "
-                "others cannot be drawn anew for the validation loss"
+                f"families.{family}.{size}: recipe.mixture: got {', '.join(others)}, expected "
+                f"{', '.join(RANDOM_SOURCES)}, which give new series for the validation loss"
             )
         return recipe.model_copy(update={"snapshots": self._snapshot_steps(recipe.steps)})
 
