@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -56,7 +56,7 @@ class PriorsCorpus:
         # Later sources without a share take no random number, so that they change no batch of older recipes.
         sources = [source for source in RANDOM_SOURCES if mixture.get(source) or source in FIRST_SOURCES]
         counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in sources])
-        draw = {
+        draw: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
             "priors": draw_priors,
             "periodic": partial(draw_periodic, periods=phase["periods"] if phase else None),
             "weekdays": draw_weekdays,
