@@ -84,6 +84,16 @@ MEANINGS: Mapping[str, str] = {
 }
 # View -> column name -> meaning, for that view alone.
 OWN: Mapping[str, Mapping[str, str]] = {
+    "hypothesis_tests": {
+        "explored_estimate": "the same correlation on the exploring half of the data sets",
+        "explored_p": "p of the correlation on the exploring half",
+        "estimate": "mean correlation of isotropy with the error on the confirming half of the data sets",
+        "verdict": "holds, reversed, no effect found, or not tested",
+    },
+    "population_correlation": {
+        "error": "error: nmse or wql",
+        "estimate": "mean correlation of isotropy with the error; negative: more isotropic, less error",
+    },
     "advice_regret": {
         "grouping": "choice: the model, the context of each model, or both",
         "rule": "rule of the choice: most isotropic, least error on the previous window, largest context, or chance",
