@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tsfmscope import store
 from tsfmscope.stages import DATA
@@ -17,9 +17,6 @@ from tsfmscope.stages.pipeline.sources import tables
 from tsfmscope.store import catalogue
 from tsfmscope.store.files import write_rows
 from tsfmscope.tasks.statistics.study import Options
-
-if TYPE_CHECKING:
-    pass
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 STUDIES = OUT.with_name("studies.parquet")
@@ -73,7 +70,7 @@ def _hypotheses(params: Params) -> tuple[list[Hypothesis], list[dict[str, Any]]]
     path = Path(params.population.hypotheses)
     hypotheses, commit = read_hypotheses(path), frozen_commit(path)
     return hypotheses, [
-        {**one.model_dump(), "statistic": STATISTICS[one.error], "commit": commit} for one in hypotheses
+        {**claim.model_dump(), "statistic": STATISTICS[claim.error], "commit": commit} for claim in hypotheses
     ]
 
 

@@ -41,8 +41,8 @@ def commit(folder: Path) -> str:
     The result is "unknown" if git reports none, as outside a repository.
     """
     try:
-        head = _git(folder, "rev-parse", "HEAD")
-        return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+        head = git(folder, "rev-parse", "HEAD")
+        return head + ("+" if git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 
@@ -59,6 +59,7 @@ def hardware() -> str:
     return f"{name}, {os.cpu_count()} cores"
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str) -> str:
+    """Return the output of a git command in a folder; OSError or SubprocessError if it fails."""
     process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
     return process.stdout.strip()

@@ -55,7 +55,7 @@ class Model(Strict):
     @property
     def is_snapshot(self) -> bool:
         """Whether the reference names weights from before the end of a training."""
-        return bool((split_checkpoint(self.ref) or ("", ""))[1])
+        return bool(split_checkpoint(self.ref)[1])
 
     @property
     def size(self) -> dict[str, Any]:

@@ -14,13 +14,13 @@ CATALOG = "models.yaml"
 CHECKPOINT = "checkpoint:"
 
 
-def split_checkpoint(ref: str) -> tuple[str, str] | None:
+def split_checkpoint(ref: str) -> tuple[str, str]:
     """Return the recipe and the snapshot ("" for the last weights) of a reference checkpoint:RECIPE[/step-N].
 
-    None for another kind of reference.
+    Both are "" for another kind of reference.
     """
     if not ref.startswith(CHECKPOINT):
-        return None
+        return "", ""
     recipe, _, snapshot = ref.removeprefix(CHECKPOINT).partition("/")
     return recipe, snapshot
 

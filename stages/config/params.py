@@ -43,7 +43,7 @@ from tsfmscope.stages.config import (
     Tokens,
 )
 from tsfmscope.stages.config.bounded_yaml import load_yaml
-from tsfmscope.stages.config.model_catalog import complete, split_checkpoint
+from tsfmscope.stages.config.model_catalog import CHECKPOINT, complete, split_checkpoint
 from tsfmscope.stages.config.population import Population
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.catalog import modality
@@ -162,8 +162,8 @@ class Params(Strict):
                 _check_name(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
                 _check_name(model.base_model, self.models, f"models.{name}.base_model")
-            if (reference := split_checkpoint(model.ref)) is not None:
-                recipe, snapshot = reference
+            recipe, snapshot = split_checkpoint(model.ref)
+            if model.ref.startswith(CHECKPOINT):
                 _check_name(recipe, self.checkpoints.recipes, f"models.{name}.ref")
                 known = [f"step-{step}" for step in self.checkpoints.recipes[recipe].snapshots]
                 if snapshot:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from tsfmscope.stages.config.data import Model
@@ -62,7 +62,7 @@ class Population(Strict):
         8,
         ge=4,
         le=64,
-        description="measured steps of a training, log-spaced; the last is its end; equal ones count once",
+        description="measured steps of a training, log-spaced and rounded, equal ones once; the last is its end",
     )
     first_snapshot: int = Field(30, ge=1, description="step of the first snapshot")
     recipe: dict[str, Any] = Field(description="keys of the recipes of all trainings, as in checkpoints.recipes")
@@ -78,9 +78,9 @@ class Population(Strict):
     def _recipes_are_valid(self) -> Population:
         blocks = {"recipe": self.recipe} | {f"families.{name}.recipe": f.recipe for name, f in self.families.items()}
         for block, recipe in blocks.items():
-            if own := sorted(set(recipe) & set(DERIVED)):
+            if derived := sorted(set(recipe) & set(DERIVED)):
                 raise ValueError(
-                    f"{block}: got {', '.join(own)}, which follow from family, size and seed; leave them out"
+                    f"{block}: got {', '.join(derived)}, which follow from family, size and seed; leave them out"
                 )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: got {self.seeds}, expected different seeds")
@@ -91,26 +91,25 @@ class Population(Strict):
 
     def recipes(self) -> dict[str, Recipe]:
         """Return the recipe of every training, by name. ValueError for a recipe that is not valid."""
-        return {
-            f"{family}-{size}-{seed}": self._recipe(family, size, seed)
-            for family, block in self.families.items()
-            for size in block.sizes
-            for seed in self.seeds
-        }
+        return {run: self._recipe(family, size, seed) for run, family, size, seed in self._runs()}
 
     def members(self) -> Iterator[PopulationMember]:
         """Yield all weights of the population: of each training first its snapshots, then its last weights."""
-        for family, block in self.families.items():
-            for size in block.sizes:
-                for seed in self.seeds:
-                    run, recipe = f"{family}-{size}-{seed}", self._recipe(family, size, seed)
-                    for step in recipe.snapshots:
-                        yield PopulationMember(f"{run}-step-{step}", run, family, size, seed, step, False)
-                    yield PopulationMember(run, run, family, size, seed, recipe.steps, True)
+        for run, family, size, seed in self._runs():
+            recipe = self._recipe(family, size, seed)
+            for step in recipe.snapshots:
+                yield PopulationMember(f"{run}-step-{step}", run, family, size, seed, step, False)
+            yield PopulationMember(run, run, family, size, seed, recipe.steps, True)
 
     def models(self) -> dict[str, Model]:
         """Return the models of the population, by name."""
         return {member.model: Model(family=member.family, ref=member.ref) for member in self.members()}
+
+    def _runs(self) -> Iterator[tuple[str, str, str, int]]:
+        """Yield the name, family, size and seed of every training."""
+        for family, block in self.families.items():
+            for size, seed in itertools.product(block.sizes, self.seeds):
+                yield f"{family}-{size}-{seed}", family, size, seed
 
     def _recipe(self, family: str, size: str, seed: int) -> Recipe:
         block = self.families[family]
@@ -132,5 +131,5 @@ class Population(Strict):
         """Return the log-spaced steps of the snapshots, without the last step, whose weights are the run's own."""
         if steps < self.first_snapshot * 2:
             raise ValueError(f"first_snapshot: got {self.first_snapshot}, expected at most half of the {steps} steps")
-        spaced = np.geomspace(self.first_snapshot, steps, self.snapshots)
-        return sorted({round(step) for step in spaced.tolist()} - {steps})
+        ratio = (steps / self.first_snapshot) ** (1 / (self.snapshots - 1))
+        return sorted({round(self.first_snapshot * ratio**number) for number in range(self.snapshots - 1)} - {steps})

@@ -44,14 +44,14 @@ def print_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> N
 def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
     """Return whether a model can have a row: it is neither compressed nor a recipe that was not trained."""
     ref = params.models[name].ref
-    reference = split_checkpoint(ref)
-    return not ref.startswith(COMPRESSED) and (reference is None or reference[0] in trained)
+    recipe, _ = split_checkpoint(ref)
+    return not ref.startswith(COMPRESSED) and (not recipe or recipe in trained)
 
 
 def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     """Return the row of a model; jobs: training jobs by name of their recipe."""
     model, environment = params.models[name], environments(params).get(name)
-    recipe, _ = split_checkpoint(model.ref) or ("", "")
+    recipe, _ = split_checkpoint(model.ref)
     path = checkpoint_path(model.ref)
     ref = (MODELS / path).as_posix() if path else model.ref
     checkpoint = registry.resolve(ref, allow_hub=True)

@@ -65,7 +65,7 @@ def is_trained_on(params: Params, row: Mapping[str, Any], dataset: str) -> bool 
     row: the model's row of `checkpoints`.
     """
     recipes = params.checkpoints.recipes
-    recipe = recipes.get((split_checkpoint(params.models[row["model"]].ref) or ("", ""))[0])
+    recipe = recipes.get(split_checkpoint(params.models[row["model"]].ref)[0])
     if row["recipe"] is None or recipe is None:
         return None
     is_bundled = params.datasets.sets[dataset].source == "bundled"

@@ -38,7 +38,7 @@ SOURCES = {
     "bundled": "bundled real series",
     "priors": "random series with the features of real ones: seasons, trends, walks, noise, counts, gaps",
     "periodic": "random periodic series with little noise",
-    "weekdays": "random series of days whose profile is another on weekends and holidays",
+    "weekdays": "random series whose daily profile differs on weekends and holidays",
     "text": "bytes of the English help texts of Python",
     "images": "crops of the two sample photographs of scikit-learn",
     "tables": "random tables",

@@ -8,20 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.config.strict import Strict
+from tsfmscope.store import provenance
 from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.statistics.population import Half, across_runs, half, within_runs
+from tsfmscope.tasks.statistics.population import across_runs, within_runs
 from tsfmscope.tasks.statistics.study import Options
+from tsfmscope.tasks.statistics.units import tabulate
 
 if TYPE_CHECKING:
     import duckdb
 
+Half = Literal["explored", "confirmed"]
 # Half of the data sets -> the view that shows its tests; p is adjusted over the rows of one view.
 ANSWERS: dict[Half, str] = {"explored": "population_correlation", "confirmed": "hypothesis_tests"}
 Grouping = Literal["across_runs", "inside_families", "across_seeds", "within_runs"]
@@ -50,8 +52,11 @@ class Hypothesis(Strict):
 
 
 class _Unit(NamedTuple):
+    """Row of the view population_units."""
+
     dataset: str
     condition: str
+    half: Half
     run: str
     family: str
     size: str
@@ -72,7 +77,9 @@ def read_hypotheses(path: Path) -> list[Hypothesis]:
         location = ".".join(map(str, first["loc"])) or "whole file"
         raise ParamsError(f"{path}: {location}: {first['msg']}; docs/population.md shows an example") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ParamsError(f"{path}: cannot be read ({' '.join(str(error).split())}); see docs/science.md") from None
+        raise ParamsError(
+            f"{path}: cannot be read ({' '.join(str(error).split())}); docs/population.md shows an example"
+        ) from None
     names = [hypothesis.name for hypothesis in hypotheses]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ParamsError(f"{path}: name {twice[0]!r} occurs twice; rename one")
@@ -98,13 +105,12 @@ def population_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
-    ParamsError for a hypothesis about a study or a measure that the population does not have.
-
     The exploring half is scored for every measure, grouping and error; the confirming half for `hypotheses` alone.
+    ParamsError for a hypothesis about a study or a measure that the population does not have.
     """
     columns = ", ".join(_Unit._fields)
     statement = f"select study, measure, {columns} from population_units order by all"
-    asked = {(one.study, one.measure, one.grouping, one.error) for one in hypotheses}
+    confirmed_tests = {(claim.study, claim.measure, claim.grouping, claim.error) for claim in hypotheses}
     rows = connection.sql(statement).fetchall()
     known = sorted({row[:2] for row in rows})
     for hypothesis in hypotheses:
@@ -117,9 +123,9 @@ def population_rows(
     for (study, measure), group in itertools.groupby(rows, key=lambda row: row[:2]):
         units = [_Unit(*row[2:]) for row in group]
         for block, answer in ANSWERS.items():
-            members = [unit for unit in units if half(unit.dataset) == block]
+            members = [unit for unit in units if unit.half == block]
             for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
-                if block == "confirmed" and (study, measure, grouping, error) not in asked:
+                if block == "confirmed" and (study, measure, grouping, error) not in confirmed_tests:
                     continue
                 columns_of_test = _test(members, grouping, error, options, study, measure, block)
                 names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
@@ -127,42 +133,32 @@ def population_rows(
 
 
 def _test(units: Sequence[_Unit], grouping: str, error: str, options: Options, *names: str) -> dict[str, Any]:
+    """Return the columns of one test. names: what distinguishes it from others, for its random numbers."""
     key = (*names, grouping, error)
+    rows = [
+        (f"{unit.dataset} / {unit.condition}", unit.run, unit.step, unit.isotropy, getattr(unit, f"log_{error}"))
+        for unit in units
+    ]
     if grouping == "within_runs":
-        runs = sorted({unit.run for unit in units})
-        steps = {run: sorted({unit.step for unit in units if unit.run == run}) for run in runs}
-        n_steps = max((len(numbers) for numbers in steps.values()), default=0)
-        x, y = _tables(units, error, runs, lambda unit: steps[unit.run].index(unit.step), n_steps)
-        validation = np.full((len(runs), n_steps), np.nan)
-        for unit in units:
-            validation[runs.index(unit.run), steps[unit.run].index(unit.step)] = unit.validation_loss
-        return within_runs(x, y, validation, options, *key)
-    final = [unit for unit in units if unit.is_final]
-    runs = sorted({unit.run for unit in final})
-    x, y = _tables(final, error, runs, lambda unit: 0, 1)
-    group_by_run = {unit.run: GROUPS[grouping](unit.family, unit.size) for unit in final}
-    return across_runs(x[..., 0], y[..., 0], [group_by_run[run] for run in runs], options, *key)
-
-
-def _tables(
-    units: Sequence[_Unit], error: str, runs: Sequence[str], position: Callable[[_Unit], int], n_positions: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return isotropy and error as [data set and condition, run, position], NaN where missing."""
-    cells = sorted({(unit.dataset, unit.condition) for unit in units})
-    rows = {cell: n for n, cell in enumerate(cells)}
-    columns = {run: n for n, run in enumerate(runs)}
-    x, y = (np.full((len(cells), len(runs), n_positions), np.nan) for _ in range(2))
-    for unit in units:
-        at = rows[unit.dataset, unit.condition], columns[unit.run], position(unit)
-        for table, value in ((x, unit.isotropy), (y, getattr(unit, f"log_{error}"))):
-            table[at] = np.nan if value is None else value
-    return x, y
+        with_losses = [(*row, unit.validation_loss) for row, unit in zip(rows, units, strict=True)]
+        _, (isotropy, log_error, losses) = tabulate(with_losses, 3)
+        return within_runs(isotropy, log_error, losses, options, *key)
+    last = [(*row[:2], "", *row[3:]) for row, unit in zip(rows, units, strict=True) if unit.is_final]
+    (_, runs, _), (isotropy, log_error) = tabulate(last, 2)
+    groups = {unit.run: GROUPS[grouping](unit.family, unit.size) for unit in units}
+    return across_runs(
+        isotropy.reshape(len(isotropy), -1),
+        log_error.reshape(len(log_error), -1),
+        [groups[run] for run in runs],
+        options,
+        *key,
+    )
 
 
 def _git(*arguments: str) -> str:
+    """Return the output of git. ParamsError, with what git reports, if it fails."""
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+        return provenance.git(Path.cwd(), *arguments)
+    except (OSError, subprocess.SubprocessError) as error:
         reason = " ".join((getattr(error, "stderr", None) or str(error)).split())
         raise ParamsError(f"git {arguments[0]}: failed ({reason}); hypotheses must be committed to git") from None
-    return done.stdout.strip()

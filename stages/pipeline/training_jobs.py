@@ -25,20 +25,17 @@ MODELS = Path(DATA, "checkpoints", "models")
 
 def recipes(params: Params) -> dict[str, Recipe]:
     """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
-    references = (split_checkpoint(model.ref) for model in params.models.values())
+    references = (split_checkpoint(model.ref)[0] for model in params.models.values())
     all_recipes = params.checkpoints.recipes
-    named = {name: all_recipes[name] for name, _ in filter(None, references)}
+    named = {name: all_recipes[name] for name in references if name}
     sources = (recipe.embedding_from for recipe in named.values())
     return named | {name: all_recipes[name] for name in sources if name is not None}
 
 
 def checkpoint_path(ref: str) -> str | None:
     """Return the path under MODELS of a reference checkpoint:RECIPE[/step-N]; None for another kind of reference."""
-    reference = split_checkpoint(ref)
-    if reference is None:
-        return None
-    recipe, snapshot = reference
-    return f"{recipe}/{SNAPSHOTS}/{snapshot}" if snapshot else recipe
+    recipe, snapshot = split_checkpoint(ref)
+    return f"{recipe}/{SNAPSHOTS}/{snapshot}" if snapshot else recipe or None
 
 
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:

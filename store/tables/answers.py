@@ -85,7 +85,7 @@ MEANINGS: Mapping[str, str] = {
 # View -> column name -> meaning, for that view alone.
 OWN: Mapping[str, Mapping[str, str]] = {
     "hypothesis_tests": {
-        "explored_estimate": "the same correlation on the exploring half of the data sets",
+        "explored_estimate": "mean correlation on the exploring half of the data sets",
         "explored_p": "p of the correlation on the exploring half",
         "estimate": "mean correlation of isotropy with the error on the confirming half of the data sets",
         "verdict": "holds, reversed, no effect found, or not tested",

@@ -49,11 +49,11 @@ def two_way(
     datasets, blocks, models, columns = x.shape
     if models < FEWEST_MODELS or datasets < 2:
         return empty_interval(f"{models} models on {datasets} data sets, needs {FEWEST_MODELS} on 2")
-    model_counts = _counts(generator.integers(models, size=(resamples, models)), models)
+    model_counts = draw_counts(generator, resamples, models)
     weights = np.repeat(model_counts, columns, axis=1)
     units = (values.reshape(datasets * blocks, models * columns) for values in (x, y))
     rho = np.array([weighted_spearman(a, b, weights) for a, b in zip(*units, strict=True)])
-    dataset_counts = _counts(generator.integers(datasets, size=(resamples, datasets)), datasets).repeat(blocks, axis=1)
+    dataset_counts = draw_counts(generator, resamples, datasets).repeat(blocks, axis=1)
     is_defined = np.isfinite(rho.T)
     mass = (dataset_counts * is_defined).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -121,7 +121,7 @@ def by_cluster(
     # Fig. 3 of Shelim et al. 2025 has five pairs.
     if n < FEWEST_ROWS - 1:
         return empty_interval(f"{n} clusters, needs {FEWEST_ROWS - 1}")
-    counts = _counts(generator.integers(n, size=(resamples, n)), n)
+    counts = draw_counts(generator, resamples, n)
     shares = (counts @ sums) / (counts @ sizes)
     return percentile(shares, alpha, f"cluster bootstrap, {resamples} resamples, percentile")
 
@@ -135,6 +135,11 @@ def percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) ->
     if low == high:
         return empty_interval("every resample gives the same value")
     return Interval(float(low), float(high), method)
+
+
+def draw_counts(generator: np.random.Generator, resamples: int, n: int) -> Float[np.ndarray, "draw item"]:
+    """Return how often each of n items is drawn in each resample, with replacement."""
+    return _counts(generator.integers(n, size=(resamples, n)), n)
 
 
 def _counts(index: Int[np.ndarray, "draw drawn"], n: int) -> Float[np.ndarray, "draw item"]:

@@ -6,11 +6,10 @@ definitions: docs/science.md, "Population".
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -30,13 +29,6 @@ FEWEST_SNAPSHOTS = 4
 ROUNDING = 1e-12
 # Simulated samples per effect size, and halvings of the interval of effect sizes.
 SIMULATIONS, HALVINGS = 1000, 12
-
-Half = Literal["explored", "confirmed"]
-
-
-def half(dataset: str) -> Half:
-    """Return the half of the data sets that a name belongs to: the first bit of its SHA-256."""
-    return "explored" if hashlib.sha256(dataset.encode()).digest()[0] < 128 else "confirmed"
 
 
 def across_runs(
@@ -58,7 +50,9 @@ def across_runs(
     row: dict[str, Any] = {"n": x.size, "n_clusters": x.shape[1]}
     sizes = np.bincount(labels) if len(labels) else np.zeros(0, dtype=int)
     if x.shape[1] < FEWEST_RUNS or (sizes > 1).sum() < 1:
-        return row | {"reason": f"{x.shape[1]} runs in {len(sizes)} groups have values; needs {FEWEST_RUNS}"}
+        return row | {
+            "reason": f"{x.shape[1]} runs in {len(sizes)} groups have values; needs {FEWEST_RUNS}, two in one group"
+        }
     a, b = (centred_ranks(values, labels) for values in (x, y))
     norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
     if not (varies := norms > 0).any():
@@ -92,18 +86,19 @@ def across_runs(
 def within_runs(
     x: Float[np.ndarray, "dataset run snapshot"],
     y: Float[np.ndarray, "dataset run snapshot"],
-    validation: Float[np.ndarray, "run snapshot"],
+    validation: Float[np.ndarray, "dataset run snapshot"],
     options: Options,
     *names: str,
 ) -> dict[str, Any]:
     """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
 
     Training lowers the error and moves every measure, so the ranks of the validation loss are taken out of both.
-    The partial correlations of a run are averaged over data sets; the test flips the signs of the runs' means, and the
+    validation: the validation loss of each snapshot, the same for all data sets; NaN where it is missing. The partial
+    correlations of a run are averaged over data sets; the test flips the signs of the runs' means, and the
     interval resamples runs. Snapshots are ordered, so they are never permuted.
     """
     partial = np.array(
-        [[partial_spearman(x[d, r], y[d, r], validation[r]) for d in range(x.shape[0])] for r in range(x.shape[1])]
+        [[partial_spearman(x[d, r], y[d, r], validation[d, r]) for d in range(x.shape[0])] for r in range(x.shape[1])]
     ).reshape(x.shape[1], x.shape[0])
     is_defined = np.isfinite(partial)
     counts = is_defined.sum(axis=1)
@@ -274,8 +269,8 @@ def _resample_groups(
         np.array([np.bincount(labels, weights=row, minlength=n_groups) for row in values])
         for values in (a * b, a * a, b * b)
     ]
-    groups = _draw_counts(generator, options.resamples, n_groups)
-    datasets = _draw_counts(generator, options.resamples, n_datasets)
+    groups = bootstrap.draw_counts(generator, options.resamples, n_groups)
+    datasets = bootstrap.draw_counts(generator, options.resamples, n_datasets)
     products, squares_a, squares_b = (groups @ values.T for values in sums)
     norms = np.sqrt(squares_a * squares_b)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -283,7 +278,3 @@ def _resample_groups(
         means = (datasets * rho).sum(axis=1) / (datasets * (norms > 0)).sum(axis=1)
     method = f"two-way bootstrap (data sets, groups), {options.resamples} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)
-
-
-def _draw_counts(generator: np.random.Generator, draws: int, n: int) -> Float[np.ndarray, "draw item"]:
-    return generator.multinomial(n, np.full(n, 1 / n), size=draws).astype(float)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 # Added to the seed of the study, so that no series of a training with a small seed is drawn again.
 SEED_OFFSET = 104_729
-# Numbers of the batches start here, after the last step of every recipe, so that no phase applies.
-FIRST_BATCH = 1_000_000_000
 
 
 def validation_loss(family: Family, recipe: Mapping[str, Any], *, batches: int, seed: int) -> tuple[float, int]:
@@ -33,7 +31,7 @@ def validation_loss(family: Family, recipe: Mapping[str, Any], *, batches: int, 
     losses, counts = [], []
     for number in range(batches):
         batch = corpus.batch(
-            FIRST_BATCH + number,
+            number,
             steps=recipe["batch_steps"],
             contexts=[context],
             futures=[horizon],

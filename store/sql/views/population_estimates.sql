@@ -1,21 +1,17 @@
 -- Which estimate does SQL compute for each test of the population?
 -- Tests are of the exploring half of the data sets, and of the other half for hypotheses.
-with errors as (
+with units as (
     select
-        study,
-        measure,
         dataset || ' / ' || condition as cell,
-        -- The first bit of the SHA-256 of the name decides.
-        case when sha256(dataset) < '8' then 'explored' else 'confirmed' end as half,
         run,
         family,
         size,
-        step,
         is_final,
         validation_loss,
         isotropy,
-        unnest(['nmse', 'wql']) as error,
-        unnest([log_nmse, log_wql]) as log_error
+        unnest([log_nmse, log_wql]) as log_error,
+        -- All values that a test belongs to, as one column.
+        struct_pack(study := study, measure := measure, half := half, error := unnest(['nmse', 'wql'])) as test
     from population_units
 ),
 
@@ -23,13 +19,9 @@ with errors as (
 complete as (
     select
         *,
-        count(distinct run) over (
-            partition by study, measure, error, half
-        ) as n_runs,
-        count(*) over (
-            partition by study, measure, error, half, cell
-        ) as n_in_cell
-    from errors
+        count(distinct run) over (partition by test) as n_runs,
+        count(*) over (partition by test, cell) as n_in_cell
+    from units
     where is_final
         and isfinite(isotropy)
         and isfinite(log_error)
@@ -38,12 +30,8 @@ complete as (
 kept_cells as (
     select
         *,
-        count(distinct cell) over (
-            partition by study, measure, error, half
-        ) as n_cells,
-        count(*) over (
-            partition by study, measure, error, half, run
-        ) as n_of_run
+        count(distinct cell) over (partition by test) as n_cells,
+        count(*) over (partition by test, run) as n_of_run
     from complete
     where n_in_cell >= 0.9 * n_runs
 ),
@@ -67,56 +55,35 @@ ranks as (
             - (count(*) over in_group + 1) / 2 as rank_error
     from grouped
     window
-        in_group as (
-            partition by study, measure, error, half, cell, "grouping", run_group
-        ),
-        by_isotropy as (
-            partition by study, measure, error, half, cell, "grouping", run_group
-            order by isotropy
-        ),
-        by_error as (
-            partition by study, measure, error, half, cell, "grouping", run_group
-            order by log_error
-        )
+        in_group as (partition by test, cell, "grouping", run_group),
+        by_isotropy as (partition by test, cell, "grouping", run_group order by isotropy),
+        by_error as (partition by test, cell, "grouping", run_group order by log_error)
 ),
 
 cells as (
     select
-        study,
-        measure,
-        error,
-        half,
+        test,
         "grouping",
-        cell,
         count(*) as n,
         max(n_in_group) as largest_group,
         sum(rank_isotropy * rank_error)
             / nullif(sqrt(sum(rank_isotropy * rank_isotropy) * sum(rank_error * rank_error)), 0) as rho
     from ranks
     group by
-        study,
-        measure,
-        error,
-        half,
+        test,
         "grouping",
         cell
 ),
 
 across as (
     select
-        study,
-        measure,
-        error,
-        half,
+        test,
         "grouping",
         sum(n)::bigint as n,
         case when max(n) >= 4 and max(largest_group) > 1 then avg(rho) end as estimate
     from cells
     group by
-        study,
-        measure,
-        error,
-        half,
+        test,
         "grouping"
 ),
 
@@ -127,31 +94,19 @@ snapshots as (
         rank() over by_isotropy + (count(*) over (by_isotropy range between current row and current row) - 1) / 2 as x,
         rank() over by_error + (count(*) over (by_error range between current row and current row) - 1) / 2 as y,
         rank() over by_loss + (count(*) over (by_loss range between current row and current row) - 1) / 2 as v
-    from errors
+    from units
     where isfinite(isotropy)
         and isfinite(log_error)
         and isfinite(validation_loss)
     window
-        by_isotropy as (
-            partition by study, measure, error, half, cell, run
-            order by isotropy
-        ),
-        by_error as (
-            partition by study, measure, error, half, cell, run
-            order by log_error
-        ),
-        by_loss as (
-            partition by study, measure, error, half, cell, run
-            order by validation_loss
-        )
+        by_isotropy as (partition by test, cell, run order by isotropy),
+        by_error as (partition by test, cell, run order by log_error),
+        by_loss as (partition by test, cell, run order by validation_loss)
 ),
 
 correlations as (
     select
-        study,
-        measure,
-        error,
-        half,
+        test,
         run,
         corr(x, y) as xy,
         -- A loss that does not change takes nothing out.
@@ -159,10 +114,7 @@ correlations as (
         case when isfinite(corr(y, v)) then corr(y, v) else 0 end as yv
     from snapshots
     group by
-        study,
-        measure,
-        error,
-        half,
+        test,
         run,
         cell
     having count(*) >= 4
@@ -170,13 +122,10 @@ correlations as (
 
 partials as (
     select
-        study,
-        measure,
-        error,
-        half,
+        test,
         run,
         case
-            when xy is not null and isfinite(xy) and 1 - xv * xv > 1e-9 and 1 - yv * yv > 1e-9
+            when isfinite(xy) and 1 - xv * xv > 1e-9 and 1 - yv * yv > 1e-9
                 then (xy - xv * yv) / sqrt((1 - xv * xv) * (1 - yv * yv))
         end as rho
     from correlations
@@ -184,66 +133,48 @@ partials as (
 
 runs as (
     select
-        study,
-        measure,
-        error,
-        half,
-        run,
+        test,
         count(rho) as n,
         avg(rho) as rho
     from partials
     group by
-        study,
-        measure,
-        error,
-        half,
+        test,
         run
 ),
 
 within as (
     select
-        study,
-        measure,
-        error,
-        half,
+        test,
         'within_runs' as "grouping",
         sum(n)::bigint as n,
         case when count(rho) >= 4 then avg(rho) end as estimate
     from runs
-    group by
-        study,
-        measure,
-        error,
-        half
+    group by test
 ),
 
 tests as (
-    select *
+    select unnest(test), * exclude (test)
     from across
     union all by name
-    select *
+    select unnest(test), * exclude (test)
     from within
 ),
 
 final as (
     select
-        tests.study,
-        case tests.half when 'explored' then 'population_correlation' else 'hypothesis_tests' end as answer,
-        tests.measure,
-        tests."grouping",
-        tests.half as block,
-        case tests.error when 'wql' then 'spearman_wql' else 'spearman' end as statistic,
-        tests.n,
-        tests.estimate
+        study,
+        case half when 'explored' then 'population_correlation' else 'hypothesis_tests' end as answer,
+        measure,
+        "grouping",
+        half as block,
+        case error when 'wql' then 'spearman_wql' else 'spearman' end as statistic,
+        n,
+        estimate
     from tests
-    where tests.half = 'explored'
-        or exists (
-            select 1
+    where half = 'explored'
+        or (study, measure, "grouping", error) in (
+            select (study, measure, "grouping", error)
             from hypotheses
-            where hypotheses.study = tests.study
-                and hypotheses.measure = tests.measure
-                and hypotheses."grouping" = tests."grouping"
-                and hypotheses.error = tests.error
         )
 )
 

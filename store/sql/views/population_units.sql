@@ -1,10 +1,13 @@
 -- What are the isotropy and the error of each snapshot of the population in each cell, and its validation loss?
+-- half: the first bit of the SHA-256 of the data set's name decides whether tests may explore it, or whether it is kept
+-- for confirming hypotheses.
 with final as (
     select
         measured.study,
         measured.measure,
         measured.dataset,
         measured.condition,
+        case when sha256(measured.dataset) < '8' then 'explored' else 'confirmed' end as half,
         measured.model,
         population.run,
         population.family,

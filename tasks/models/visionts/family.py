@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Int32, Int64
+from jaxtyping import Float, Int32
 
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     import torch
 
     from tsfmscope.tasks.models.visionts.image import Layout
-
-# Share of training windows that are drawn in columns of a random usual period.
-RANDOM_PERIODS = 0.2
 
 
 class VisionTS(Pretrained, Forecaster):
@@ -311,9 +308,10 @@ class VisionTS(Pretrained, Forecaster):
         import torch
 
         from tsfmscope.tasks.models.visionts.image import to_pixel_values
+        from tsfmscope.tasks.models.visionts.periods import choose_periods, largest_filled_context
 
-        lengths, device = _largest_filled_context(past), self.network.device
-        periods = self._training_periods(past, lengths)
+        lengths, device = largest_filled_context(past), self.network.device
+        periods = choose_periods(past, lengths, self.network.config.periodicity)
         for length in np.unique(lengths).tolist():
             rows = np.flatnonzero(lengths == length)
             inputs = to_pixel_values(past[rows, -length:])
@@ -327,21 +325,6 @@ class VisionTS(Pretrained, Forecaster):
                     torch.from_numpy(target[at]).to(device),
                 )
 
-    def _training_periods(
-        self, past: np.ndarray, lengths: Int64[np.ndarray, " window"]
-    ) -> Int64[np.ndarray, " window"]:
-        """Return the period of each context [B, C] that is cut to its last `lengths` steps, see `loss`."""
-        import torch
-
-        from tsfmscope.tasks.models.visionts.periods import USUAL_PERIODS, estimate_periods
-
-        if fixed_period := self.network.config.periodicity:
-            return np.where(fixed_period <= lengths, fixed_period, 1)
-        chance, choice = torch.rand(2, len(lengths), dtype=torch.float64).numpy()
-        n_fitting = np.searchsorted(2 * USUAL_PERIODS, lengths, side="right")
-        random_periods = USUAL_PERIODS[(choice * n_fitting).astype(np.int64)]
-        return np.where(chance < RANDOM_PERIODS, random_periods, estimate_periods(past, lengths))
-
 
 class _TrainingGroup(NamedTuple):
     """Windows of one layout: contexts [B, C] and futures [B, H] in pixel values, the latter NaN where missing."""
@@ -349,18 +332,6 @@ class _TrainingGroup(NamedTuple):
     steps: torch.Tensor
     layout: Layout
     target: torch.Tensor
-
-
-def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]:
-    """Return the largest of C, C // 2, C // 4 ... and 1 that each context [W, C] fills.
-
-    A context counts from its first observed step on; without one its length is 1.
-    """
-    steps = context.shape[1]
-    halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
-    filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
-    largest: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
-    return largest
 
 
 def _group_by_layout(layouts: list[Layout]) -> dict[Layout, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Period of each training window, from the autocorrelation of its context.
+"""Length and period of each training window; the period is from the autocorrelation of its context.
 
 A training corpus has no frequencies from which `image.find_period` could take the period.
 """
@@ -14,8 +14,39 @@ USUAL_PERIODS = np.array([1, 4, 5, 7, 12, 24, 30, 48, 52, 96, 144, 168])
 CLEAR = 2.0
 # The same for any other lag. It is higher, since there are many more of them.
 CLEAR_FOR_ANY_LAG = 4.0
+# Share of training windows that are drawn in columns of a random usual period.
+RANDOM_PERIODS = 0.2
 # Share of a context's range below which what is left after a line is subtracted is rounding error.
 ROUNDING = 1e-5
+
+
+def choose_periods(
+    past: Float[np.ndarray, "window step"], lengths: Int64[np.ndarray, " window"], fixed_period: int | None
+) -> Int64[np.ndarray, " window"]:
+    """Return the period of each context that is cut to its last `lengths` steps, as `VisionTS.loss` describes it.
+
+    fixed_period: the period of all contexts that are long enough; None where the config has none.
+    """
+    import torch
+
+    if fixed_period:
+        return np.where(fixed_period <= lengths, fixed_period, 1)
+    chance, choice = torch.rand(2, len(lengths), dtype=torch.float64).numpy()
+    n_fitting = np.searchsorted(2 * USUAL_PERIODS, lengths, side="right")
+    random_periods = USUAL_PERIODS[(choice * n_fitting).astype(np.int64)]
+    return np.where(chance < RANDOM_PERIODS, random_periods, estimate_periods(past, lengths))
+
+
+def largest_filled_context(context: Float[np.ndarray, "window step"]) -> Int64[np.ndarray, " window"]:
+    """Return the largest of C, C // 2, C // 4 ... and 1 that each context [W, C] fills.
+
+    A context counts from its first observed step on; without one its length is 1.
+    """
+    steps = context.shape[1]
+    halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
+    filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
+    largest: Int64[np.ndarray, " window"] = halves[np.searchsorted(halves, filled, side="right") - 1]
+    return largest
 
 
 def estimate_periods(

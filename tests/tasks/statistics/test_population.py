@@ -13,7 +13,6 @@ from scipy import stats
 from tsfmscope.tasks.statistics.population import (
     across_runs,
     centred_ranks,
-    half,
     orders_inside,
     partial_spearman,
     simulate_detectable,
@@ -139,7 +138,7 @@ def trained(runs: int, effect: float, seed: int) -> tuple[np.ndarray, np.ndarray
     generator = np.random.default_rng(seed)
     loss = -np.arange(8.0) + 0.3 * generator.normal(size=(runs, 8))
     x = loss + generator.normal(size=(6, runs, 8))
-    return x, loss + effect * (x - loss) + 0.5 * generator.normal(size=x.shape), loss
+    return x, loss + effect * (x - loss) + 0.5 * generator.normal(size=x.shape), np.tile(loss, (6, 1, 1))
 
 
 def test_what_training_does_to_both_is_no_effect_within_runs() -> None:
@@ -156,11 +155,11 @@ def test_what_training_does_to_both_is_no_effect_within_runs() -> None:
 def test_runs_without_enough_snapshots_are_left_out() -> None:
     x, y, loss = trained(6, 0.5, 1)
     x[:, 0, 3:] = np.nan
-    loss[1, 2:] = np.nan
+    loss[:, 1, 2:] = np.nan
     row = within_runs(x, y, loss, QUICK, "t")
     assert row["n_clusters"] == 4
-    assert row["estimate"] == pytest.approx(within_runs(x[:, 2:], y[:, 2:], loss[2:], QUICK, "t")["estimate"])
-    assert "3 runs have" in within_runs(x[:, :5], y[:, :5], loss[:5], QUICK, "t")["reason"]
+    assert row["estimate"] == pytest.approx(within_runs(x[:, 2:], y[:, 2:], loss[:, 2:], QUICK, "t")["estimate"])
+    assert "3 runs have" in within_runs(x[:, :5], y[:, :5], loss[:, :5], QUICK, "t")["reason"]
 
 
 def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
@@ -177,7 +176,7 @@ def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
         levels = np.repeat(generator.normal(size=4), 3) * 3
         counts["inside"] += across_runs(x + levels, y + levels, groups, options, "t")["p"] <= 0.05
         steps = generator.normal(size=(2, 3, 8, 6))
-        loss = generator.normal(size=(8, 6))
+        loss = np.tile(generator.normal(size=(8, 6)), (3, 1, 1))
         counts["within"] += within_runs(*steps, loss, options, "t")["p"] <= 0.05
     # 99.9 % of binomial counts with probability 0.05
     assert max(counts.values()) <= stats.binom.ppf(0.999, trials, 0.05)
@@ -205,11 +204,3 @@ def test_no_size_is_detectable_where_no_order_is_significant() -> None:
     generator = np.random.default_rng(0)
     assert math.isnan(simulate_detectable(np.zeros((3, 2)), math.nan, generator))
     assert math.isnan(simulate_detectable(np.zeros((3, 1)), 0.5, generator))
-
-
-def test_a_name_decides_the_half_of_a_data_set() -> None:
-    names = [f"set-{n}" for n in range(200)]
-    halves = [half(name) for name in names]
-    assert 70 < halves.count("explored") < 130
-    # `printf nile | sha256sum` begins with 50, that of co2 with b6.
-    assert [half("nile"), half("co2")] == ["explored", "confirmed"]

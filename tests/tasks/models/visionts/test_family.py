@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 from tests.tasks.models.families import shake
 from tests.tasks.models.test_vit import released
 from tsfmscope.tasks.models.types import TokenKind
-from tsfmscope.tasks.models.visionts import family
+from tsfmscope.tasks.models.visionts import periods
 from tsfmscope.tasks.models.visionts.checkpoint import positions_2d
-from tsfmscope.tasks.models.visionts.family import VisionTS, _largest_filled_context
+from tsfmscope.tasks.models.visionts.family import VisionTS
 from tsfmscope.tasks.models.visionts.image import Layout, draw_patches, find_period, layout, read_off
+from tsfmscope.tasks.models.visionts.periods import choose_periods, largest_filled_context
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -282,7 +283,7 @@ def test_the_loss_of_mixed_periods_is_the_weighted_loss_of_windows_alone(
     with_period: Callable[[int | None], VisionTS], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, (context, future) = with_period(None), mixed_periods()
-    monkeypatch.setattr(family, "RANDOM_PERIODS", 0.0)
+    monkeypatch.setattr(periods, "RANDOM_PERIODS", 0.0)
     counts = [int((~row.isnan()).sum()) for row in future]
     alone = [model.loss(context[row : row + 1], future[row : row + 1]).item() for row in range(len(context))]
     assert model.loss(context, future).item() == pytest.approx(np.average(alone, weights=counts), rel=1e-5)
@@ -292,7 +293,7 @@ def test_windows_that_are_drawn_on_the_same_patches_share_a_pass(
     with_period: Callable[[int | None], VisionTS], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, (context, future) = with_period(None), mixed_periods()
-    monkeypatch.setattr(family, "RANDOM_PERIODS", 0.0)
+    monkeypatch.setattr(periods, "RANDOM_PERIODS", 0.0)
     groups, passes = list(model._training_groups(context.numpy(), future.numpy())), []
     hook = model.network.decoder.register_forward_hook(lambda *_: passes.append(1))
     model.loss(context, future)
@@ -311,27 +312,27 @@ def test_the_loss_repeats_with_the_seed_of_torch(with_period: Callable[[int | No
     assert losses == [loss(seed) for seed in range(8)] and len(set(losses)) > 1
 
 
-def test_one_window_of_five_has_a_random_period_that_fits(with_period: Callable[[int | None], VisionTS]) -> None:
-    model, time = with_period(None), np.arange(64)
+def test_one_window_of_five_has_a_random_period_that_fits() -> None:
+    time = np.arange(64)
     torch.manual_seed(0)
     past = np.sin(2 * np.pi * time / 24 + np.arange(4000)[:, None])
-    periods = model._training_periods(past, np.full(4000, 64))
+    periods = choose_periods(past, np.full(4000, 64), None)
     assert set(periods.tolist()) == {1, 4, 5, 7, 12, 24, 30}
     # A seventh of the random ones is 24, too.
     assert (periods != 24).mean() == pytest.approx(0.2 * 6 / 7, abs=0.02)
-    assert set(model._training_periods(past, np.full(4000, 1)).tolist()) == {1}
+    assert set(choose_periods(past, np.full(4000, 1), None).tolist()) == {1}
 
 
-def test_the_period_of_the_config_overrides_that_of_a_window(with_period: Callable[[int | None], VisionTS]) -> None:
+def test_the_period_of_the_config_overrides_that_of_a_window() -> None:
     past = np.sin(2 * np.pi * np.arange(64) / 24)[None].repeat(3, axis=0)
-    assert with_period(6)._training_periods(past, np.array([64, 6, 5])).tolist() == [6, 6, 1]
+    assert choose_periods(past, np.array([64, 6, 5]), 6).tolist() == [6, 6, 1]
 
 
 def test_contexts_are_cut_to_halvings_that_they_fill() -> None:
     context = np.ones((7, 20))
     for row, missing in enumerate([0, 1, 10, 11, 18, 19, 20]):
         context[row, :missing] = np.nan
-    assert _largest_filled_context(context).tolist() == [20, 10, 10, 5, 2, 1, 1]
+    assert largest_filled_context(context).tolist() == [20, 10, 10, 5, 2, 1, 1]
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
