@@ -3,35 +3,28 @@
 -- models).
 -- Models with a base_model (compressed, or read with other options) and snapshots are left out, because they are
 -- not independent of it.
-with own as (
+with measured as (
     select distinct
         study,
-        model
-    from independent_units
-),
-
-candidates as (
-    select
-        measured.*,
-        own.model is not null as is_own
-    from nmse_against_isotropy as measured
-    left join own
-        on own.study = measured.study
-        and own.model = measured.model
+        measure
+    from nmse_against_isotropy
 ),
 
 units as (
     select
-        study,
-        measure,
-        count(*) filter (where is_own) as n_own,
-        count(*) filter (where is_own and (isotropy is null or log_nmse is null)) as n_null,
-        count(*) filter (where is_own and is_floored) as n_floored,
-        count(*) filter (where is_own and not is_filled) as n_unfilled
-    from candidates
+        measured.study,
+        measured.measure,
+        count(units.model) as n_own,
+        count(units.model) filter (where units.isotropy is null or units.log_nmse is null) as n_null,
+        count(units.model) filter (where units.is_floored) as n_floored,
+        count(units.model) filter (where not units.is_filled) as n_unfilled
+    from measured
+    left join independent_units as units
+        on units.study = measured.study
+        and units.measure = measured.measure
     group by
-        study,
-        measure
+        measured.study,
+        measured.measure
 ),
 
 groupings ("grouping", position, evidence) as (
