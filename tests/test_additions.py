@@ -175,6 +175,7 @@ def add_measure(repository: Copy) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository: Copy, tmp_path: Path) -> None:
     named = add_family(repository) | add_measure(repository)

@@ -66,6 +66,7 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
         assert digests(second, stage) == digests(smoke, stage), stage
 
 
+@pytest.mark.long
 def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout, tmp_path: Path) -> None:
     made = smoke.copy(tmp_path / "repository")
 

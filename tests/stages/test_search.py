@@ -322,6 +322,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_trainings_of_both_stages_use_the_processes_of_their_task_and_an_embedding_is_trained_before_it_is_reused(
     tmp_path: Path,

@@ -141,6 +141,7 @@ def test_a_printed_test_fires_no_more_often_than_it_says_where_there_is_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(("test", "kind"), [*NULLS, (slope, INSIDE), (slope, INSIDE | CONDITIONS)])
 def test_the_false_positive_rate_is_at_most_0_06(test: Test, kind: dict) -> None:
