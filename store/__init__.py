@@ -14,9 +14,9 @@ __all__ = ["open"]
 def open(path: str | Path = "data/results.duckdb", *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a read-only, locked connection to a catalogue: `store.open().sql("select ...").df()`.
 
-    threads: number of DuckDB threads; None uses all cores. With one thread, results are the same to the last
-    digit each time.
+    path: DuckDB file, or a folder that `tsfmscope save-results` wrote. threads: number of DuckDB threads; None uses
+    all cores. With one thread, results are the same to the last digit each time.
     """
-    from tsfmscope.store.query import connect
+    from tsfmscope.store.saved_results import connect
 
     return connect(path, threads=threads)

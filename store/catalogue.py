@@ -20,6 +20,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 
 from tsfmscope.store import checksums, files, generated_checks, sample
 from tsfmscope.store.errors import CheckFailed, StoreError
@@ -55,14 +56,23 @@ SHOWN = 5
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
-def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable | None = None, seed: int = 0) -> None:
+def build(
+    path: Path,
+    sources: Mapping[str, Sequence[Path]],
+    *,
+    sql: Traversable | None = None,
+    seed: int = 0,
+    is_checked: bool = True,
+) -> None:
     """Write the catalogue.
 
-    sources: table name -> its Parquet files, from any number of outs; a table without files is empty. The
+    sources: table name -> its Parquet files, from any number of outs; a table without files is empty. Files that
+    have the column study already (store/saved_results.py) are taken as they are. The
     files of `embeddings` are dump files, of which a seeded sample is stored. sql: a folder with the
     subfolders `views`, `answers` and `checks`; None means store/sql, and the checks that are generated from the
     schema. An optional subfolder `materialized` contains queries that are stored as tables, because many views
     read them and they take more than a second at ten million rows of geometry. seed: seed of the sample.
+    is_checked: whether the checks run.
 
     Raises CheckFailed with the check's name and rows, DamagedFile if a file of rows is not as it was written,
     and StoreFull if the disk is full. On an error the former catalogue stays, and no other file is left next
@@ -70,9 +80,9 @@ def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable
     """
     if unknown := sorted(set(sources) - set(TABLES)):
         raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
-    checks = list(generated_checks.generate(TABLES.values())) if sql is None else []
+    checks = list(generated_checks.generate(TABLES.values())) if sql is None and is_checked else []
     sql = sql or resources("tsfmscope.store") / "sql"
-    checks += queries(sql / "checks")
+    checks += queries(sql / "checks") if is_checked else []
     _verify(sources)
     with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +195,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence
     names = ", ".join(_text(path) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
     query = f"select * from {rows}"
-    if table.by_study:
+    if table.by_study and "study" not in pq.read_schema(paths[0]).names:
         query = f"""
             select study_jobs.study, job_rows.*
             from {rows} as job_rows

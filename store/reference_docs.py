@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store import query
+from tsfmscope.store import query, saved_results
 from tsfmscope.store.catalogue import create_empty, queries, question
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.generated_checks import generate
@@ -52,13 +52,13 @@ def describe(table: Table) -> dict[str, Any]:
     return {"name": table.name, "kind": "table", "meaning": about(table), "columns": described}
 
 
-def describe_view(name: str, database: Path) -> dict[str, Any]:
+def describe_view(name: str, results: Path) -> dict[str, Any]:
     """Return name, question and columns of a view as plain data.
 
-    A view that is stored as a table has that kind. If the database does not exist, the columns are those of a
-    catalogue without rows. Raises QueryError, with near names, if there is no such view.
+    A view that is stored as a table has that kind. results: DuckDB file or saved folder. If it does not exist, the
+    columns are those of a catalogue without rows. Raises QueryError, with near names, if there is no such view.
     """
-    with query.connect(database) if database.is_file() else create_empty() as connection:
+    with saved_results.connect(results) if results.exists() else create_empty() as connection:
         relations = connection.execute(query.RELATIONS).fetchall()
         for relation, kind, comment in relations:
             if relation == name:

@@ -24,7 +24,7 @@ from tsfmscope.stages.cli.inspection import (
 )
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.store.query import connect
+from tsfmscope.store.saved_results import connect
 from tsfmscope.tasks import lens
 from tsfmscope.tasks.compression.compress import compress_model, memory_bytes, sizes
 from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, Pool
@@ -279,12 +279,16 @@ def _compressible(model: Model | str | Path, method: str, keep: float) -> Model:
 def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:
     """Open the results of the pipeline, read-only.
 
+    Args:
+        path: DuckDB file, or a folder that `tsfmscope save-results` wrote.
+
     Returns:
         A DuckDB connection: `results().sql("select …").df()` is a DataFrame. No statement can write a file or
         read another one. docs/tables.md lists the tables and views.
 
     Raises:
-        QueryError: there is no such file, or it is not a DuckDB database.
+        QueryError: there are no results at the path, or another version wrote them.
+        DamagedFile: a file of the folder is not as it was written.
     """
     return connect(path)
 

@@ -62,7 +62,9 @@ Seed = Annotated[
 Device = Annotated[str, typer.Option(help="Device that runs the model: cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 DataFolder = Annotated[Path, typer.Option(help="Folder of the stages' outputs.")]
-Database = Annotated[Path, typer.Option(help="DuckDB file of the results.")]
+Results = Annotated[
+    Path, typer.Option(help="DuckDB file of the results, or a folder that `tsfmscope save-results` wrote.")
+]
 
 
 def name_columns(time: str | None, series_id: str | None, value: list[str] | None, time_format: str | None) -> Columns:

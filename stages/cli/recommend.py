@@ -71,7 +71,9 @@ def recommend(
     ] = "zeta_adjusted_corrected",
     results: Annotated[
         Path | None,
-        typer.Option(help=f"DuckDB file of results that rate the reliability of the advice; default: {RESULTS}."),
+        typer.Option(
+            help=f"DuckDB file or saved folder of results that rate the reliability of the advice; default: {RESULTS}."
+        ),
     ] = None,
     study: Annotated[
         str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
@@ -104,7 +106,7 @@ def recommend(
     from tsfmscope.stages.cli.ranking import Criteria, check_measure, find_grouping, list_candidates, rank_candidates
 
     check_measure(by)
-    if results is not None and not results.is_file():
+    if results is not None and not results.exists():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     names = [name.strip() for text in models for name in text.split(",") if name.strip()]
     criteria = Criteria(names, _steps(contexts), by)
@@ -171,7 +173,7 @@ def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None
     from tsfmscope.stages.cli.ranking_trust import trust, verdict
 
     database = path or RESULTS
-    if not database.is_file():
+    if not database.exists():
         return [], f"The reliability of this advice is unknown: {database} does not exist; `make repro` makes it."
     try:
         rules = trust(database, criteria.by, varies, study)

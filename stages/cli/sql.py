@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import RESULTS, Database, Json
+from tsfmscope.stages.cli.options import RESULTS, Json, Results
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ def sql(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the rows.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="New file for the rows of one statement.")] = None,
-    db: Database = RESULTS,
+    results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
     """Run SQL on the results.
@@ -45,14 +45,14 @@ def sql(
     statement. For a prompt with history and completion, use DuckDB's own: duckdb -readonly
     data/results.duckdb
     """
-    from tsfmscope.store import query, rows_output
+    from tsfmscope.store import query, rows_output, saved_results
 
     if statement is None and stdin_is_terminal():
         typer.echo(context.get_help())
         return
     output_format = Format.json if as_json else form
     text = query.read_sql(statement)
-    connection = query.connect(db)
+    connection = saved_results.connect(results)
     tables = list(query.statements(connection, text))
     # Not closed after Ctrl-C, since closing waits for a statement that still runs.
     connection.close()

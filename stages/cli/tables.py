@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import RESULTS, Database, Json
+from tsfmscope.stages.cli.options import RESULTS, Json, Results
 from tsfmscope.stages.cli.output import print_json, print_table
 
 
@@ -15,7 +15,7 @@ def tables(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown; without NAME, the whole page docs/tables.md.")
     ] = False,
-    db: Database = RESULTS,
+    results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
     """Print the columns of the results with unit and source.
@@ -31,7 +31,7 @@ def tables(
     from tsfmscope.store.schema import TABLES
 
     if name is not None and name not in TABLES:
-        descriptions = [reference_docs.describe_view(name, db)]
+        descriptions = [reference_docs.describe_view(name, results)]
     else:
         schemas = [TABLES[name]] if name else list(TABLES.values())
         if markdown:

@@ -24,7 +24,7 @@ STATEMENTS = {
 @pytest.mark.parametrize("name", STATEMENTS)
 @pytest.mark.slow
 def test_ctrl_c_ends_the_command_within_two_seconds(empty_results: Path, name: str) -> None:
-    command = [sys.executable, "-m", "tsfmscope", "sql", STATEMENTS[name], "--db", str(empty_results)]
+    command = [sys.executable, "-m", "tsfmscope", "sql", STATEMENTS[name], "--results", str(empty_results)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(4)  # the command has started, and no statement above ends by then
     assert process.poll() is None, process.communicate()

@@ -19,11 +19,11 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
+from tests.store.conftest import build_results, valid_row
 from tsfmscope.stages.cli import doctor_checks, report
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.output import cell
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.store import catalogue
 from tsfmscope.store.errors import QueryError, StoreError
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.extras import EXTRAS
@@ -31,8 +31,20 @@ from tsfmscope.tasks.extras import EXTRAS
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "recommend", "compress", "embed", "export", "sql", "tables", "report", "plan", "profile", "status"),
-    *("failures", "retry", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
+    *(
+        "inspect",
+        "recommend",
+        "compress",
+        "embed",
+        "export",
+        "sql",
+        "tables",
+        "report",
+        "save-results",
+        "plan",
+        "profile",
+    ),
+    *("status", "failures", "retry", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
 )
 # Commands whose examples need a run of the pipeline, a cluster or minutes.
 WITHOUT_EXAMPLES = {"status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}
@@ -41,10 +53,8 @@ EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalogue of no rows."""
-    path = tmp_path_factory.mktemp("results") / "results.duckdb"
-    catalogue.build(path, {}, seed=0)
-    return path
+    """A catalogue with one row of `training`."""
+    return build_results(tmp_path_factory.mktemp("results"), {"training": [valid_row("training") | {"job_key": "k"}]})
 
 
 @pytest.fixture

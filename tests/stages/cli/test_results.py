@@ -32,12 +32,12 @@ def run(*arguments: str | Path, given: bytes | None = None) -> tuple[int, str, s
 
 class TestSql:
     def test_a_query_is_answered_in_a_table_in_csv_and_in_json(self, database: Path) -> None:
-        code, shown, complaint = run("sql", "select model, loss, [1] as list from training", "--db", database)
+        code, shown, complaint = run("sql", "select model, loss, [1] as list from training", "--results", database)
         assert (code, complaint) == (0, "")
         assert "loss" in shown
         assert "[1]" in shown
         assert shown.rstrip().endswith("1 row")
-        ask = ("sql", "--db", database, "select model, loss from training")
+        ask = ("sql", "--results", database, "select model, loss from training")
         assert run(*ask, "--format", "csv") == (0, "model,loss\nm,2.0\n", "")
         for form in (["--json"], ["--format", "json"]):
             assert json.loads(run(*ask, *form)[1]) == [{"model": "m", "loss": 2.0}]
@@ -48,11 +48,11 @@ class TestSql:
         file = tmp_path / "question.sql"
         file.write_text("-- two\nselect 1 as a; select 2 as b;\n")
         expected = (0, "a\n1\nb\n2\n", "")
-        assert run("sql", file, "--db", database, "--format", "csv") == expected
+        assert run("sql", file, "--results", database, "--format", "csv") == expected
         for argument in (["-"], []):
             given = file.read_bytes()
-            assert run("sql", *argument, "--db", database, "--format", "csv", given=given) == expected
-        assert run("sql", tmp_path / "none.sql", "--db", database)[0] == 2
+            assert run("sql", *argument, "--results", database, "--format", "csv", given=given) == expected
+        assert run("sql", tmp_path / "none.sql", "--results", database)[0] == 2
 
     def test_on_a_terminal_without_a_statement_the_help_names_duckdb_s_own_prompt(
         self, monkeypatch: pytest.MonkeyPatch
@@ -64,23 +64,23 @@ class TestSql:
 
     @pytest.mark.timeout(20)
     def test_sql_that_is_no_text_or_no_regular_file_is_one_line(self, database: Path, tmp_path: Path) -> None:
-        code, out, error = run("sql", "-", "--db", database, given=b"select '\xff'")
+        code, out, error = run("sql", "-", "--results", database, given=b"select '\xff'")
         assert (code, out, error.count("\n")) == (2, "", 1)
         assert "standard input: expected SQL in UTF-8" in error
         os.mkfifo(tmp_path / "pipe.sql")
         (tmp_path / "zero.sql").symlink_to("/dev/zero")
         for name in ("pipe.sql", "zero.sql"):
-            code, out, error = run("sql", tmp_path / name, "--db", database)
+            code, out, error = run("sql", tmp_path / name, "--results", database)
             assert (code, out) == (2, "")
             assert "expected a regular file" in error
 
     @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
     def test_rows_go_into_a_file_that_is_never_overwritten(self, database: Path, tmp_path: Path, form: str) -> None:
         out, sql = tmp_path / "rows", "select model, loss from training"
-        assert run("sql", sql, "--db", database, "--format", form, "--out", out)[0] == 0
+        assert run("sql", sql, "--results", database, "--format", form, "--out", out)[0] == 0
         read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}[form]
         assert read(out).to_dict("records") == [{"model": "m", "loss": 2.0}]
-        code, _, complaint = run("sql", "select 3", "--db", database, "--out", out)
+        code, _, complaint = run("sql", "select 3", "--results", database, "--out", out)
         assert code == 2 and "the file exists" in complaint
         assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
@@ -93,12 +93,12 @@ class TestSql:
         ],
     )
     def test_it_ends_with_2_and_the_reason(self, database: Path, statement: str, text: str) -> None:
-        code, shown, complaint = run("sql", statement, "--db", database, "--json")
+        code, shown, complaint = run("sql", statement, "--results", database, "--json")
         assert (code, shown) == (2, "")
         assert text in complaint
 
     def test_a_missing_database_is_named(self, tmp_path: Path) -> None:
-        code, shown, complaint = run("sql", "select 1", "--db", tmp_path / "none.duckdb")
+        code, shown, complaint = run("sql", "select 1", "--results", tmp_path / "none.duckdb")
         assert (code, shown) == (2, "")
         assert complaint.startswith("tsfmscope: no database at")
 
@@ -118,23 +118,23 @@ class TestTables:
         assert {"column", "type", "unit", "meaning", "source"} <= by_name["geometry"]["columns"][0].keys()
 
     def test_a_view_is_shown_with_its_question_and_columns(self, database: Path) -> None:
-        _, shown, _ = run("tables", "flow_of_ranks", "--db", database)
+        _, shown, _ = run("tables", "flow_of_ranks", "--results", database)
         assert "flow_of_ranks: How does the numerical rank" in shown
         assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
-        (view,) = json.loads(run("tables", "flow_of_ranks", "--db", database, "--json")[1])
+        (view,) = json.loads(run("tables", "flow_of_ranks", "--results", database, "--json")[1])
         assert view["kind"] == "view" and view["meaning"].startswith("How does")
-        (stored,) = json.loads(run("tables", "advice_regrets", "--db", database, "--json")[1])
+        (stored,) = json.loads(run("tables", "advice_regrets", "--results", database, "--json")[1])
         assert stored["kind"] == "table" and stored["meaning"].startswith("On each data set")
 
     def test_an_unknown_view_gives_near_names(self, database: Path) -> None:
-        code, _, complaint = run("tables", "flow_of_rank", "--db", database)
+        code, _, complaint = run("tables", "flow_of_rank", "--results", database)
         assert code == 2 and "near: flow_of_ranks" in complaint
 
     @pytest.mark.parametrize("view", ["flow_of_ranks", "last_layer"])
     def test_a_view_is_described_without_results_too(self, database: Path, tmp_path: Path, view: str) -> None:
-        with_results = run("tables", view, "--db", database, "--json")
+        with_results = run("tables", view, "--results", database, "--json")
         assert with_results[0] == 0
-        assert run("tables", view, "--db", tmp_path / "none.duckdb", "--json") == with_results
+        assert run("tables", view, "--results", tmp_path / "none.duckdb", "--json") == with_results
 
 
 def test_status_counts_the_jobs_of_a_running_stage(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Results that were saved as Parquet answer as the database does, and bad folders are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.tasks.report import recorded
+from tsfmscope.store import catalogue, files, query, saved_results
+from tsfmscope.store.errors import DamagedFile, QueryError
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalogue of a recorded smoke run."""
+    folder = tmp_path_factory.mktemp("results")
+    for name in recorded.names():  # recorded files have no checksum
+        files.write_parquet(folder / f"{name}.parquet", pq.read_table(recorded.FOLDER / f"{name}.parquet"))
+    catalogue.build(folder / "results.duckdb", {path.stem: [path] for path in folder.glob("*.parquet")})
+    return folder / "results.duckdb"
+
+
+def relations(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
+    """The rows of every table and view."""
+    names = [name for name, *_ in connection.execute(query.RELATIONS).fetchall()]
+    return {name: connection.sql(f'select * from "{name}" order by all').to_arrow_table() for name in names}
+
+
+def test_a_saved_folder_answers_every_table_and_view_as_the_database_does(database: Path, tmp_path: Path) -> None:
+    written = saved_results.save(database, tmp_path)
+    assert written == {path.stem: path.stat().st_size for path in tmp_path.iterdir()}
+    assert {"geometry", "training", "study_jobs"} <= written.keys()
+    with query.connect(database) as before, saved_results.connect(tmp_path) as after:
+        expected = relations(before)
+        assert expected["geometry"].num_rows > 0
+        assert relations(after) == expected
+        comment = "select comment from duckdb_columns() where table_name = 'geometry' order by column_index"
+        assert after.sql(comment).fetchall() == before.sql(comment).fetchall()
+
+
+def test_a_folder_is_read_only_and_no_statement_reads_a_file(database: Path, tmp_path: Path) -> None:
+    saved_results.save(database, tmp_path)
+    with saved_results.connect(tmp_path) as connection:
+        for statement in ("delete from training", "create table mine as select 1", f"select * from '{database}'"):
+            with pytest.raises(QueryError):
+                query.query(connection, statement)
+
+
+def test_a_second_save_replaces_the_first_and_deletes_what_it_does_not_write(database: Path, tmp_path: Path) -> None:
+    saved_results.save(database, tmp_path)
+    assert saved_results.save(database, tmp_path, frozenset({"training"})).keys() == {"training"}
+    assert [path.name for path in tmp_path.iterdir()] == ["training.parquet"]
+
+
+def test_bad_folders_and_names_are_named(database: Path, tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="unknown table 'geomtry', near: geometry"):
+        saved_results.save(database, tmp_path, frozenset({"geomtry"}))
+    with pytest.raises(QueryError, match="no saved results"):
+        saved_results.connect(tmp_path)
+    with pytest.raises(QueryError, match="no database"):
+        saved_results.connect(tmp_path / "none")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "mine.parquet")
+    with pytest.raises(QueryError, match=r"mine\.parquet is no table"):
+        saved_results.save(database, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.parquet"]
+
+
+def test_damage_and_tables_of_another_version_are_found(database: Path, tmp_path: Path) -> None:
+    saved_results.save(database, tmp_path)
+    file = tmp_path / "training.parquet"
+    rows = files.read_parquet(file)
+    files.write_parquet(file, rows.append_column("of_the_future", pa.array(range(rows.num_rows))))
+    with pytest.raises(QueryError, match="another version"):
+        saved_results.connect(tmp_path)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DamagedFile):
+        saved_results.connect(tmp_path)
