@@ -6,21 +6,23 @@ import tempfile
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from tsfmscope.store import catalogue, files, query
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.schema import TABLES
 
-# Tables that are not saved unless they are named: vectors, which are large.
-BULK = ("embeddings_sample",)
+# Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
+LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")
 
 
 def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> dict[str, int]:
     """Write every table of a catalogue that has rows to `folder`/TABLE.parquet; return their bytes.
 
-    tables: names of the only tables to write; empty means all but `embeddings_sample`. Views are not written: SQL makes
-    them of the tables. Files of tables that are not written are deleted from the folder. Raises QueryError for an
-    unknown table, if there is no database, or if the folder has other files of Parquet, which are not ours to delete.
+    tables: names of the only tables to write; empty means all but LEFT_OUT. Views are not written: SQL makes them of
+    the tables. Lists of numbers, such as eigenvalues, are saved in float32, all else as it is. Files of tables that are
+    not written are deleted from the folder. Raises QueryError for an unknown table, if there is no database or no row,
+    or if the folder has other Parquet files, which are not ours to delete.
     """
     known = [table.name for table in TABLES.values() if table.in_catalogue and not table.is_printed]
     if unknown := sorted(tables - set(known)):
@@ -33,14 +35,14 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
         for name in known:
             file = folder / f"{name}.parquet"
             rows = None
-            if name in tables or (not tables and name not in BULK):
+            if name in tables or (not tables and name not in LEFT_OUT):
                 rows = connection.sql(f'select * from "{name}"').to_arrow_table()
             if rows is None or rows.num_rows == 0:
                 file.unlink(missing_ok=True)
                 continue
             with files.translate_full_disk(file):
                 folder.mkdir(parents=True, exist_ok=True)
-                files.write_parquet(file, rows)
+                files.write_parquet(file, rows.cast(_with_float_lists(rows.schema)))
             written[name] = file.stat().st_size
     if not written:
         raise QueryError(f"{database}: expected tables with rows, found none; nothing was saved")
@@ -66,3 +68,9 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
         except duckdb.Error as error:
             raise QueryError(f"{path}: these tables are of another version of tsfmscope: {error}") from error
         return query.connect(database, threads=threads)  # the open file stays readable after its folder is deleted
+
+
+def _with_float_lists(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with list<double> columns as list<float>."""
+    double = pa.list_(pa.float64())
+    return pa.schema([field.with_type(pa.list_(pa.float32())) if field.type == double else field for field in schema])

@@ -14,7 +14,10 @@ from tsfmscope.stages.cli.output import print_json
 def save_results(
     folder: Annotated[Path, typer.Argument(help="Folder for TABLE.parquet files, made if it is missing.")],
     tables: Annotated[
-        str | None, typer.Option(help="Tables, with commas, that are saved; default: all but embeddings_sample.")
+        str | None,
+        typer.Option(
+            help="Tables to save, with commas; default: all but timings, dumps, study_jobs and embeddings_sample."
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="DuckDB file of the results.")] = RESULTS,
     as_json: Json = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from tests.tasks.report import recorded
 from tsfmscope.store import catalogue, files, query, saved_results
 from tsfmscope.store.errors import DamagedFile, QueryError
+
+# Views of tables that are not saved: seconds, actors and nodes.
+OF_THE_RUN = {"compression_frontier", "idle_share", "timeline", "warm_forecasts"}
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +37,12 @@ def relations(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
 def test_a_saved_folder_answers_every_table_and_view_as_the_database_does(database: Path, tmp_path: Path) -> None:
     written = saved_results.save(database, tmp_path)
     assert written == {path.stem: path.stat().st_size for path in tmp_path.iterdir()}
-    assert {"geometry", "training", "study_jobs"} <= written.keys()
+    assert {"geometry", "training"} <= written.keys()
     with query.connect(database) as before, saved_results.connect(tmp_path) as after:
-        expected = relations(before)
+        expected, found = relations(before), relations(after)
         assert expected["geometry"].num_rows > 0
-        assert relations(after) == expected
+        for name in expected.keys() - OF_THE_RUN - set(saved_results.LEFT_OUT):
+            pd.testing.assert_frame_equal(found[name].to_pandas(), expected[name].to_pandas(), obj=name, rtol=1e-6)
         comment = "select comment from duckdb_columns() where table_name = 'geometry' order by column_index"
         assert after.sql(comment).fetchall() == before.sql(comment).fetchall()
 
