@@ -51,7 +51,7 @@ def across_runs(
     sizes = np.bincount(labels) if len(labels) else np.zeros(0, dtype=int)
     if x.shape[1] < FEWEST_RUNS or (sizes > 1).sum() < 1:
         return row | {
-            "reason": f"{x.shape[1]} runs in {len(sizes)} groups have values; needs {FEWEST_RUNS}, two in one group"
+            "reason": f"{x.shape[1]} runs (groups: {len(sizes)}); needs {FEWEST_RUNS} runs, two in a group"
         }
     a, b = (centred_ranks(values, labels) for values in (x, y))
     norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
