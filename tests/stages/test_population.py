@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
+from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
-from tests.store.conftest import open_results, valid_row
+from tests.store.conftest import open_results
 from tsfmscope.stages import external_inputs
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.inference import infer
@@ -24,18 +23,8 @@ from tsfmscope.store.errors import CheckFailed
 from tsfmscope.tasks.entries.checkpoints import measure_validation_loss
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.registry import snapshots
-from tsfmscope.tasks.statistics.study import Options
 from tsfmscope.tasks.training.pretraining import pretrain
 from tsfmscope.tasks.training.validation import validation_loss
-
-QUICK = Options(permutations=199, resamples=100, seed=3)
-HYPOTHESIS = {"name": "h", "claim": "c", "study": "s", "measure": "zeta", "grouping": "across_runs"}
-HYPOTHESIS |= {"direction": "negative"}
-
-
-def is_confirming(dataset: str) -> bool:
-    """Whether a data set is kept for confirming hypotheses: the first bit of the SHA-256 of its name."""
-    return hashlib.sha256(dataset.encode()).digest()[0] >= 128
 
 
 def test_the_validation_loss_is_that_of_unseen_series_and_falls_in_training(tmp_path: Path) -> None:
@@ -66,35 +55,6 @@ def test_there_is_one_job_for_each_snapshot_at_hand(tmp_path: Path) -> None:
     assert {name: found[name] for name in expected} == expected
     assert math.isfinite(found["validation_loss"]) and found["n_windows"] == 16 * 8
     assert not [*population_jobs(params.model_copy(update={"population": None}), [row | {"model": names[0]}])]
-
-
-def population_tables() -> dict[str, list[dict[str, Any]]]:
-    """Six trainings of two families on ten data sets, four snapshots each; isotropy falls with the error's log."""
-    generator = np.random.default_rng(0)
-    made: dict[str, list[dict[str, Any]]] = {name: [] for name in ("geometry", "forecasts", "study_jobs")}
-    made |= {"population": [], "checkpoints": [], "datasets": []}
-    facts = {"source": "bundled", "freq": "D", "horizon": 4, "season": 7, "n_series": 1, "n_available": 1}
-    facts |= {"n_steps": 99, "provenance": "made up", "domain": "d"}
-    datasets = [f"set-{n}" for n in range(10)]
-    made["datasets"] = [{"dataset": name, **facts} for name in datasets]
-    for run in range(6):
-        for step in (1, 2, 3, 4):
-            model = f"r{run}" if step == 4 else f"r{run}-step-{step}"
-            row = {"model": model, "run": f"r{run}", "family": f"f{run // 3}", "size": "small", "run_seed": run % 3}
-            row |= {"step": step, "is_final": step == 4, "validation_loss": float(-step + generator.normal())}
-            made["population"].append(row | {"n_windows": 3, "seed": 0, "job_key": f"p{model}"})
-            ref = f"data/r{run}" if step == 4 else f"data/r{run}/snapshots/step-{step}"
-            made["checkpoints"].append(valid_row("checkpoints") | {"model": model, "ref": ref})
-            for name in datasets:
-                isotropy = run / 10 + 0.05 * step + 0.02 * generator.normal()
-                cell = {"model": model, "dataset": name, "condition": "c500", "context": 500, "noise": 0.0}
-                keys = {stage: f"{stage} {model} {name}" for stage in ("geometry", "forecasts")}
-                made["geometry"].append(valid_row("geometry") | cell | {"zeta": isotropy, "job_key": keys["geometry"]})
-                made["forecasts"].append(
-                    valid_row("forecasts") | cell | {"nmse": math.exp(isotropy), "job_key": keys["forecasts"]}
-                )
-                made["study_jobs"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
-    return made
 
 
 def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> None:
