@@ -65,7 +65,7 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
                 y=part["nmse"].to_numpy(),
                 mode="markers",
                 name=f"{escape(model)} · {escape(condition)}",
-                marker=_marker(models.index(model), filled=condition == conditions[0]),
+                marker=_marker(find_position(str(model), models), filled=condition == conditions[0]),
                 customdata=[[escape(d), escape(model), escape(condition)] for d in part["dataset"]],
                 hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]} · %{customdata[2]}"
                 f"<br>{AXES[CORRECTED]} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
@@ -154,8 +154,12 @@ def shorten_name(name: str, longest: int, tail: int) -> str:
 
 def choose_colour(model: str, models: Sequence[str]) -> str:
     """Return the colour of a model. models: the models of the whole page; another model comes after them."""
-    known = [*models, *([] if model in models else [model])]
-    return COLOURS[known.index(model) % len(COLOURS)]
+    return COLOURS[find_position(model, models) % len(COLOURS)]
+
+
+def find_position(model: str, models: Sequence[str]) -> int:
+    """Return the position of a model among those of the whole page; another model comes after them."""
+    return models.index(model) if model in models else len(models)
 
 
 def distinct_values(frame: pd.DataFrame, column: str) -> list[Any]:

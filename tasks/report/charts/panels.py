@@ -23,6 +23,7 @@ from tsfmscope.tasks.report.charts.figures import (
     SYMBOLS,
     apply_style,
     escape,
+    find_position,
     select_drawable,
     shorten_name,
 )
@@ -181,7 +182,7 @@ def _figure(
     for (panel, model, dash), group in itertools.groupby(chains, key=lambda chain: chain[:3]):
         parts = list(group)
         axes = grid.axis_names(panels.index(panel))
-        traces.append(_points(parts, models.index(model), dash, AXES[measure]).update(axes))
+        traces.append(_points(parts, find_position(model, models), dash, AXES[measure]).update(axes))
     figure = apply_style(go.Figure(traces))
     x = grid.make_log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[measure]} (0: isotropic)")
     y = grid.make_log_axis(rows["nmse"], ERROR_TITLE)

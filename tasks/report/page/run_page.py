@@ -82,7 +82,19 @@ def _sections(tables: ReportTables) -> Iterator[Section]:
     yield list_rows("failures", tables.failures, "Failed jobs by stage and error.", empty="No job failed.")
     yield list_rows("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
     yield _training(tables.training, order_models(tables))
-    yield list_rows("checkpoints", tables.checkpoints, "Source of the weights of each model.")
+    yield _checkpoints(tables.checkpoints)
+
+
+def _checkpoints(answer: Answer) -> Section:
+    frame, lead = require(answer, ("model", "snapshots")), "Source of the weights of each model."
+    n_snapshots = int(frame["snapshots"].sum())
+    if not n_snapshots:
+        return build_section("checkpoints", answer, lead, table=build_table(frame.drop(columns="snapshots")))
+    lead += (
+        f" The {n_snapshots:,} snapshots of the population before the end of a training have no row here; the table "
+        "population lists them. They are also left out of the other tables of single models and of `dvc plots`."
+    )
+    return build_section("checkpoints", answer, lead, table=build_table(frame))
 
 
 def _runs(answer: Answer) -> Section:

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from tests.population import HYPOTHESIS, QUICK, population_tables
+from tests.store.conftest import open_results, valid_row
 from tests.tasks.report import recorded
 from tsfmscope import store
+from tsfmscope.stages.pipeline.inference import infer
+from tsfmscope.stages.pipeline.population_tests import Hypothesis
 from tsfmscope.store import catalogue
 from tsfmscope.store.schema import arrow_schema
 from tsfmscope.tasks.report.page.page import render
@@ -38,6 +42,26 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     path = tmp_path_factory.mktemp("store") / "results.duckdb"
     catalogue.build(path, {})
     with store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Study `s` of a population of six trainings with four snapshots each, two hypotheses, and their tests."""
+    tables = population_tables()
+    for row in tables["geometry"]:
+        row["zeta_adjusted_corrected"] = -row["zeta"]
+    tables["alignment"] = [
+        valid_row("alignment") | {"model": row["model"], "job_key": f"a{row['model']}"} for row in tables["checkpoints"]
+    ]
+    tables["study_jobs"] += [{"study": "s", "stage": "heads", "job_key": row["job_key"]} for row in tables["alignment"]]
+    measures = ("zeta_adjusted_corrected", "zeta")
+    hypotheses = [Hypothesis.model_validate(HYPOTHESIS | {"name": name, "measure": name}) for name in measures]
+    claims = [claim.model_dump() | {"statistic": "spearman", "commit": "c"} for claim in hypotheses]
+    with open_results(tmp_path_factory.mktemp("units"), tables) as connection:
+        inference = infer(connection, QUICK, hypotheses)
+    whole = tables | {"inference": inference, "hypotheses": claims}
+    with open_results(tmp_path_factory.mktemp("population"), whole) as opened:
         yield opened
 
 

@@ -70,6 +70,27 @@ def test_a_filled_query_shows_its_values_and_runs_as_it_stands(empty: duckdb.Duc
     assert not [name for name, query in queries.items() if PARAMETER.search(query.sql)]
 
 
+@pytest.mark.parametrize("query", ["checkpoints", "nmse_against_isotropy", "alignment"])
+def test_the_page_lists_the_last_weights_of_a_population_and_no_snapshot(
+    query: str, population: duckdb.DuckDBPyConnection
+) -> None:
+    frame = population.sql(load_queries("page")[query].fill(study="s").sql).df()
+    assert set(frame["model"]) == {f"r{run}" for run in range(6)}
+    if query == "checkpoints":
+        assert frame["snapshots"].tolist() == [3] * 6
+
+
+def test_errors_metrics_and_plots_of_dvc_leave_snapshots_of_a_population_out(
+    population: duckdb.DuckDBPyConnection,
+) -> None:
+    queries = {"errors": load_queries("study")["errors"], "isotropy": load_queries("metrics")["isotropy"]}
+    queries |= {"error_against_isotropy": load_queries("dvc_plots")["error_against_isotropy"]}
+    for name, query in queries.items():
+        frame = population.sql(query.fill(study="s").sql).df()
+        models = set(frame["line" if "line" in frame else "model"])
+        assert models == {f"r{run}" for run in range(6)}, name
+
+
 def test_a_parameter_without_a_value_is_an_error() -> None:
     with pytest.raises(KeyError, match="study"):
         load_queries("page")["correlation"].fill()

@@ -14,6 +14,9 @@ with errors as (
     from scores
     left join baselines
         on baselines.model = scores.model
+    anti join population -- without snapshots of a population before the end of their training
+        on population.model = scores.model
+        and not population.is_final
     left join validation_scores
         on validation_scores.study = scores.study
         and validation_scores.model = scores.model

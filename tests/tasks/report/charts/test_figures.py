@@ -55,6 +55,14 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
     assert [t.name for t in figures.draw_training(losses, ["another"]).data] == sorted(losses["model"].unique())
 
 
+def test_models_that_the_page_does_not_list_are_drawn_after_the_others(tables: ReportTables) -> None:
+    frame = tables.nmse_against_isotropy.frame
+    first, second = sorted(frame["model"].unique())
+    traces = figures.draw_nmse_against_isotropy(frame, [first]).data
+    colours = {trace.name.partition(" ")[0]: trace.marker.color for trace in traces if trace.mode == "markers"}
+    assert colours == {first: figures.COLOURS[0], second: figures.COLOURS[1]}
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [("nile", "nile"), ("a" * 20, "a" * 20), ("electricity_south_australia", "elec…south_australia")],
