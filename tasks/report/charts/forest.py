@@ -42,11 +42,11 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
     top = len(names) + 1.5
     figure = go.Figure(
         [
-            _area([-1.1, 0, 0, -1.1], [-0.7, -0.7, top, top]),
+            fill_area([-1.1, 0, 0, -1.1], [-0.7, -0.7, top, top]),
             draw_guide([0, 0], [-0.7, top]),
             draw_guide([-1.1, 1.1], [0.5, 0.5], width=0.5),
-            _word(-1.1, len(names) + 1, "less error (claim)", "middle right"),
-            _word(1.1, len(names) + 1, "more error", "middle left"),
+            write_text(-1.1, len(names) + 1, "less error (claim)", "middle right"),
+            write_text(1.1, len(names) + 1, "more error", "middle left"),
         ]
     )
     for position, condition in enumerate(shown):
@@ -85,9 +85,9 @@ def describe_mean(mean: Mapping[str, Any]) -> tuple[str, str]:
     """Return the mean with its interval, and its p; a text is empty without its number."""
     if not is_number(mean["spearman"]):
         return "", ""
-    words = f"Mean ρ = {_signed(mean['spearman'])}"
+    words = f"Mean ρ = {format_signed(mean['spearman'])}"
     if is_number(mean["low"]):
-        words += f" (95 % interval {_signed(mean['low'])} to {_signed(mean['high'])})"
+        words += f" (95 % interval {format_signed(mean['low'])} to {format_signed(mean['high'])})"
     return words, f"p = {mean['p']:.2g}, permuting models" if is_number(mean["p"]) else ""
 
 
@@ -154,17 +154,19 @@ def _headline(mean: Mapping[str, Any]) -> dict[str, Any]:
     return {**where, "text": text, "showarrow": False, "xanchor": "right", "yanchor": "bottom", "align": "right"}
 
 
-def _word(x: float, y: float, text: str, position: str) -> go.Scatter:
+def write_text(x: float, y: float, text: str, position: str) -> go.Scatter:
+    """Write a small text at a point. position: Plotly's `textposition`."""
     import plotly.graph_objects as go
 
     style = {"mode": "text", "text": [text], "textposition": position, "textfont": {"size": 10}}
     return go.Scatter(x=[x], y=[y], **style, hoverinfo="skip", showlegend=False)
 
 
-def _area(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
+def fill_area(x: Sequence[float], y: Sequence[float], colour: str = LIGHT) -> go.Scatter:
+    """Fill the area inside a line, by default in light grey."""
     import plotly.graph_objects as go
 
-    return go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=LIGHT, hoverinfo="skip", showlegend=False)
+    return go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=colour, hoverinfo="skip", showlegend=False)
 
 
 def is_number(value: Any) -> bool:
@@ -172,5 +174,6 @@ def is_number(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _signed(value: float) -> str:
+def format_signed(value: float) -> str:
+    """Return a number with two decimals and a true minus sign."""
     return f"{value:.2f}".replace("-", "−")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -138,6 +139,17 @@ def make_fixed_log_axis(
 def choose_ratio_ticks(low: float, high: float) -> list[float]:
     """Return round ticks between two ratios."""
     return [tick for tick in (FINE if high / low < NEAR_RATIOS else COARSE) if low <= tick <= high]
+
+
+def choose_round_ticks(low: float, high: float, most: int = 4) -> list[float]:
+    """Return at most `most` multiples of 1, 2, 2.5 or 5 times a power of ten between two different numbers."""
+    exponent = math.floor(math.log10((high - low) / most)) - 1
+    steps = (first * 10.0**power for power in itertools.count(exponent) for first in (1, 2, 2.5, 5))
+    for step in steps:
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < most:
+            return [round(step * n, 3 - exponent) for n in range(first, last + 1)]
+    raise AssertionError("steps grow without end")
 
 
 def draw_guide(
