@@ -50,9 +50,7 @@ def across_runs(
     row: dict[str, Any] = {"n": x.size, "n_clusters": x.shape[1]}
     sizes = np.bincount(labels) if len(labels) else np.zeros(0, dtype=int)
     if x.shape[1] < FEWEST_RUNS or (sizes > 1).sum() < 1:
-        return row | {
-            "reason": f"{x.shape[1]} runs (groups: {len(sizes)}); needs {FEWEST_RUNS} runs, two in a group"
-        }
+        return row | {"reason": f"{x.shape[1]} runs (groups: {len(sizes)}); needs {FEWEST_RUNS} runs, two in a group"}
     a, b = (centred_ranks(values, labels) for values in (x, y))
     norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
     if not (varies := norms > 0).any():
