@@ -22,6 +22,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "docs/results/full": "studies/index.md",
     "docs/results/ranks": "studies/index.md",
     "docs/results/compression": "studies/index.md",
+    "docs/results/population": "population.md",
     "stages/cli": "reference/commands.md",
     "stages/config": "reference/params.md",
     "store/tables": "tables.md",

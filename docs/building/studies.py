@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-PROFILES = {"full": "params/full.yaml", "ranks": "params/ranks.yaml", "compression": "params/compression.yaml"}
+PROFILES = {name: f"params/{name}.yaml" for name in ("full", "ranks", "compression", "population")}
 # Prefix of the studies' names -> title of their group in the navigation.
 GROUPS = {
     "isotropy": "Isotropy",
     "ranks": "Rank",
     "theory": "Theorems",
+    "population": "A population of trainings",
     "": "Compression",
 }
 # Study that is in two profiles; each profile has its own page of it.
@@ -28,6 +29,8 @@ RUN = {
     "core.",
     "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
     "some four hours on two cores. The plots here are of runs of one or two studies each, on several machines.",
+    "population": "`make profile NAME=population` puts it into `params.yaml`; then `dvc repro` runs it, in about 100 "
+    "minutes of two cores.",
 }
 # Sections of the report that belong to no study of a params file but to the stage `theory`.
 THEORY = {

@@ -37,7 +37,9 @@ NOT_RUN = {
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install"),
     "docs/compression.md": ("tsfmscope export chronos",),
     "docs/own_data.md": ("dvc repro",),
-    "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro"),
+    # tests/docs/test_population.py runs its queries
+    "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),
+    "docs/results/population/README.md": ("make profile", "dvc repro", "tsfmscope save-results", "tsfmscope sql"),
     "docs/paper_scale.md": ("export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit"),
     "docs/cluster.md": (
         "cd /shared", "ray get-auth-token", "export RAY_AUTH_MODE", ".venv/bin/ray", "make submit", "ray job list",

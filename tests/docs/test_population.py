@@ -1,0 +1,70 @@
+"""The committed tables of the population answer the page's queries, and its table of hypotheses has their numbers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from tests.docs.blocks import ROOT
+from tsfmscope.store import query, saved_results
+
+PAGE = (ROOT / "docs" / "population.md").read_text("utf-8")
+README = (ROOT / "docs" / "results" / "population" / "README.md").read_text("utf-8")
+# Hypotheses in the order of the page's table.
+NAMES = (
+    *("shelim-across-runs", "shelim-inside-families", "shelim-across-seeds", "shelim-within-runs"),
+    *("shelim-within-runs-wql", "uncorrected-within-runs", "isoscore-inside-families", "cosine-inside-families"),
+)
+NUMBER = re.compile(r"−?\d+\.\d+")
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[duckdb.DuckDBPyConnection]:
+    with saved_results.connect(ROOT / "docs" / "results" / "population") as connection:
+        yield connection
+
+
+def test_the_queries_of_the_page_find_rows(results: duckdb.DuckDBPyConnection) -> None:
+    commands = [shlex.split(line) for line in re.findall(r"^\$ (tsfmscope sql .*)$", PAGE + README, re.MULTILINE)]
+    assert len(commands) >= 3
+    for command in commands:
+        assert "docs/results/population" in command
+        assert query.query(results, command[2]).num_rows > 0, command
+
+
+def test_the_table_of_hypotheses_has_the_measured_numbers(results: duckdb.DuckDBPyConnection) -> None:
+    columns = "explored_estimate, explored_p, estimate, low, high, p, detectable"
+    found = {
+        name: numbers for name, *numbers in results.sql(f"select name, {columns} from hypothesis_tests").fetchall()
+    }
+    lines = re.findall(r"^\| (?:across|inside|within|the same).*\|$", PAGE, re.MULTILINE)
+    assert len(lines) == len(NAMES) == len(found)
+    for name, line in zip(NAMES, lines, strict=True):
+        printed = [text.replace("−", "-") for text in NUMBER.findall(line.split("|", 2)[2])]
+        assert len(printed) == len(found[name])
+        for text, number in zip(printed, found[name], strict=True):
+            unit = 10.0 ** -len(text.partition(".")[2])
+            assert abs(float(text) - number) <= 0.501 * unit, (name, text, number)
+
+
+def test_no_hypothesis_holds_as_the_page_says(results: duckdb.DuckDBPyConnection) -> None:
+    assert "None holds" in PAGE
+    assert {verdict for (verdict,) in results.sql("select verdict from hypothesis_tests").fetchall()} == {
+        "no effect found"
+    }
+
+
+def test_sql_computes_every_estimate_of_the_committed_rows_again(results: duckdb.DuckDBPyConnection) -> None:
+    differing = results.sql("""
+        select * from inference
+        inner join population_estimates
+            using (study, answer, measure, "grouping", block, statistic)
+        where abs(inference.estimate - population_estimates.estimate) > 1e-9
+    """).fetchall()
+    compared = results.sql("select count(estimate) from population_estimates").fetchall()
+    assert differing == []
+    assert compared[0][0] > 40
