@@ -20,9 +20,9 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
     """Write every table of a catalogue that has rows to `folder`/TABLE.parquet; return their bytes.
 
     tables: names of the only tables to write; empty means all but LEFT_OUT. Views are not written: SQL makes them of
-    the tables. Lists of numbers, such as eigenvalues, are saved in float32, all else as it is. Files of tables that are
-    not written are deleted from the folder. Raises QueryError for an unknown table, if there is no database or no row,
-    or if the folder has other Parquet files, which are not ours to delete.
+    the tables. Lists of numbers, such as eigenvalues, are saved in float32, all else as it is. Tables of an earlier
+    save are replaced or deleted once all new files are written. Raises QueryError, and changes nothing, for an unknown
+    table, if there is no database or no row, or if the folder has other Parquet files, which are not ours to delete.
     """
     known = [table.name for table in TABLES.values() if table.in_catalogue and not table.is_printed]
     if unknown := sorted(tables - set(known)):
@@ -30,23 +30,22 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
         raise QueryError(f"--tables: unknown table {unknown[0]!r}, near: {near}")
     if foreign := sorted(path.name for path in folder.glob("*.parquet") if path.stem not in TABLES):
         raise QueryError(f"{folder}: {foreign[0]} is no table of the results; choose a folder without other files")
-    written = {}
     with query.connect(database) as connection:
-        for name in known:
-            file = folder / f"{name}.parquet"
-            rows = None
-            if name in tables or (not tables and name not in LEFT_OUT):
-                rows = connection.sql(f'select * from "{name}"').to_arrow_table()
-            if rows is None or rows.num_rows == 0:
-                file.unlink(missing_ok=True)
-                continue
-            with files.translate_full_disk(file):
-                folder.mkdir(parents=True, exist_ok=True)
-                files.write_parquet(file, rows.cast(_with_float_lists(rows.schema)))
-            written[name] = file.stat().st_size
-    if not written:
-        raise QueryError(f"{database}: expected tables with rows, found none; nothing was saved")
-    return written
+        names = [name for name in known if name in tables or (not tables and name not in LEFT_OUT)]
+        names = [name for name in names if connection.execute(f'select 1 from "{name}" limit 1').fetchall()]
+        if not names:
+            raise QueryError(f"{database}: expected tables with rows, found none; nothing was saved")
+        with files.translate_full_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=files.TEMPORARY, dir=folder) as scratch:
+                for name in names:
+                    rows = connection.sql(f'select * from "{name}"').to_arrow_table()
+                    files.write_parquet(Path(scratch, f"{name}.parquet"), rows.cast(_with_float_lists(rows.schema)))
+                for name in names:
+                    Path(scratch, f"{name}.parquet").replace(folder / f"{name}.parquet")
+        for name in set(TABLES) - set(names):
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
+    return {name: (folder / f"{name}.parquet").stat().st_size for name in names}
 
 
 def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -66,7 +65,9 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
         try:
             catalogue.build(database, sources, is_checked=False)
         except duckdb.Error as error:
-            raise QueryError(f"{path}: these tables are of another version of tsfmscope: {error}") from error
+            raise QueryError(
+                f"{path}: does not fit this version of tsfmscope ({error}); save the results again with this version"
+            ) from error
         return query.connect(database, threads=threads)  # the open file stays readable after its folder is deleted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.store.conftest import build_results
 from tests.tasks.report import recorded
 from tsfmscope.store import catalogue, files, query, saved_results
 from tsfmscope.store.errors import DamagedFile, QueryError
@@ -68,6 +70,13 @@ def test_bad_folders_and_names_are_named(database: Path, tmp_path: Path) -> None
         saved_results.connect(tmp_path)
     with pytest.raises(QueryError, match="no database"):
         saved_results.connect(tmp_path / "none")
+    saved_results.save(database, tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    with pytest.raises(QueryError, match="nothing was saved"):
+        saved_results.save(build_results(tmp_path, {}), tmp_path / "saved")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
+    shutil.rmtree(tmp_path / "saved")
+    (tmp_path / "results.duckdb").unlink()
     pq.write_table(pa.table({"a": [1]}), tmp_path / "mine.parquet")
     with pytest.raises(QueryError, match=r"mine\.parquet is no table"):
         saved_results.save(database, tmp_path)
@@ -79,7 +88,7 @@ def test_damage_and_tables_of_another_version_are_found(database: Path, tmp_path
     file = tmp_path / "training.parquet"
     rows = files.read_parquet(file)
     files.write_parquet(file, rows.append_column("of_the_future", pa.array(range(rows.num_rows))))
-    with pytest.raises(QueryError, match="another version"):
+    with pytest.raises(QueryError, match="does not fit this version"):
         saved_results.connect(tmp_path)
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

@@ -31,20 +31,8 @@ from tsfmscope.tasks.extras import EXTRAS
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *(
-        "inspect",
-        "recommend",
-        "compress",
-        "embed",
-        "export",
-        "sql",
-        "tables",
-        "report",
-        "save-results",
-        "plan",
-        "profile",
-    ),
-    *("status", "failures", "retry", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
+    *("inspect", "recommend", "compress", "embed", "export", "sql", "tables", "report", "save-results", "plan"),
+    *("profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
 )
 # Commands whose examples need a run of the pipeline, a cluster or minutes.
 WITHOUT_EXAMPLES = {"status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}

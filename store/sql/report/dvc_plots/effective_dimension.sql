@@ -4,9 +4,8 @@ select
     layer,
     median(effective_dimension) as dimension
 from effective_dimension
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = effective_dimension.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 where study = $study
     and variance_share = 0.8 -- as in Shelim et al. 2025, Table 1
     and not normed

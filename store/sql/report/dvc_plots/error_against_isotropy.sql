@@ -6,9 +6,8 @@ select
     isotropy,
     log_nmse
 from nmse_against_isotropy
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = nmse_against_isotropy.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 where study = $study
     and measure = 'zeta_adjusted_corrected'
     and isotropy is not null

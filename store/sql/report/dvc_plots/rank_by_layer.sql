@@ -6,9 +6,8 @@ select
 from (
     select distinct model || ' ' || stack as line, dataset, condition, layer, share
     from flow_of_ranks
-    anti join population -- without snapshots of a population before the end of their training
-        on population.model = flow_of_ranks.model
-        and not population.is_final
+    anti join snapshot_models
+        using (model)
     where epsilon = 0.01 -- Yu et al. 2026, Fig. 2
         and not below_noise_floor
         and tokens = 'valued'

@@ -15,7 +15,6 @@ select
     inverse_cosine,
     reason
 from spectral_alignment
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = spectral_alignment.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 order by model, stack, layer

@@ -12,7 +12,6 @@ select
     safe_largest_share,
     reason
 from lemma1
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = lemma1.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 order by model, stack, n_tokens

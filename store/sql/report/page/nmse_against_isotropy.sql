@@ -10,9 +10,8 @@ select
     any_value(nmse_pooled) as nmse_pooled,
     any_value(n_windows) as n_windows
 from nmse_against_isotropy
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = nmse_against_isotropy.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 where study = $study
 group by model, dataset, condition
 order by model, dataset, condition

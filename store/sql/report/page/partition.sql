@@ -13,8 +13,7 @@ select
     nmse,
     reason
 from partition_spread
-anti join population -- without snapshots of a population before the end of their training
-    on population.model = partition_spread.model
-    and not population.is_final
+anti join snapshot_models
+    using (model)
 where study = $study
 order by model, dataset, condition

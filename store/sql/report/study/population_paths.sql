@@ -24,15 +24,7 @@ select
 from units
 left join checkpoints
     on checkpoints.model = units.model
-group by
-    units.family,
-    units.size,
-    units.run_seed,
-    units.run,
-    units.step,
-    units.is_final,
-    checkpoints.parameters,
-    units.validation_loss
+group by all
 order by
     units.family,
     units.run,
