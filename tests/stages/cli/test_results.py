@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.stages.cli.app import app
 from tsfmscope.store.lock import Lock
+from tsfmscope.store.saved_results import LEFT_OUT
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
 
@@ -28,6 +29,11 @@ def run(*arguments: str | Path, given: bytes | None = None) -> tuple[int, str, s
     """Exit code, stdout and stderr of `tsfmscope ARGUMENTS`, in this process."""
     done = CliRunner().invoke(app, list(map(str, arguments)), input=given, catch_exceptions=False)
     return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_help_of_save_results_names_the_tables_that_it_leaves_out() -> None:
+    shown = " ".join(run("save-results", "--help")[1].split())
+    assert all(name in shown for name in LEFT_OUT)
 
 
 class TestSql:
