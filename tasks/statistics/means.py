@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.tasks.statistics.power import POWER
+
 METHODS = {"mean": "Student's t over units", "difference": "Welch's t", "trend": "Student's t of the slope"}
+# Spreads over which the power of a t test is averaged.
+SPREADS = 400
 # Minimum number of units (of each sample) for an estimate of the spread.
 FEW = {"mean": 2, "difference": 2, "trend": 3}
 
@@ -17,13 +21,15 @@ FEW = {"mean": 2, "difference": 2, "trend": 3}
 class Estimate(NamedTuple):
     """Estimate with a t interval and the two-sided p-value of the hypothesis that it is 0.
 
-    Where there is no spread, the interval and p are NaN, and `reason` gives the cause.
+    Where there is no spread, the interval, p and `detectable` are NaN, and `reason` gives the cause.
+    detectable: smallest |estimate| that the test finds with a probability of 80 %, at the observed spread.
     """
 
     estimate: float
     low: float
     high: float
     p: float
+    detectable: float
     reason: str | None = None
 
 
@@ -95,6 +101,25 @@ def infer(
     return result._asdict() | {"n": n, "n_clusters": n, "method": method, "interval_method": method}
 
 
+def detectable_mean(error: float, degrees: float, alpha: float) -> float:
+    """Return the distance from the null value that a t test finds with a power of 80 %.
+
+    It solves P(|T| > t) = 0.8 for the non-central T of the distance; t is the critical value. NaN without spread.
+    """
+    from scipy import optimize, stats
+
+    if not error > 0:
+        return math.nan
+    # |T| > t where a normal variable exceeds t times the estimated spread, which has this distribution.
+    spreads = np.sqrt(stats.chi2.ppf((np.arange(SPREADS) + 0.5) / SPREADS, degrees) / degrees)
+    limits = stats.t.ppf(1 - alpha / 2, degrees) * spreads
+
+    def missing(shift: float) -> float:
+        return float((stats.norm.sf(limits - shift) + stats.norm.cdf(-limits - shift)).mean()) - POWER
+
+    return error * float(optimize.brentq(missing, 0, 5 + 5 * limits.max()))
+
+
 def _student(estimate: float, error: float, degrees: float, alpha: float) -> Estimate:
     from scipy import stats
 
@@ -102,7 +127,7 @@ def _student(estimate: float, error: float, degrees: float, alpha: float) -> Est
         return _undefined(estimate, "all units are equal, or lie on a line")
     reach = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
     p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
-    return Estimate(estimate, estimate - reach, estimate + reach, p)
+    return Estimate(estimate, estimate - reach, estimate + reach, p, detectable_mean(error, degrees, alpha))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -110,4 +135,4 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _undefined(estimate: float, reason: str) -> Estimate:
-    return Estimate(estimate, math.nan, math.nan, math.nan, reason)
+    return Estimate(estimate, math.nan, math.nan, math.nan, math.nan, reason)

@@ -92,35 +92,51 @@ def within_runs(
 
     Training lowers the error and moves every measure, so the ranks of the validation loss are taken out of both.
     validation: the validation loss of each snapshot, the same for all data sets; NaN where it is missing. The partial
-    correlations of a run are averaged over data sets; the test flips the signs of the runs' means, and the
-    interval resamples runs. Snapshots are ordered, so they are never permuted.
+    correlations of a run are averaged over data sets. All runs see the same data sets, so the effect must hold over
+    both: p is the larger one of two tests, which flip the signs of the runs' means and of the data sets' means.
+    The interval resamples runs and data sets. Snapshots are ordered, so they are never permuted.
     """
     partial = np.array(
         [[partial_spearman(x[d, r], y[d, r], validation[d, r]) for d in range(x.shape[0])] for r in range(x.shape[1])]
     ).reshape(x.shape[1], x.shape[0])
     is_defined = np.isfinite(partial)
-    counts = is_defined.sum(axis=1)
-    means = np.where(is_defined, partial, 0).sum(axis=1)[counts > 0] / counts[counts > 0]
-    row: dict[str, Any] = {"n": int(is_defined.sum()), "n_clusters": len(means)}
-    if len(means) < FEWEST_RUNS:
-        return row | {"reason": f"{len(means)} runs have a partial correlation; needs {FEWEST_RUNS}"}
-    flips = flip_mean(means, permutations=options.permutations, generator=options.generator(*names, "flips"))
-    interval = bootstrap.by_cluster(
-        means,
-        np.ones(len(means)),
-        resamples=options.resamples,
-        alpha=options.alpha,
-        generator=options.generator(*names, "bootstrap"),
-    )
+    partial = partial[is_defined.any(axis=1)][:, is_defined.any(axis=0)]
+    means = {"runs": np.nanmean(partial, axis=1), "data sets": np.nanmean(partial, axis=0)} if partial.size else {}
+    row: dict[str, Any] = {"n": int(is_defined.sum()), "n_clusters": len(partial)}
+    if fewest := [f"{len(m)} {kind}" for kind, m in means.items() if len(m) < FEWEST_RUNS] or (
+        [] if means else ["0 runs"]
+    ):
+        return row | {"reason": f"{', '.join(fewest)} with a partial correlation; needs {FEWEST_RUNS}"}
+    flips = {
+        kind: flip_mean(m, permutations=options.permutations, generator=options.generator(*names, "flips", kind))
+        for kind, m in means.items()
+    }
+    detectable = [_detectable_mean(m, options, *names, kind) for kind, m in means.items()]
+    interval = _resample_both(partial, options, *names)
     return row | {
-        "estimate": float(means.mean()),
-        "p": flips.p,
-        "p_smallest": flips.smallest,
-        "detectable": _detectable_mean(means, options, *names),
-        "method": f"{flips.description} of runs' means",
+        "estimate": float(means["runs"].mean()),
+        "p": max(test.p for test in flips.values()),
+        "p_smallest": max(test.smallest for test in flips.values()),
+        "detectable": max(detectable) if np.isfinite(detectable).all() else math.nan,
+        "method": "; ".join(f"{test.description} of means of {kind}" for kind, test in flips.items())
+        + "; the larger p",
         "reason": interval.reason,
         **interval_columns(interval),
     }
+
+
+def _resample_both(partial: Float[np.ndarray, "run dataset"], options: Options, *names: str) -> bootstrap.Interval:
+    """Return the percentile interval of the mean over runs of their means, when runs and data sets are resampled."""
+    generator = options.generator(*names, "bootstrap")
+    runs, datasets = (bootstrap.draw_counts(generator, options.resamples, n) for n in partial.shape)
+    is_defined = np.isfinite(partial)
+    counts = datasets @ is_defined.T.astype(float)
+    sums = datasets @ np.where(is_defined, partial, 0.0).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        run_means = np.where(counts > 0, sums / counts, 0.0)
+        means = (runs * run_means).sum(axis=1) / (runs * (counts > 0)).sum(axis=1)
+    method = f"two-way bootstrap (runs, data sets), {options.resamples} resamples, percentile"
+    return bootstrap.percentile(means, options.alpha, method)
 
 
 def centred_ranks(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.statistics import bootstrap, mixed
+from tsfmscope.tasks.statistics.means import detectable_mean
 from tsfmscope.tasks.statistics.permutation import PermutationTest, double_centred, permute_centred, permute_rows
 from tsfmscope.tasks.statistics.power import critical_rho, detectable_rho
 from tsfmscope.tasks.statistics.ranks import complete, kendall, spearman, undefined_reason
@@ -177,10 +178,24 @@ def signs(
         "p_smallest": result.smallest,
         "p_unclustered": result.binomial,
         "critical": result.critical,
+        "detectable": _detectable_share(sizes, sums, options.alpha),
         "method": f"all 2^{result.clusters} sign flips of {unit_name}",
         **interval_columns(interval),
         "reason": interval.reason,
     }
+
+
+def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarray, " cluster"], alpha: float) -> float:
+    """Return the smallest share above 1/2 that is found with 80 % power; NaN where none below 1 is.
+
+    By Student's t over clusters with the observed spread of their sums about the share (ratio estimator).
+    """
+    clusters, share = len(sizes), float(sums.sum() / sizes.sum())
+    if 2.0 ** (1 - clusters) > alpha:
+        return math.nan
+    spread = float(((sums - share * sizes) ** 2).sum()) * clusters / (clusters - 1)
+    found = 0.5 + detectable_mean(math.sqrt(spread) / float(sizes.sum()), clusters - 1, alpha)
+    return found if found < 1 else math.nan
 
 
 def changes(

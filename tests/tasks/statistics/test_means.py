@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 
-from tsfmscope.tasks.statistics.means import difference, mean, trend
+from tsfmscope.tasks.statistics.means import detectable_mean, difference, mean, trend
 
 # millionths: the squares of numbers such as 1e-186 vanish, and scipy then answers p = 0 where `mean` sees no spread
 VALUES = st.lists(st.integers(-(10**12), 10**12), min_size=3, max_size=12, unique=True).map(lambda n: np.array(n) / 1e6)
@@ -69,3 +70,18 @@ def test_what_has_no_spread_says_why(found, reason: str) -> None:
 
 def test_two_points_still_have_a_slope() -> None:
     assert trend(np.array([1.0, 2.0]), np.array([1.0, 3.0])).estimate == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(3, 0.05), (8, 0.05), (40, 0.01)])
+def test_the_detectable_mean_is_found_in_80_percent_of_samples(n: int, alpha: float) -> None:
+    samples = np.random.default_rng(n).standard_normal((4000, n))
+    effect = detectable_mean(1 / math.sqrt(n), n - 1, alpha)
+    found = stats.ttest_1samp(samples + effect, 0, axis=1).pvalue <= alpha
+    assert abs(found.mean() - 0.8) < 4 * math.sqrt(0.8 * 0.2 / 4000)
+
+
+def test_the_detectable_mean_is_that_of_statsmodels_and_grows_with_the_error() -> None:
+    theirs = TTestPower().solve_power(nobs=12, alpha=0.05, power=0.8)
+    assert detectable_mean(1 / math.sqrt(12), 11, 0.05) == pytest.approx(theirs, rel=1e-3)
+    assert detectable_mean(2.0, 11, 0.05) == pytest.approx(2 * detectable_mean(1.0, 11, 0.05))
+    assert math.isnan(detectable_mean(0.0, 11, 0.05)) and math.isnan(mean(np.array([2.0, 2.0])).detectable)

@@ -133,12 +133,16 @@ def test_a_measure_that_only_follows_the_validation_loss_has_no_partial_correlat
     assert partial_spearman(x, y, np.ones(8)) == pytest.approx(1)
 
 
-def trained(runs: int, effect: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Isotropy and error [dataset, run, snapshot] that both follow the validation loss; the effect is beyond it."""
+def trained(runs: int, effect: float | np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Isotropy and error [dataset, run, snapshot] that both follow the validation loss; the effect is beyond it.
+
+    effect: one number, or one of each of six data sets.
+    """
     generator = np.random.default_rng(seed)
     loss = -np.arange(8.0) + 0.3 * generator.normal(size=(runs, 8))
     x = loss + generator.normal(size=(6, runs, 8))
-    return x, loss + effect * (x - loss) + 0.5 * generator.normal(size=x.shape), np.tile(loss, (6, 1, 1))
+    effects = np.broadcast_to(effect, 6)[:, None, None]
+    return x, loss + effects * (x - loss) + 0.5 * generator.normal(size=x.shape), np.tile(loss, (6, 1, 1))
 
 
 def test_what_training_does_to_both_is_no_effect_within_runs() -> None:
@@ -148,8 +152,32 @@ def test_what_training_does_to_both_is_no_effect_within_runs() -> None:
     assert raw > 0.7
     assert abs(row["estimate"]) < 0.1 and row["p"] > 0.05 and row["low"] < 0 < row["high"]
     found = within_runs(*trained(20, 0.8, 0), QUICK, "t")
-    assert found["p"] < 0.01 and found["estimate"] > 0.3 and found["n_clusters"] == 20
+    assert found["p"] == found["p_smallest"] == 2 / 2**6  # that of six data sets
+    assert found["estimate"] > 0.3 and found["low"] > 0.2 and found["n_clusters"] == 20
     assert 0.02 < found["detectable"] < 0.3
+
+
+def test_effects_of_random_sign_by_data_set_are_no_effect_though_all_runs_show_them() -> None:
+    generator, trials = np.random.default_rng(12), 40
+    found, by_runs_alone = 0, 0
+    options = Options(permutations=199, resamples=10, seed=1)
+    for trial in range(trials):
+        x, y, loss = trained(12, generator.normal(size=6), trial)
+        found += within_runs(x, y, loss, options, "t")["p"] <= 0.05
+        partial = [[partial_spearman(x[d, r], y[d, r], loss[d, r]) for d in range(6)] for r in range(12)]
+        by_runs_alone += stats.ttest_1samp(np.nanmean(partial, axis=1), 0).pvalue <= 0.05
+    assert found <= stats.binom.ppf(0.999, trials, 0.05)
+    assert by_runs_alone > trials / 2
+
+
+def test_the_interval_within_runs_is_that_of_resampled_runs_and_data_sets() -> None:
+    x, noise = np.random.default_rng(4).normal(size=(2, 6, 9, 8))
+    y, loss = x + noise, np.tile(np.random.default_rng(6).normal(size=(9, 8)), (6, 1, 1))
+    row = within_runs(x, y, loss, Options(permutations=99, resamples=4000, seed=1), "t")
+    partial = np.array([[partial_spearman(x[d, r], y[d, r], loss[d, r]) for d in range(6)] for r in range(9)])
+    draws = np.random.default_rng(5)
+    means = [partial[draws.integers(9, size=9)][:, draws.integers(6, size=6)].mean() for _ in range(4000)]
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.02)
 
 
 def test_runs_without_enough_snapshots_are_left_out() -> None:
@@ -159,7 +187,8 @@ def test_runs_without_enough_snapshots_are_left_out() -> None:
     row = within_runs(x, y, loss, QUICK, "t")
     assert row["n_clusters"] == 4
     assert row["estimate"] == pytest.approx(within_runs(x[:, 2:], y[:, 2:], loss[:, 2:], QUICK, "t")["estimate"])
-    assert "3 runs have" in within_runs(x[:, :5], y[:, :5], loss[:, :5], QUICK, "t")["reason"]
+    assert within_runs(x[:, :5], y[:, :5], loss[:, :5], QUICK, "t")["reason"].startswith("3 runs with")
+    assert within_runs(x[:3], y[:3], loss[:3], QUICK, "t")["reason"].startswith("3 data sets with")
 
 
 def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
@@ -175,8 +204,8 @@ def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
         counts["across"] += across_runs(x, y, [""] * 12, options, "t")["p"] <= 0.05
         levels = np.repeat(generator.normal(size=4), 3) * 3
         counts["inside"] += across_runs(x + levels, y + levels, groups, options, "t")["p"] <= 0.05
-        steps = generator.normal(size=(2, 3, 8, 6))
-        loss = np.tile(generator.normal(size=(8, 6)), (3, 1, 1))
+        steps = generator.normal(size=(2, 6, 8, 6))
+        loss = np.tile(generator.normal(size=(8, 6)), (6, 1, 1))
         counts["within"] += within_runs(*steps, loss, options, "t")["p"] <= 0.05
     # 99.9 % of binomial counts with probability 0.05
     assert max(counts.values()) <= stats.binom.ppf(0.999, trials, 0.05)
