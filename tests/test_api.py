@@ -28,6 +28,7 @@ from tsfmscope.tasks.errors import DataError, ModelError
 
 ROOT = Path(__file__).parents[1]
 SIGNATURES = {
+    "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
@@ -272,6 +273,39 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
     ):
         with pytest.raises(ValueError, match=message):
             ts.compress(model, frame, context=64, **wrong)  # type: ignore[arg-type]
+
+
+def test_certify_returns_what_the_command_prints(frame: pd.DataFrame) -> None:
+    frame.to_csv("mine.csv", index_label="time")
+    names = ("chronos-bolt-mini", "chronos-bolt-nano")
+    found = ts.certify(*names, ["nile", frame, "mine.csv"], context=64, horizon=[6, 12])
+    assert [(row["data"], row["horizon"]) for row in found.tasks] == [
+        (name, horizon) for name in ("nile", "data[1]", "mine.csv") for horizon in (6, 12)
+    ]
+    assert found.tasks[2]["ratio"] == found.tasks[4]["ratio"]
+    assert (found.certificate.outcome, found.certificate.n_tasks, found.left_out) == ("too few tasks", 6, [])
+    options = ["--data", "nile", "--data", "mine.csv", "--context", "64", "--horizon", "6", "--horizon", "12"]
+    printed = CliRunner().invoke(app, ["certify", *names, *options, "--json"], catch_exceptions=False)
+    expected = [row for row in found.tasks if row["data"] != "data[1]"]
+    assert json.loads(printed.stdout)["tasks"] == expected
+
+
+def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model, frame: pd.DataFrame) -> None:
+    small = ts.compress(model, frame, keep=0.5, method="joint", context=64, horizon=12)
+    found = ts.certify(model, small, [frame], context=64, horizon=12)
+    costs = small.costs.set_index("quantity")
+    assert found.tasks[0]["ratio"] == pytest.approx(costs["ratio"]["wql"])
+    assert found.tasks[0]["wql_base"] == pytest.approx(costs["before"]["wql"])
+    for options, message in (
+        ({"data": "nile"}, "data: got str, expected a list of data sets"),
+        ({"data": []}, "data: got list, expected a list"),
+        ({"context": 8}, "context: got 8, expected at least 16"),
+        ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"margin": 1.0}, "margin: got 1, expected a ratio above 1"),
+        ({"small": "chronos-bolt-nano"}, "small: got chronos-bolt-nano, which is the base"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ts.certify(**{"base": model, "small": small, "data": [frame]} | options)  # type: ignore[arg-type]
 
 
 def test_weights_of_any_module() -> None:

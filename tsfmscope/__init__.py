@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsfmscope.any_module import states_of, weights
     from tsfmscope.api import compress, embed, inspect, results, states
+    from tsfmscope.certificate import certify
     from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.model import load
     from tsfmscope.tasks.models.base import Family, Forecaster
@@ -22,6 +23,7 @@ _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.m
 # Name -> the module that defines it.
 _MODULES = {
     **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
+    "certify": "tsfmscope.certificate",
     "load": "tsfmscope.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
@@ -34,6 +36,7 @@ __all__ = [
     "Forecaster",
     "TokenKind",
     "Tokens",
+    "certify",
     "compress",
     "effective_dimension",
     "embed",

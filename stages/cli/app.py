@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tsfmscope.stages.cli import (
+    certify,
     check_family,
     commit_checkpoints,
     compress,
@@ -68,7 +69,8 @@ tsfmscope new study mine --models chronos-bolt-nano --datasets nile --conditions
 tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
 tsfmscope report                           # where the results and their page are
 
-Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 130 interrupted.
+Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 3 `certify` needs
+more tasks, 130 interrupted.
 """
 
 app = typer.Typer(
@@ -87,6 +89,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "inspect": inspect.inspect,
     "recommend": recommend.recommend,
     "compress": compress.compress,
+    "certify": certify.certify,
     "embed": embed.embed,
     "export": export.export,
     "sql": sql.sql,

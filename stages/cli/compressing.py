@@ -95,7 +95,7 @@ def compress_attention(
         # Windows of the past, for timing forecasts.
         windows = calibration_windows(case.model, {case.dataset: table}, **_calibration(case, TIMED))[0]
         watch("forecasting before", 0, 0)
-        scored = _forecast(case, case.model, params.forecasts)
+        scored = forecast_last_windows(case, case.model, params.forecasts)
         before = _quantities(case, case.model, scored, windows, len(params.forecasts.levels))
         watch("compressing", 0, 0)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".compress-") as work:
@@ -106,7 +106,7 @@ def compress_attention(
             Path(work, "model").rename(folder)
         watch("forecasting after", 0, 0)
         smaller = load_family(replace(case.source, folder=folder).running_in(options.precision), request.device)
-        rescored = _forecast(case, smaller, params.forecasts)
+        rescored = forecast_last_windows(case, smaller, params.forecasts)
         after = _quantities(case, smaller, rescored, windows, len(params.forecasts.levels))
     rows = [
         {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
@@ -157,8 +157,10 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
         raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
 
 
-def _forecast(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWindows:
-    """Forecast and score the last window of every series."""
+def forecast_last_windows(
+    case: LoadedCase, model: Family, options: Forecasts, *, keep_quantiles: bool = False
+) -> ScoredWindows:
+    """Forecast and score the last window of every series, with any model of the case's modality."""
     from tsfmscope.tasks.lens import score_forecasts, window_seed
     from tsfmscope.tasks.models.base import Forecaster
 
@@ -176,6 +178,7 @@ def _forecast(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWind
         held_out=HELD_OUT,
         noise=case.noise,
         batch=options.batch,
+        keep_quantiles=keep_quantiles,
     )
 
 

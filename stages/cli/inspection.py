@@ -192,7 +192,7 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
     """Load the requested model and series. Raises the errors of `inspect_layers`."""
     watch("loading the model", 0, 0)
     source = resolve(params, request.model, request.family).running_in(request.precision)
-    name, dataset = _resolve_data(params, request)
+    name, dataset = resolve_data(params, request)
     kind = modality(dataset.source)
     model = load_family(source, request.device)
     if model.modality != kind:
@@ -200,7 +200,7 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
             f"{request.data}: {kind} data, but model {request.model} reads {model.modality}; name other data"
         )
     watch("reading the data", 0, 0)
-    data = NamedSeries(name, dataset, _load_series(params, request, name, dataset))
+    data = load_series(params, request, name, dataset)
     return build_case(params, request, model, source, data)
 
 
@@ -273,7 +273,7 @@ def hidden_states(case: LoadedCase, tokens: Tokens, kinds: Sequence[str] = KINDS
     )
 
 
-def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]:
+def resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]:
     """Return the name and the data set that the request names.
 
     It is a data set of params.yaml or of catalog.yaml, or the user's own file or folder. Raises ParamsError
@@ -326,8 +326,8 @@ def device_context(device: str) -> Iterator[None]:
         EXECUTION_CONTEXT.reset(token)
 
 
-def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> LoadedSeries:
-    """Return the usable series. Raises DataError, with the reasons, if there is none."""
+def load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> NamedSeries:
+    """Return the usable series of a resolved data set. Raises DataError, with the reasons, if there is none."""
     seed = params.seed if request.seed is None else request.seed
     max_series = params.datasets.max_series if request.max_series is None else request.max_series
     if dataset.file == request.data and dataset.source == "folder":
@@ -351,7 +351,7 @@ def _load_series(params: Params, request: InspectRequest, name: str, dataset: Da
     if not loaded.series:
         reasons = describe_reasons(count_reasons(loaded.skipped))
         raise DataError(f"{request.data}: no usable series: {reasons}")
-    return loaded
+    return NamedSeries(name, dataset, loaded)
 
 
 def count_left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:

@@ -35,7 +35,7 @@ NOT_RUN = {
     "docs/cli.md": ("tsfmscope",),
     "docs/advice.md": ("tsfmscope recommend mine.csv", "tsfmscope recommend nile"),
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install"),
-    "docs/compression.md": ("tsfmscope export chronos",),
+    "docs/compression.md": ("tsfmscope export chronos", "tsfmscope certify chronos"),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),

@@ -69,7 +69,7 @@ def load_own(
     skipped: list[Skip] = []
     missing: dict[str, int] = {}
     notes: list[str] = []
-    for file in _list_files(path):
+    for file in list_files(path):
         series, unusable, file_notes = _read_file(file, name, columns)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
@@ -107,7 +107,7 @@ def load_frame(
     return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
 
 
-def _list_files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     """Return the file, or the readable files of a folder by name; DataError if there is none."""
     if not path.is_dir():
         try:

@@ -1,0 +1,220 @@
+"""Command `tsfmscope certify`: whether a small model forecasts as well as its base, within a margin."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tsfmscope.stages.cli.options import (
+    Context,
+    Device,
+    Id,
+    Json,
+    MaxSeries,
+    Model,
+    Seed,
+    Time,
+    TimeFormat,
+    Value,
+    name_columns,
+)
+from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
+from tsfmscope.stages.cli.progress import show_progress
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.stages.pipeline.exit_codes import FAILED, TOO_FEW
+from tsfmscope.store.printable import printable
+from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, Condition, to_ratio
+
+if TYPE_CHECKING:
+    from tsfmscope.stages.cli.certifying import CertifyResult
+
+PICTURES = (".png", ".svg")
+CODES = {"certified": 0, "not certified": FAILED, "too few tasks": TOO_FEW}
+# Heading of the table -> column of the tasks.
+COLUMNS = {
+    "data set": "dataset", "horizon": "horizon", "series": "n_series", "WQL base": "wql_base",
+    "WQL small": "wql_small", "ratio": "ratio", "coverage base": "coverage_base", "coverage small": "coverage_small",
+}  # fmt: skip
+DEPENDENT = (
+    "note: tasks of one data set at several horizons depend on each other; the upper limit assumes that they do not"
+)
+
+
+def certify(
+    base: Model,
+    small: Annotated[str, typer.Argument(help="Compressed or other small model, named like BASE.")],
+    data: Annotated[
+        list[str],
+        typer.Option(help="File, data set, or folder whose files are a data set each; repeat the option for more."),
+    ],
+    margin: Annotated[
+        float, typer.Option(help="Largest mean ratio of WQL, small model over base; fix it before you look at scores.")
+    ] = MARGIN,
+    worst: Annotated[float, typer.Option(help="Largest ratio of WQL of a single task.")] = WORST,
+    family: Annotated[
+        str | None, typer.Option(help="Family of both models; needed only where a config.json does not name it.")
+    ] = None,
+    context: Context = None,
+    horizon: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=1024, help="Number of steps to forecast; repeat it for more tasks; default: the data set's."
+        ),
+    ] = None,
+    max_series: MaxSeries = None,
+    seed: Seed = None,
+    device: Device = "cpu",
+    time: Time = None,
+    series_id: Id = None,
+    value: Value = None,
+    time_format: TimeFormat = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png or .svg.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Test that a small model is as good as its base.
+
+    \b
+    tsfmscope certify chronos-bolt-mini chronos-bolt-nano --data nile --data co2 --context 64
+    tsfmscope certify chronos-bolt-mini chronos-bolt-nano --data mine.csv --horizon 6 --horizon 12 --margin 1.05 --json
+
+    A task is one data set at one horizon. Both models forecast the last window of every series, inside its last
+    fifth, with the same seeds. Four conditions must hold (docs/compression.md): the upper 95 % limit of the mean
+    ratio of WQL is below the margin, no task is above --worst, the coverages differ by less than two points, and
+    there are enough tasks, at least 10. Exit codes: 0 certified; 1 not certified, or the work failed; 2 the
+    command is not valid; 3 too few tasks, neither pass nor fail.
+    """
+    from tsfmscope.stages.cli.certifying import CertifyOptions, certify_models
+    from tsfmscope.stages.cli.inspection import InspectRequest
+
+    if picture is not None:
+        if picture.suffix not in PICTURES:
+            raise ParamsError(f"--picture {picture}: expected a name that ends in {', '.join(PICTURES)}")
+        # Plots need the extra `report`; without it, this fails before the forecasts.
+        importlib.import_module("plotly")
+    request = InspectRequest(
+        base, "", family, context=context, max_series=max_series, seed=seed, device=device,
+        columns=name_columns(time, series_id, value, time_format),
+    )  # fmt: skip
+    try:
+        options = CertifyOptions(tuple(horizon or ()), margin, worst)
+    except ValueError as error:
+        raise ParamsError(f"--{error}") from None
+    with show_progress() as watch:
+        result = certify_models(params_here(), request, small, data, options, watch)
+        if picture is not None:
+            watch("drawing", 0, 0)
+            _draw(result, options.margin, options.worst, picture)
+    verdict = describe_outcome(base, small, result)
+    if as_json:
+        print_json(_facts(base, small, result, verdict))
+    else:
+        _show(base, small, result)
+        typer.echo(printable(verdict))
+        if picture is not None:
+            typer.echo(f"plot: {picture}")
+    if code := CODES[result.certificate.outcome]:
+        raise typer.Exit(code)
+
+
+def describe_outcome(base: str, small: str, result: CertifyResult) -> str:
+    """Return one sentence with the outcome and its reason."""
+    certificate = result.certificate
+    limit, *_, enough = certificate.conditions
+    failed = [condition.name for condition in certificate.conditions if not condition.is_met]
+    if certificate.outcome == "certified":
+        return (
+            f"certified: with 95 % confidence, the WQL of {small} is on average below {limit.limit:g} times that of "
+            f"{base}; mean ratio {to_ratio(certificate.mean):.3f} over {certificate.n_tasks} tasks."
+        )
+    if certificate.outcome == "not certified":
+        return f"not certified: {small} against {base} fails: {'; '.join(failed)}."
+    return (
+        f"too few tasks: {certificate.n_tasks}, needed {enough.limit:g} or more for {small} against {base}; this is "
+        "neither pass nor fail. Name more data sets."
+    )
+
+
+def _show(base: str, small: str, result: CertifyResult) -> None:
+    rows = [[row[column] for column in COLUMNS.values()] for row in result.tasks]
+    print_table(f"{small} against {base}, context {result.tasks[0]['context']}", [*COLUMNS], rows)
+    conditions = [
+        (condition.name, *_texts(condition), "pass" if condition.is_met else "fail")
+        for condition in result.certificate.conditions
+    ]
+    print_table("", ["condition", "value", "limit", ""], conditions)
+    for task in result.left_out:
+        horizon = "" if task["horizon"] is None else f", horizon {task['horizon']}"
+        typer.echo(printable(f"left out: task {task['data']}{horizon}: {task['reason']}"))
+    print_left_out(result.skipped, as_json=False)
+    if len({row["data"] for row in result.tasks}) < len(result.tasks):
+        typer.echo(DEPENDENT)
+
+
+def _texts(condition: Condition) -> Iterator[str]:
+    """Yield the value and the limit of a condition."""
+    value, limit = condition.value, condition.limit
+    if condition.name == "mean change of coverage":
+        yield from (f"{100 * value:.2f} points", f"below {100 * limit:g} points")
+    elif condition.name == "number of tasks":
+        yield from (f"{value:g}", f"at least {limit:g}")
+    else:
+        word = "at most" if condition.name.startswith("largest") else "below"
+        yield from (f"{value:.4f}" if math.isfinite(value) else "unknown", f"{word} {limit:g}")
+
+
+def _facts(base: str, small: str, result: CertifyResult, verdict: str) -> dict[str, Any]:
+    """Return the JSON document; unknown numbers are null."""
+    certificate = result.certificate
+    numbers = {
+        "mean_ratio": to_ratio(certificate.mean),
+        "log_ratio_sd": certificate.sd,
+        "t_limit": to_ratio(certificate.t_limit),
+        "bootstrap_limit": to_ratio(certificate.bootstrap_limit),
+    }
+    return {
+        "base": base,
+        "small": small,
+        "outcome": certificate.outcome,
+        "verdict": verdict,
+        "n_tasks": certificate.n_tasks,
+        **{name: _finite(number) for name, number in numbers.items()},
+        "bootstrap_method": certificate.bootstrap_method,
+        "conditions": [
+            condition._asdict() | {"value": _finite(condition.value)} for condition in certificate.conditions
+        ],
+        "tasks": result.tasks,
+        "left_out": result.left_out,
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _draw(result: CertifyResult, margin: float, worst: float, path: Path) -> None:
+    """Write the plot, completely or not at all. Raises ParamsError if the file cannot be written."""
+    import pandas as pd
+
+    from tsfmscope.store.files import atomic
+    from tsfmscope.tasks.report.charts.certificate import draw_certificate
+    from tsfmscope.tasks.report.render.mpl_render import render
+
+    certificate = result.certificate
+    figure = draw_certificate(
+        pd.DataFrame(result.tasks), mean=to_ratio(certificate.mean), upper=to_ratio(certificate.upper_limit),
+        margin=margin, worst=worst,
+    )  # fmt: skip
+    data = render([("", figure)])[path.suffix.removeprefix(".")]
+    try:
+        with atomic(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise ParamsError(f"--picture {path}: cannot be written ({error.strerror}); name another file") from None

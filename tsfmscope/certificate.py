@@ -1,0 +1,85 @@
+"""Function `certify` of the public Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.model import CompressedModel, Model, as_model
+from tsfmscope.stages.cli.certifying import CertifyOptions, CertifyResult, ModelPair, certify_pair, list_data
+from tsfmscope.stages.cli.inspection import InspectRequest, device_context
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.tasks.series.windows import MIN_CONTEXT
+from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST
+from tsfmscope.user_data import Data, usable_series
+
+
+def certify(
+    base: Model | str | Path,
+    small: Model | str | Path,
+    data: Sequence[Data],
+    *,
+    margin: float = MARGIN,
+    worst: float = WORST,
+    context: int | None = None,
+    horizon: int | Sequence[int] | None = None,
+    max_series: int | None = None,
+    seed: int | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> CertifyResult:
+    """Test that a small model is as good as its base, as `tsfmscope certify` does.
+
+    Args:
+        base: a model that `load` returned, or its name or folder.
+        small: the small model, likewise, or one that `compress` returned.
+        data: a list of data sets, each as in `inspect`; every file of a folder is a data set.
+        margin: largest mean ratio of WQL, small model over base, above 1.
+        worst: largest ratio of one data set at one horizon, above 1.
+        context: as in `inspect`.
+        horizon: steps to forecast, one number or several; None: that of each data set.
+        max_series: as in `inspect`.
+        seed: seed of the forecast samples and of the bootstrap.
+        columns: columns of the tables, as in `inspect`.
+
+    Returns:
+        `tasks` has one row per data set and horizon, `left_out` the others with their reasons. `certificate` has
+        the four `conditions` of docs/compression.md and the `outcome`: certified, not certified or too few tasks.
+
+    Raises:
+        ValueError: an argument is out of range.
+        ParamsError: a model does not forecast, both are the same, or no data set can be scored.
+        HealthError: a forecast is not finite.
+    """
+    if isinstance(data, str | Path) or not isinstance(data, Sequence) or not len(data):
+        raise ValueError(f"data: got {type(data).__name__}, expected a list of data sets")
+    for name, value, smallest in (("context", context, MIN_CONTEXT), ("max_series", max_series, 1)):
+        if value is not None and value < smallest:
+            raise ValueError(f"{name}: got {value}, expected at least {smallest}")
+    horizons = () if horizon is None else (horizon,) if isinstance(horizon, int) else tuple(horizon)
+    base, small = as_model(base), as_model(small)
+    if not isinstance(small, CompressedModel) and base.source == small.source:
+        raise ValueError(f"small: got {small.name}, which is the base")
+    params = params_here()
+    series_seed = params.seed if seed is None else seed
+    limit = params.datasets.max_series if max_series is None else max_series
+    readers = {
+        name: partial(usable_series, params, item, limit, series_seed, columns)
+        for name, item in _list_items(data)
+    }  # fmt: skip
+    request = InspectRequest(base.name, "data", context=context, max_series=max_series, seed=seed, device=base.device)
+    with device_context(base.device):
+        pair = ModelPair(base.family, small.family, base.source)
+        return certify_pair(params, request, pair, readers, CertifyOptions(horizons, margin, worst))
+
+
+def _list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
+    """Return pairs of a name and a data set; texts and paths are their own names."""
+    items: list[tuple[str, Data]] = []
+    for number, item in enumerate(data):
+        if isinstance(item, str | Path):
+            items += [(name, name) for name in list_data(params_here(), [str(item)])]
+        else:
+            items.append((f"data[{number}]", item))
+    return items
