@@ -113,6 +113,8 @@ class Params(Strict):
                     raise ValueError(f"{block}.{clashes[0]}: also the name of one of the population; take another")
             self.checkpoints.recipes.update(recipes)
             self.models.update(models)
+            runs = self.population.runs_by_size()
+            self.studies.update({name: study.with_runs(runs) for name, study in self.studies.items()})
         return self
 
     @model_validator(mode="after")

@@ -53,7 +53,7 @@ class Population(Strict):
     """Trainings of every family in every size with every seed, and snapshots of each.
 
     The training FAMILY-SIZE-SEED is a recipe of that name, and a model of that name with the last weights. Its
-    snapshots are models FAMILY-SIZE-SEED-step-N.
+    snapshots are models FAMILY-SIZE-SEED-step-N. In studies, FAMILY-SIZE stands for the models with all seeds.
     """
 
     families: dict[str, PopulationFamily] = Field(min_length=1, description="family -> its sizes")
@@ -104,6 +104,13 @@ class Population(Strict):
     def models(self) -> dict[str, Model]:
         """Return the models of the population, by name."""
         return {member.model: Model(family=member.family, ref=member.ref) for member in self.members()}
+
+    def runs_by_size(self) -> dict[str, list[str]]:
+        """Return the trainings with all seeds, by FAMILY-SIZE."""
+        runs: dict[str, list[str]] = {}
+        for run, family, size, _ in self._runs():
+            runs.setdefault(f"{family}-{size}", []).append(run)
+        return runs
 
     def _runs(self) -> Iterator[tuple[str, str, str, int]]:
         """Yield the name, family, size and seed of every training."""

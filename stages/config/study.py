@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -41,7 +42,7 @@ class Study(Strict):
     models: Literal["all", "snapshots"] | list[str] = Field(
         min_length=1,
         description="models; BASE@METHOD names a compressed one; all: those without a base model, but no snapshots; "
-        "snapshots: all weights of the population, the last ones of each training too",
+        "snapshots: all weights of the population, the last ones of each training too; FAMILY-SIZE: those of all seeds",
     )
     datasets: Literal["all"] | list[str] = Field([], description="data sets; [] if only weights are measured")
     conditions: Literal["all"] | list[str] = Field([], description="conditions; [] if only weights are measured")
@@ -65,3 +66,11 @@ class Study(Strict):
                         f"{block}: got none, but data are needed for {', '.join(data_measures)}; name some, or all"
                     )
         return self
+
+    def with_runs(self, runs: Mapping[str, Sequence[str]]) -> Study:
+        """Return the study with the trainings of each size of the population that it names; runs: by size."""
+        models = self.models
+        if not isinstance(models, str):
+            models = [run for name in models for run in runs.get(name, [name])]
+        x_axis = {run: x for name, x in self.x_axis.items() for run in runs.get(name, [name])}
+        return self.model_copy(update={"models": models, "x_axis": x_axis})

@@ -33,8 +33,8 @@ VARIED = {
     "patch": "patch length (time steps)",
 }
 FRACTION_NAMES = ("width", "½", "¼", "⅛")
-# Matches the word and the number at the end of a model's name.
-NUMBERED = re.compile(r"-([a-z]+)-[0-9.]+$")
+# Matches the word and the number at the end of a model's name, and the seed of a training of a population.
+NUMBERED = re.compile(r"-([a-z]+)-[0-9.]+(?:-[0-9]+)?$")
 HOVER = "%{fullData.name}<br>%{x:g}: rank %{y:.3g}<extra></extra>"
 
 
@@ -73,8 +73,8 @@ def draw_trend(frame: pd.DataFrame) -> go.Figure:
     """Draw the mean numerical rank against the quantity that a grid of models varies.
 
     frame: columns of `plots.trend.COLUMNS`; rows with x ≤ 0 are left out. There is one panel per quantity and
-    family, and one line per tolerance. The x axis is logarithmic, labelled at the values of x. Where the
-    width is the varied quantity, thin lines show the width and its fractions.
+    family, and one line per tolerance, through the means of models with the same x. The x axis is logarithmic,
+    labelled at the values of x. Where the width is the varied quantity, thin lines show the width and its fractions.
     """
     import plotly.graph_objects as go
 
@@ -91,7 +91,16 @@ def draw_trend(frame: pd.DataFrame) -> go.Figure:
             figure.add_trace(_fraction_names(float(ends[1])).update(axes))
         for epsilon in part["epsilon"].unique().tolist():
             line = part[part["epsilon"] == epsilon].sort_values("x")
-            figure.add_trace(_line(line["x"].tolist(), line, epsilon, "solid").update(axes))
+            points = _line(line["x"].tolist(), line, epsilon, "solid")
+            if line["x"].is_unique:
+                figure.add_trace(points.update(axes))
+                continue
+            means = line.groupby("x", as_index=False).agg(
+                {"rank": "mean", "model": "first", "below_noise_floor": "any"}
+            )
+            through = _line(means["x"].tolist(), means, epsilon, "solid")
+            figure.add_trace(through.update(axes, mode="lines", name=f"mean, {_name(epsilon)}"))
+            figure.add_trace(points.update(axes, mode="markers"))
     ticks = sorted(frame["x"].unique().tolist())
     span = math.log10(ticks[-1] / ticks[0])
     shown = [round(math.log10(ticks[0]) - 0.08, 3), round(math.log10(ticks[-1]) + max(0.08, 0.12 * span), 3)]

@@ -23,6 +23,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     )
     varies_width = (frame["width"] == frame["x"]).groupby(frame["quantity"]).all().any()
     caption = "Dotted: the width, and a half, a quarter and an eighth of it." if varies_width else ""
+    if frame.duplicated(["family", "quantity", "epsilon", "x"]).any():
+        caption = f"Dots: models, such as trainings with several seeds; lines: their means. {caption}".strip()
     yield Figure("trend", growth.draw_trend(frame), alt, (caption + explain_hollow(frame)).strip())
 
 

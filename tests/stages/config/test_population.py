@@ -97,3 +97,16 @@ def test_names_that_clash_or_do_not_exist_are_errors(change: dict[str, Any], tex
     with pytest.raises(ParamsError) as error:
         read(block() | change)
     assert all(text in str(error.value) for text in texts), str(error.value)
+
+
+def test_a_size_stands_for_its_trainings_with_all_seeds_in_models_and_on_the_axis() -> None:
+    whole = block()
+    whole["studies"]["s"] |= {"models": ["chronos-bolt-small", "chronos-bolt-large-1"], "measures": ["weights"]}
+    whole["studies"]["s"]["x_axis"] = {"chronos-bolt-small": 16, "chronos-bolt-large-1": 32}
+    params = read(whole)
+    names = ["chronos-bolt-small-0", "chronos-bolt-small-1", "chronos-bolt-large-1"]
+    assert params.expand("s", "models") == names
+    assert params.studies["s"].x_axis == dict(zip(names, (16, 16, 32), strict=True))
+    whole["studies"]["s"]["models"] = ["chronos-bolt-medium"]
+    with pytest.raises(ParamsError, match=r"studies\.s\.models: unknown name 'chronos-bolt-medium'"):
+        read(whole)

@@ -176,6 +176,18 @@ def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(by_plot
     assert len(thin) == 3 * len(growth.FRACTIONS) and thin[1].y == (0.5, 2.0)
 
 
+def test_trainings_with_several_seeds_are_dots_and_their_means_a_line(by_plot: ByPlot) -> None:
+    frame = by_plot["trend"].answers["trend"].frame
+    again = frame.assign(model=frame["model"] + "-1", rank=frame["rank"] + 2)
+    figure = growth.draw_trend(pd.concat([frame, again], ignore_index=True))
+    (one, *_) = [trace for trace in growth.draw_trend(frame).data if trace.mode == "lines+markers" and len(trace.x) > 1]
+    (line, *_) = [trace for trace in figure.data if str(trace.name).startswith("mean,")]
+    (dots, *_) = [trace for trace in figure.data if trace.mode == "markers" and len(trace.x) > 2]
+    assert line.mode == "lines" and list(line.x) == list(one.x)
+    np.testing.assert_allclose(line.y, np.array(one.y) + 1)
+    assert sorted(dots.y) == sorted([*one.y, *(np.array(one.y) + 2)])
+
+
 def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: ByPlot) -> None:
     figure = draw_study(by_plot["constant"])[0].figure
     assert titles(figure)[2:4] == [f"{T5}<br>encoder, {kind}" for kind in spectra.SPECIAL.values()]
@@ -188,6 +200,7 @@ def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: 
     [
         (["chronos-heads-1", "chronos-heads-8"], "number of heads"),
         (["chronos-width-32", "text-width-64"], "model width"),
+        (["chronos-t5-width-32-0", "text-width-64-2"], "model width"),
         (["bolt-patch-1", "chronos-heads-8"], "varied quantity"),
         (["bolt-depth-1", "bolt-depth-2"], "varied quantity"),
     ],
