@@ -80,7 +80,7 @@ MEANINGS: Mapping[str, str] = {
         "(docs/science.md, Error)"
     ),
     "mase_ratio": "MASE divided by that of the original, geometric mean over cells [ratio] (docs/science.md, Error)",
-    "verdict": "verdict from the interval: agrees, differs or undecided; or not comparable, or not measured",
+    "verdict": "verdict from the interval: agrees, differs, no effect or undecided; or not comparable, or not measured",
 }
 # View -> column name -> meaning, for that view alone.
 OWN: Mapping[str, Mapping[str, str]] = {

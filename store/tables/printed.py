@@ -57,8 +57,9 @@ TABLES = (
             C("statistic", TEXT, "statistic, as in `inference`"),
             C("centre", F64, "value of the statistic if nothing is there"),
             C("side", I32, "side of centre on which the claim holds: -1 below, 1 above"),
+            C("margin", F64, "largest distance from centre that counts as no effect; chosen by this project"),
         ),
-        key=("figure", "claim"),
+        key=("figure", "claim", "answer", "grouping"),
         is_printed=True,
     ),
 )

@@ -455,7 +455,12 @@ TABLES = (
             C("p_smallest", F64, "smallest p-value that the test can give", null=True),
             C("p_unclustered", F64, "binomial p-value of single signs; descriptive only", null=True),
             C("critical", F64, "smallest |estimate| (of a share: above 1/2) with p <= alpha; null: none", null=True),
-            C("detectable", F64, "smallest |estimate| that is found with 80 % power; null: none", null=True),
+            C(
+                "detectable",
+                F64,
+                "smallest |estimate| (of a share: above 1/2) that is found with 80 % power; null: none",
+                null=True,
+            ),
             C("alpha", F64, "significance level; 1 - alpha is the coverage of the interval"),
             C("method", TEXT, "method of the p-value", null=True),
             C("interval_method", TEXT, "method of the interval", null=True),

@@ -140,6 +140,13 @@ SIGN = {
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2}, "undecided", "p is above 0.05"),
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.04}, "undecided", "the interval holds 0.5"),
         ({"estimate": 0.5, "low": 0.3, "high": 0.7, "p": 1.0}, "undecided", "p is above 0.05"),
+        ({"estimate": 0.5, "low": 0.41, "high": 0.59, "p": 1.0}, "no effect", "the interval lies within 0.1 of 0.5"),
+        ({"estimate": 0.5, "low": 0.41, "high": 0.6, "p": 1.0}, "undecided", "p is above 0.05"),
+        (
+            {"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2, "detectable": 0.75},
+            "undecided",
+            "p is above 0.05; found in 80 % of samples: 0.75",
+        ),
         (
             {"estimate": 1.0, "low": 0.9, "high": 1.0, "p": 0.0625, "p_smallest": 0.0625},
             "undecided",

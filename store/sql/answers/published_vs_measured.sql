@@ -2,8 +2,11 @@
 -- A printed number has one row for each model that could show it, or one row with the verdict "not
 -- measured". It is comparable if the model is a released checkpoint and the data are the paper's
 -- own. It agrees if it lies inside our interval, and is undecided if we have no interval.
--- A claim agrees if the interval and p <= alpha support its side, differs if they support the other
--- side, and is undecided otherwise.
+-- A claim agrees if the interval and p <= alpha support its side, and differs if they support the other
+-- side. Otherwise it has no effect if the interval lies within the claim's margin of what is expected
+-- without one, and is undecided if not.
+-- A claim about every model is tested over families in a study of at least six, and over models in one of at
+-- least six models of fewer families.
 -- why: reason for the verdict. note: why a number has no interval, or both of our scores if the
 -- paper does not name the score. run: what to run to get a comparable number.
 with claims as (
@@ -16,6 +19,9 @@ with claims as (
         case
             when inference."grouping" in ('context', 'noise') then inference.block
             when claimed.answer in ('flow_against_flat', 'compression_loss') then inference.block
+            when claimed.answer = 'hypothesis_tests' then replace(inference."grouping", '_', ' ')
+            when inference."grouping" = 'family' then 'over families'
+            when inference."grouping" = 'models' then 'over models'
         end as condition,
         claimed.measure,
         case
@@ -29,6 +35,7 @@ with claims as (
         inference.high,
         inference.n,
         inference.p,
+        inference.detectable,
         true as comparable,
         case
             when inference.estimate is null then coalesce(inference.reason, 'not measured')
@@ -41,15 +48,22 @@ with claims as (
         end as doubt,
         sign(inference.estimate - claimed.centre) as side_found,
         case
-            when doubt is not null then 'undecided'
-            when claimed.side = side_found then 'agrees'
-            else 'differs'
+            when doubt is null and claimed.side = side_found then 'agrees'
+            when doubt is null then 'differs'
+            when inference.low > claimed.centre - claimed.margin and inference.high < claimed.centre + claimed.margin
+                then 'no effect'
+            else 'undecided'
         end as verdict,
-        coalesce(
-            doubt,
-            'the interval lies ' || case when side_found > 0 then 'above ' else 'below ' end
-            || format('{:g}', claimed.centre) || ', and p is at most ' || inference.alpha
-        ) as why
+        case verdict
+            when 'undecided' then doubt
+            || coalesce('; found in 80 % of samples: ' || round(inference.detectable, 3), '')
+            when 'no effect'
+                then 'the interval lies within ' || format('{:g}', claimed.margin) || ' of '
+                || format('{:g}', claimed.centre)
+            else
+                'the interval lies ' || case when side_found > 0 then 'above ' else 'below ' end
+                || format('{:g}', claimed.centre) || ', and p is at most ' || inference.alpha
+        end as why
     from published_claims as claimed
     inner join studies
         on studies.figure = claimed.figure
@@ -60,6 +74,10 @@ with claims as (
         and inference."grouping" = claimed."grouping"
         and inference.statistic = claimed.statistic
         and inference.block like claimed.blocks
+    qualify inference."grouping" != 'model'
+        or count(*) filter (where inference."grouping" in ('family', 'models')) over (
+            partition by studies.study, claimed.claim
+        ) = 0
 ),
 
 numbers as (
@@ -113,6 +131,7 @@ final as (
         high,
         n,
         p,
+        detectable,
         comparable,
         verdict,
         why,

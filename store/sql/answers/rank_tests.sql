@@ -17,6 +17,7 @@ with final as (
         p_bh,
         p_by,
         n_tests,
+        detectable,
         method,
         reason
     from tested_estimates

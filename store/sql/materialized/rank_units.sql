@@ -158,6 +158,82 @@ model_means as (
         epsilon
 ),
 
+series_slopes as (
+    select
+        slopes.*,
+        checkpoints.family,
+        count(distinct checkpoints.family) over study_slopes as n_families,
+        count(distinct slopes.model) over study_slopes as n_models
+    from (
+        select
+            study,
+            model,
+            matrix,
+            epsilon,
+            avg(value) as value
+        from slopes
+        where modality = 'series'
+        group by
+            study,
+            model,
+            matrix,
+            epsilon
+        union all
+        select
+            study,
+            model,
+            'constant',
+            epsilon,
+            regr_slope(value, x)
+        from constants
+        group by
+            study,
+            model,
+            epsilon
+        having count(distinct x) > 1
+    ) as slopes
+    inner join checkpoints
+        on checkpoints.model = slopes.model
+    window study_slopes as (partition by slopes.study, slopes.matrix, slopes.epsilon)
+),
+
+-- A mean over fewer than six families, or models of them, says little about others.
+overall as (
+    select
+        study,
+        'family' as "grouping",
+        'all' as block,
+        matrix || ' slope' as quantity,
+        epsilon,
+        'mean' as statistic,
+        null as sample,
+        family as unit,
+        null::double as x,
+        avg(value) as value
+    from series_slopes
+    where n_families >= 6
+    group by
+        study,
+        matrix,
+        epsilon,
+        family
+    union all
+    select
+        study,
+        'models',
+        'all',
+        matrix || ' slope',
+        epsilon,
+        'mean',
+        null,
+        model,
+        null,
+        value
+    from series_slopes
+    where n_families < 6
+        and n_models >= 6
+),
+
 growth as (
     select
         study,
@@ -305,6 +381,8 @@ trends as (
 
 all_units as (
     select * from growth
+    union all by name
+    select * from overall
     union all by name
     select * from contrasts
     union all by name

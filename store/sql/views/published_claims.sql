@@ -6,5 +6,9 @@
 select
     *,
     -- A pattern for LIKE.
-    case when answer = 'flow_against_flat' then 'flow less flat%' else '%' end as blocks
+    case
+        when answer = 'flow_against_flat' then 'flow less flat%'
+        when "grouping" = 'x_axis' and claim like '% Chronos %' then 'chronos%'
+        else '%'
+    end as blocks
 from printed_claims

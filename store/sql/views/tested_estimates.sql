@@ -8,6 +8,7 @@ with final as (
         inference.p_bh,
         inference.p_by,
         inference.n_tests,
+        inference.detectable,
         inference.method,
         inference.reason
     from rank_estimates as estimates

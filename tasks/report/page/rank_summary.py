@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Tolerance of the numerical rank, as in Yu et al. 2026, Fig. 5.
 TOLERANCE = 0.01
+# Conditions of a claim in `published_vs_measured` that is tested over families, or over models of few families.
+OVERALL = ("over families", "over models")
 # Text of the claim in the view `published_claims`.
 GROWTH_CLAIM = "The rank of the layer inputs grows with depth"
 # Largest share of the attention parameters that is kept; Yu et al. 2026: "cut to about a quarter of
@@ -67,8 +69,17 @@ def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
 
 
 def _describe_verdicts(published: pd.DataFrame) -> list[str]:
-    """Count models by the verdict on the claim that rank grows with depth; empty if it was not tested."""
-    rows = published[(published["claim"] == GROWTH_CLAIM) & published["model"].notna()]
+    """Return the verdict on the claim that rank grows with depth, over families or by model; empty if not tested."""
+    claimed = published[published["claim"] == GROWTH_CLAIM]
+    rows = claimed[claimed["model"].notna()]
+    if len(overall := claimed[claimed["condition"].isin(OVERALL)]):
+        row = overall.to_dict("records")[0]
+        units = row["condition"].removeprefix("over ")
+        return [
+            f"Over {int(row['n'])} {units}, the slope of the rank of layer inputs along depth is "
+            f"{verdicts.format_number(row['measured'])} of the full rank{verdicts.format_evidence(row)}: the claim "
+            f"that it grows {verdicts.VERDICTS[row['verdict']][0]}."
+        ]
     counts = Counter(rows["verdict"])
     if not len(rows):
         return []

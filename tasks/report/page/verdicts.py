@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "figure", "claim", "source", "model", "dataset", "condition", "quantity", "published", "published_text", "measured",
-    "low", "high", "n", "p", "comparable", "verdict", "why", "note", "run",
+    "low", "high", "n", "p", "detectable", "comparable", "verdict", "why", "note", "run",
 )  # fmt: skip
 # Verdict as in the view `published_vs_measured` -> phrases after a count of one and of several.
 VERDICTS = {
     "agrees": ("agrees", "agree"),
     "differs": ("differs", "differ"),
+    "no effect": ("shows no effect", "show no effect"),
     "undecided": ("is undecided", "are undecided"),
     "not comparable": ("cannot be compared", "cannot be compared"),
     "not measured": ("was not measured", "were not measured"),
@@ -123,7 +124,7 @@ def describe_claim(row: Mapping[Hashable, Any]) -> str:
     )
     because = (
         f", because {row['why']}"
-        if is_present(row["why"]) and row["verdict"] in ("undecided", "not comparable")
+        if is_present(row["why"]) and row["verdict"] in ("no effect", "undecided", "not comparable")
         else ""
     )
     return f"{_describe_source(row)} {here}: {row['verdict']}{because}."

@@ -65,6 +65,10 @@ def test_growth_is_told_of_the_study_with_most_models(tables: ReportTables) -> N
     assert told[1].endswith("It rises in 1 of 3.")
     assert "goes from 80 % to 40 % of the full rank, and rises in 0 of 1 stacks." in told[2]
     assert rank_summary.describe_growth([study(tables)]) == []
+    over = claim("no effect", None) | {"condition": "over families", "n": 8, "measured": -0.01, "p": 0.4}
+    told = rank_summary.describe_growth([replace(wide, published=replace(wide.published, frame=pd.DataFrame([over])))])
+    assert told[0].startswith("Over 8 families, the slope of the rank of layer inputs along depth is −0.01 of the full")
+    assert told[0].endswith("(n = 8; p = 0.4): the claim that it grows shows no effect.")
 
 
 def test_the_claim_is_worded_as_in_the_file_of_claims() -> None:

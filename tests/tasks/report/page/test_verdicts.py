@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_said_and_shows_no_nan(missing: Any) -> None:
 
 @pytest.mark.parametrize("bad", [None, "", "yes", "Agrees"])
 def test_a_verdict_that_is_none_is_refused(bad: Any) -> None:
-    with pytest.raises(ValueError, match="expected one of agrees, differs, undecided, not comparable"):
+    with pytest.raises(ValueError, match="expected one of agrees, differs, no effect, undecided, not comparable"):
         verdicts.describe_claim(ROW | {"verdict": bad})
 
 
