@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.tasks.report.page import rank_summary, verdicts
+from tsfmscope.tasks.report.page import hypotheses, rank_summary, verdicts
 from tsfmscope.tasks.report.page.published import is_shown
 from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
@@ -58,6 +58,7 @@ def summarise(tables: ReportTables) -> list[Part]:
             "Does isotropy predict forecast error?",
             [
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
+                *hypotheses.describe_hypotheses(require(tables.hypothesis_tests, hypotheses.COLUMNS)),
                 *_claims("Shelim et al. 2025", studies["isotropy"]),
                 *_few_models(models),
             ]

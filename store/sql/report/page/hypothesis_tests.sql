@@ -1,17 +1,34 @@
 -- Hypotheses on the data sets that were kept for confirming them
+-- n_datasets: data sets of the confirming half on which the study has isotropy and error.
+with confirmed as (
+    select
+        study,
+        measure,
+        count(distinct dataset) filter (where isfinite(log_nmse)) as nmse,
+        count(distinct dataset) filter (where isfinite(log_wql)) as wql
+    from population_units
+    where half = 'confirmed'
+        and isfinite(isotropy)
+    group by all
+)
+
 select
-    name,
-    claim,
-    verdict,
-    measure,
-    "grouping",
-    error,
-    explored_estimate as explored_rho,
-    estimate as rho,
-    low,
-    high,
-    p_by,
-    detectable
-from hypothesis_tests
+    tests.name,
+    tests.claim,
+    tests.verdict,
+    tests.measure,
+    tests."grouping",
+    tests.error,
+    tests.explored_estimate as explored_rho,
+    tests.estimate as rho,
+    tests.low,
+    tests.high,
+    tests.p_by,
+    tests.detectable,
+    if(tests.error = 'wql', confirmed.wql, confirmed.nmse) as n_datasets
+from hypothesis_tests as tests
+left join confirmed
+    on confirmed.study = tests.study
+    and confirmed.measure = tests.measure
 order by
-    name
+    tests.name
