@@ -44,7 +44,9 @@ def test_a_saved_folder_answers_every_table_and_view_as_the_database_does(databa
         expected, found = relations(before), relations(after)
         assert expected["geometry"].num_rows > 0
         for name in expected.keys() - OF_THE_RUN - set(saved_results.LEFT_OUT):
-            pd.testing.assert_frame_equal(found[name].to_pandas(), expected[name].to_pandas(), obj=name, rtol=1e-6)
+            pd.testing.assert_frame_equal(
+                found[name].to_pandas(), expected[name].to_pandas(), obj=name, rtol=1e-5, atol=1e-6
+            )
         comment = "select comment from duckdb_columns() where table_name = 'geometry' order by column_index"
         assert after.sql(comment).fetchall() == before.sql(comment).fetchall()
 
