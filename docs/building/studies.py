@@ -25,11 +25,11 @@ SHARED = "ranks-fig12"
 Notes = dict[str, dict[str, str]]
 RUN = {
     "full": "`make profile NAME=full` puts it into `params.yaml`; then `dvc repro` runs it, in about nine minutes.",
-    "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
-    "core.",
+    "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of two "
+    "cores.",
     "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
     "some four hours on two cores. The plots here are of runs of one or two studies each, on several machines.",
-    "population": "`make profile NAME=population` puts it into `params.yaml`; then `dvc repro` runs it, in about 100 "
+    "population": "`make profile NAME=population` puts it into `params.yaml`; then `dvc repro` runs it, in about 110 "
     "minutes of two cores.",
 }
 # Sections of the report that belong to no study of a params file but to the stage `theory`.
