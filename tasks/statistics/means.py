@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.statistics.power import POWER
-
 METHODS = {"mean": "Student's t over units", "difference": "Welch's t", "trend": "Student's t of the slope"}
+# Power of a test at the effect that is called detectable.
+POWER = 0.8
 # Spreads over which the power of a t test is averaged.
 SPREADS = 400
 # Minimum number of units (of each sample) for an estimate of the spread.

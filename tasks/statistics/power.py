@@ -8,11 +8,12 @@ import math
 
 import numpy as np
 
+from tsfmscope.tasks.statistics.means import POWER
+
 # 8! = 40,320 orders.
 MAX_ENUMERATED = 8
 # Variance of atanh(rho) times n - 3. Source: Fieller, Hartley & Pearson 1957, Biometrika 44.
 FIELLER = 1.06
-POWER = 0.8
 
 
 @functools.lru_cache(maxsize=256)
