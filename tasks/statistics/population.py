@@ -101,12 +101,11 @@ def within_runs(
     ).reshape(x.shape[1], x.shape[0])
     is_defined = np.isfinite(partial)
     partial = partial[is_defined.any(axis=1)][:, is_defined.any(axis=0)]
-    means = {"runs": np.nanmean(partial, axis=1), "data sets": np.nanmean(partial, axis=0)} if partial.size else {}
     row: dict[str, Any] = {"n": int(is_defined.sum()), "n_clusters": len(partial)}
-    if fewest := [f"{len(m)} {kind}" for kind, m in means.items() if len(m) < FEWEST_RUNS] or (
-        [] if means else ["0 runs"]
-    ):
-        return row | {"reason": f"{', '.join(fewest)} with a partial correlation; needs {FEWEST_RUNS}"}
+    sizes = dict(zip(("runs", "data sets"), partial.shape, strict=True))
+    if few := [f"{size} {kind}" for kind, size in sizes.items() if size < FEWEST_RUNS]:
+        return row | {"reason": f"{', '.join(few)} with a partial correlation; needs {FEWEST_RUNS}"}
+    means = {kind: np.nanmean(partial, axis=1 - axis) for axis, kind in enumerate(sizes)}
     flips = {
         kind: flip_mean(m, permutations=options.permutations, generator=options.generator(*names, "flips", kind))
         for kind, m in means.items()
@@ -118,8 +117,7 @@ def within_runs(
         "p": max(test.p for test in flips.values()),
         "p_smallest": max(test.smallest for test in flips.values()),
         "detectable": max(detectable) if np.isfinite(detectable).all() else math.nan,
-        "method": "; ".join(f"{test.description} of means of {kind}" for kind, test in flips.items())
-        + "; the larger p",
+        "method": f"larger p of {' and '.join(f'{t.description} of means of {kind}' for kind, t in flips.items())}",
         "reason": interval.reason,
         **interval_columns(interval),
     }

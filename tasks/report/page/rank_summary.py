@@ -83,9 +83,10 @@ def _describe_verdicts(published: pd.DataFrame) -> list[str]:
     counts = Counter(rows["verdict"])
     if not len(rows):
         return []
+    does_not = counts["differs"] + counts["no effect"]
     return [
         f"Tested for each model, the rank of layer inputs grows with depth in {counts['agrees']} of "
-        f"{len(rows)}, does not in {counts['differs']}, and is undecided in {counts['undecided']}."
+        f"{len(rows)}, does not in {does_not}, and is undecided in {counts['undecided']}."
     ]
 
 
