@@ -93,7 +93,8 @@ def within_runs(
     Training lowers the error and moves every measure, so the ranks of the validation loss are taken out of both.
     validation: the validation loss of each snapshot, the same for all data sets; NaN where it is missing. The partial
     correlations of a run are averaged over data sets. All runs see the same data sets, so the effect must hold over
-    both: p is the larger one of two tests, which flip the signs of the runs' means and of the data sets' means.
+    both: p is the larger one of two tests, which flip the signs of the runs' means and of the data sets' means, and
+    `detectable` the larger one of the effects that each finds with 90 % power, so that both do with at least 80 %.
     The interval resamples runs and data sets. Snapshots are ordered, so they are never permuted.
     """
     partial = np.array(
@@ -110,7 +111,9 @@ def within_runs(
         kind: flip_mean(m, permutations=options.permutations, generator=options.generator(*names, "flips", kind))
         for kind, m in means.items()
     }
-    detectable = [_detectable_mean(m, options, *names, kind) for kind, m in means.items()]
+    # Both tests must find an effect: if each misses it in 10 % of samples, at most 20 % miss it.
+    power = (1 + POWER) / 2
+    detectable = [_detectable_mean(m, options, *names, kind, power=power) for kind, m in means.items()]
     interval = _resample_both(partial, options, *names)
     return row | {
         "estimate": float(means["runs"].mean()),
@@ -218,8 +221,8 @@ def simulate_detectable(
     return _smallest_effect(power)
 
 
-def _detectable_mean(means: Float[np.ndarray, " run"], options: Options, *names: str) -> float:
-    """Return the smallest mean that the sign-flip test finds with 80 % power, by simulation; NaN: none below 1.
+def _detectable_mean(means: Float[np.ndarray, " unit"], options: Options, *names: str, power: float) -> float:
+    """Return the smallest mean that the sign-flip test finds with this power, by simulation; NaN: none below 1.
 
     Samples are drawn with replacement from the observed means less their mean, and shifted.
     """
@@ -231,22 +234,25 @@ def _detectable_mean(means: Float[np.ndarray, " run"], options: Options, *names:
     flips = 1 - 2 * generator.integers(2, size=(SIMULATIONS, n))
     noise, bias = drawn @ flips.T / n, flips.mean(axis=1)
 
-    def power(effect: float) -> float:
+    def found(effect: float) -> float:
         null = np.abs(noise + effect * bias)
         observed = np.abs(drawn.mean(axis=1) + effect)[:, None]
         return float(((null >= observed).mean(axis=1) <= options.alpha).mean())
 
-    return _smallest_effect(power)
+    return _smallest_effect(found, power)
 
 
-def _smallest_effect(power: Callable[[float], float]) -> float:
-    """Return the smallest effect below 1 whose power is at least POWER, by bisection; NaN where there is none."""
+def _smallest_effect(found: Callable[[float], float], power: float = POWER) -> float:
+    """Return the smallest effect below 1 that is found with this power, by bisection; NaN where there is none.
+
+    found: function that returns the share of samples in which an effect is found.
+    """
     low, high = 0.0, 0.999
-    if power(high) < POWER:
+    if found(high) < power:
         return math.nan
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+        low, high = (low, middle) if found(middle) >= power else (middle, high)
     return high
 
 

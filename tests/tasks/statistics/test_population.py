@@ -233,3 +233,13 @@ def test_no_size_is_detectable_where_no_order_is_significant() -> None:
     generator = np.random.default_rng(0)
     assert math.isnan(simulate_detectable(np.zeros((3, 2)), math.nan, generator))
     assert math.isnan(simulate_detectable(np.zeros((3, 1)), 0.5, generator))
+
+
+def test_the_detectable_effect_within_runs_is_found_by_both_tests() -> None:
+    x, noise = np.random.default_rng(14).normal(size=(2, 12, 16, 8))
+    loss = np.tile(np.random.default_rng(6).normal(size=(16, 8)), (12, 1, 1))
+    row = within_runs(x, noise, loss, Options(permutations=999, resamples=10, seed=1), "t")
+    partial = np.array([[partial_spearman(x[d, r], noise[d, r], loss[d, r]) for d in range(12)] for r in range(16)])
+    errors = [means.std(ddof=1) / math.sqrt(len(means)) for means in (partial.mean(axis=1), partial.mean(axis=0))]
+    # Normal approximation: each test finds it with 90 % power.
+    assert row["detectable"] == pytest.approx((1.96 + 1.28) * max(errors), rel=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.tasks.statistics.simulated import study
 from tsfmscope.tasks.statistics import bootstrap, mixed
 from tsfmscope.tasks.statistics.adjust import adjust
 from tsfmscope.tasks.statistics.signs import sign_flips
+from tsfmscope.tasks.statistics.study import Options, signs
 
 HOW = {"resamples": 400, "alpha": 0.05}
 
@@ -183,3 +185,21 @@ def test_a_mixed_model_of_any_scale_is_numbers_or_a_reason(scale: float) -> None
     x, y = study(np.random.default_rng(6))
     got = mixed.fit(x * scale, y)
     assert got.reason is not None or got.estimate == pytest.approx(mixed.fit(x, y).estimate, rel=1e-3)
+
+
+def test_the_detectable_share_is_found_in_80_percent_of_samples() -> None:
+    generator, clusters, size = np.random.default_rng(3), 24, 6
+    names = [str(cluster) for cluster in range(clusters) for _ in range(size)]
+    row = {"study": "s", "answer": "sign_test", "measure": "m", "block": "b", "statistic": "agreement"}
+
+    def sample(share: float) -> dict[str, Any]:
+        chances = generator.beta(8 * share, 8 * (1 - share), size=clusters)  # units of a cluster are alike
+        values = 2.0 * (generator.random((clusters, size)) < chances[:, None]) - 1
+        return signs(values.reshape(-1), names, Options(permutations=99, resamples=10, seed=1), row, "clusters")
+
+    detectable = float(np.mean([sample(0.5)["detectable"] for _ in range(40)]))
+    assert 0.55 < detectable < 0.75
+    found = [(test := sample(detectable))["p"] <= 0.05 and test["estimate"] > 0.5 for _ in range(300)]
+    assert 0.72 < np.mean(found) < 0.88
+    few = signs(np.ones(5), list("abcde"), Options(permutations=99, resamples=10, seed=1), row, "clusters")
+    assert few["p_smallest"] > 0.05 and math.isnan(few["detectable"])
