@@ -96,7 +96,7 @@ def _rows(table: pa.Table, *, finite: bool = True) -> Iterator[tuple[Any, ...]]:
         for index, texts in zip(unknown, _duckdb_texts(table, unknown), strict=True):
             columns[index] = texts
     if finite:
-        columns = [[_plain(value) for value in column or ()] for column in columns]
+        columns = [[to_json(value) for value in column or ()] for column in columns]
     return zip(*(column or () for column in columns), strict=True)
 
 
@@ -142,14 +142,14 @@ def _isoformat(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Convert a value to one that JSON supports; NaN and infinity become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: to_json(item) for key, item in value.items()}
     return value if isinstance(value, str | int | bool) or value is None else str(value)
 
 
@@ -161,7 +161,7 @@ def _short(value: Any, digits: int) -> str:
         return f"[{head}{f', … {len(value)} items' if len(value) > 3 else ''}]"
     if isinstance(value, str) and len(lines := value.strip().splitlines()) > 1:
         return f"{lines[-1].strip()} (last of {len(lines)} lines)"
-    return cell_text(_plain(value)).strip("\r\n")
+    return cell_text(to_json(value)).strip("\r\n")
 
 
 def _csv(lines: Sequence[Sequence[str]]) -> str:

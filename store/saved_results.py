@@ -14,8 +14,7 @@ from tsfmscope.store.schema import TABLES
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
 LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")
-# Tables with a row per window or cell, whose numbers are saved in float32: at half the size, estimates from them change
-# by less than 1e-6.
+# Tables with a row per window or cell, whose numbers are saved in float32: seven digits at half the size.
 IN_FLOAT32 = ("forecasts", "validation", "geometry")
 
 

@@ -33,8 +33,7 @@ from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.windows import MIN_CONTEXT
-from tsfmscope.user_data import Data, last_contexts, usable_series
+from tsfmscope.user_data import Data, check_at_least, check_counts, last_contexts, usable_series
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,7 +87,7 @@ def inspect(
         ValueError: another argument is out of range.
         HealthError: hidden states are not finite.
     """
-    _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
+    check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     check_share(share)
     request = InspectRequest(
         "model", "data", context=context, horizon=horizon, noise=noise, rows=rows, max_series=max_series, seed=seed,
@@ -134,7 +133,7 @@ def states(
         ValueError: a kind is unknown, no token has it, or another argument is out of range.
         HealthError: hidden states are not finite.
     """
-    _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
+    check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     request = InspectRequest(
         "model", "data", context=context, horizon=horizon, rows=rows, max_series=max_series, seed=seed
     )
@@ -177,7 +176,7 @@ def embed(
         ValueError: the stack, layer or pool is unknown, or another argument is out of range.
         DataError: the data contain no series, or none is usable.
     """
-    _check_at_least(1, context=context, max_series=max_series)
+    check_at_least(1, context=context, max_series=max_series)
     model = as_model(model)
     stack = model.family.stacks[0] if stack is None else stack
     if stack not in model.layers:
@@ -239,7 +238,7 @@ def compress(
         DataError: no series has a window before its last fifth.
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
-    _check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
+    check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     model = _compressible(model, method, keep)
     request = InspectRequest("model", "data", context=context, horizon=horizon, max_series=max_series, seed=seed)
     case = _build_case(model, data, request, columns)
@@ -307,18 +306,6 @@ def _build_case(model: Model, data: Data, request: InspectRequest, columns: Mapp
     if model.family.modality != kind:
         raise DataError(f"{series.name}: {kind} data, but model {model.name} reads {model.family.modality}")
     return build_case(params, replace(request, device=model.device), model.family, model.source, series)
-
-
-def _check_counts(context: int | None, **counts: int | None) -> None:
-    """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
-    _check_at_least(MIN_CONTEXT, context=context)
-    _check_at_least(1, **counts)
-
-
-def _check_at_least(smallest: int, **counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < smallest:
-            raise ValueError(f"{name}: got {count}, expected at least {smallest}")
 
 
 def _pool(vectors: np.ndarray, pool: str) -> np.ndarray:

@@ -11,9 +11,8 @@ from tsfmscope.model import CompressedModel, Model, as_model
 from tsfmscope.stages.cli.certifying import CertifyOptions, CertifyResult, ModelPair, certify_pair, list_data
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.tasks.series.windows import MIN_CONTEXT
 from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST
-from tsfmscope.user_data import Data, usable_series
+from tsfmscope.user_data import Data, check_counts, usable_series
 
 
 def certify(
@@ -54,9 +53,7 @@ def certify(
     """
     if isinstance(data, str | Path) or not isinstance(data, Sequence) or not len(data):
         raise ValueError(f"data: got {type(data).__name__}, expected a list of data sets")
-    for name, value, smallest in (("context", context, MIN_CONTEXT), ("max_series", max_series, 1)):
-        if value is not None and value < smallest:
-            raise ValueError(f"{name}: got {value}, expected at least {smallest}")
+    check_counts(context=context, max_series=max_series)
     horizons = () if horizon is None else (horizon,) if isinstance(horizon, int) else tuple(horizon)
     base, small = as_model(base), as_model(small)
     if not isinstance(small, CompressedModel) and base.source == small.source:

@@ -15,7 +15,7 @@ from tsfmscope.stages.config import DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
-from tsfmscope.tasks.defaults import HORIZON
+from tsfmscope.tasks.defaults import HORIZON, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
@@ -108,3 +108,16 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
         season_of(series[0]),
         np.array(starts, dtype="datetime64[ms]") if has_starts else None,
     )
+
+
+def check_counts(context: int | None, **counts: int | None) -> None:
+    """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
+    check_at_least(MIN_CONTEXT, context=context)
+    check_at_least(1, **counts)
+
+
+def check_at_least(smallest: int, **counts: int | None) -> None:
+    """Raise ValueError for a count below the smallest one."""
+    for name, count in counts.items():
+        if count is not None and count < smallest:
+            raise ValueError(f"{name}: got {count}, expected at least {smallest}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,13 +20,14 @@ from tsfmscope.stages.cli.options import (
     Value,
     name_columns,
 )
-from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
+from tsfmscope.stages.cli.output import check_plot_file, print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.exit_codes import FAILED, TOO_FEW
 from tsfmscope.store.printable import printable
-from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, Condition, to_ratio
+from tsfmscope.store.render import to_json
+from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, to_ratio
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.certifying import CertifyResult
@@ -41,6 +39,13 @@ COLUMNS = {
     "data set": "dataset", "horizon": "horizon", "series": "n_series", "WQL base": "wql_base",
     "WQL small": "wql_small", "ratio": "ratio", "coverage base": "coverage_base", "coverage small": "coverage_small",
 }  # fmt: skip
+# Scale, value and limit of each condition as text, in the order of `Certificate.conditions`.
+TEXTS = (
+    (1, "{:.4f}", "below {:g}"),
+    (1, "{:.4f}", "at most {:g}"),
+    (100, "{:.2f} points", "below {:g} points"),
+    (1, "{:g}", "at least {:g}"),
+)
 DEPENDENT = (
     "note: tasks of one data set at several horizons depend on each other; the upper limit assumes that they do not"
 )
@@ -94,11 +99,7 @@ def certify(
     from tsfmscope.stages.cli.certifying import CertifyOptions, certify_models
     from tsfmscope.stages.cli.inspection import InspectRequest
 
-    if picture is not None:
-        if picture.suffix not in PICTURES:
-            raise ParamsError(f"--picture {picture}: expected a name that ends in {', '.join(PICTURES)}")
-        # Plots need the extra `report`; without it, this fails before the forecasts.
-        importlib.import_module("plotly")
+    check_plot_file("--picture", picture, PICTURES)
     request = InspectRequest(
         base, "", family, context=context, max_series=max_series, seed=seed, device=device,
         columns=name_columns(time, series_id, value, time_format),
@@ -114,7 +115,7 @@ def certify(
             _draw(result, options.margin, options.worst, picture)
     verdict = describe_outcome(base, small, result)
     if as_json:
-        print_json(_facts(base, small, result, verdict))
+        print_json(to_json(_facts(base, small, result, verdict)))
     else:
         _show(base, small, result)
         typer.echo(printable(verdict))
@@ -146,8 +147,10 @@ def _show(base: str, small: str, result: CertifyResult) -> None:
     rows = [[row[column] for column in COLUMNS.values()] for row in result.tasks]
     print_table(f"{small} against {base}, context {result.tasks[0]['context']}", [*COLUMNS], rows)
     conditions = [
-        (condition.name, *_texts(condition), "pass" if condition.is_met else "fail")
-        for condition in result.certificate.conditions
+        (name, value.format(scale * number), limit.format(scale * bound), "pass" if is_met else "fail")
+        for (name, number, bound, is_met), (scale, value, limit) in zip(
+            result.certificate.conditions, TEXTS, strict=True
+        )
     ]
     print_table("", ["condition", "value", "limit", ""], conditions)
     for task in result.left_out:
@@ -158,45 +161,24 @@ def _show(base: str, small: str, result: CertifyResult) -> None:
         typer.echo(DEPENDENT)
 
 
-def _texts(condition: Condition) -> Iterator[str]:
-    """Yield the value and the limit of a condition."""
-    value, limit = condition.value, condition.limit
-    if condition.name == "mean change of coverage":
-        yield from (f"{100 * value:.2f} points", f"below {100 * limit:g} points")
-    elif condition.name == "number of tasks":
-        yield from (f"{value:g}", f"at least {limit:g}")
-    else:
-        word = "at most" if condition.name.startswith("largest") else "below"
-        yield from (f"{value:.4f}" if math.isfinite(value) else "unknown", f"{word} {limit:g}")
-
-
 def _facts(base: str, small: str, result: CertifyResult, verdict: str) -> dict[str, Any]:
-    """Return the JSON document; unknown numbers are null."""
+    """Return the JSON document, with infinite and unknown numbers as they are."""
     certificate = result.certificate
-    numbers = {
-        "mean_ratio": to_ratio(certificate.mean),
-        "log_ratio_sd": certificate.sd,
-        "t_limit": to_ratio(certificate.t_limit),
-        "bootstrap_limit": to_ratio(certificate.bootstrap_limit),
-    }
     return {
         "base": base,
         "small": small,
         "outcome": certificate.outcome,
         "verdict": verdict,
         "n_tasks": certificate.n_tasks,
-        **{name: _finite(number) for name, number in numbers.items()},
+        "mean_ratio": to_ratio(certificate.mean),
+        "log_ratio_sd": certificate.sd,
+        "t_limit": to_ratio(certificate.t_limit),
+        "bootstrap_limit": to_ratio(certificate.bootstrap_limit),
         "bootstrap_method": certificate.bootstrap_method,
-        "conditions": [
-            condition._asdict() | {"value": _finite(condition.value)} for condition in certificate.conditions
-        ],
+        "conditions": [condition._asdict() for condition in certificate.conditions],
         "tasks": result.tasks,
         "left_out": result.left_out,
     }
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 def _draw(result: CertifyResult, margin: float, worst: float, path: Path) -> None:

@@ -185,7 +185,7 @@ def _check_models(params: Params, pair: ModelPair) -> None:
             f"family {pair.small.name} {pair.small.modality}"
         )
     if missing := {LOW, HIGH} - set(params.forecasts.levels):
-        raise ParamsError(f"forecasts.levels: expected {LOW} and {HIGH}, got none of {min(missing)}; add it")
+        raise ParamsError(f"forecasts.levels: {min(missing)} is missing; add it, since coverage needs {LOW} and {HIGH}")
 
 
 def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries) -> dict[str, Any]:

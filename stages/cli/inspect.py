@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,7 @@ from tsfmscope.stages.cli.options import (
     Value,
     name_columns,
 )
-from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
+from tsfmscope.stages.cli.output import check_plot_file, print_json, print_left_out, print_table, with_spread
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
@@ -98,11 +97,7 @@ def inspect(
     """
     from tsfmscope.stages.cli.inspection import InspectRequest, inspect_layers
 
-    if out is not None:
-        if out.suffix not in PLOTS:
-            raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PLOTS)}")
-        # Plots need the extra `report`; without it, this fails before the measurement.
-        importlib.import_module("plotly")
+    check_plot_file("--out", out, PLOTS)
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
         precision, name_columns(time, series_id, value, time_format),

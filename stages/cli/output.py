@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,12 +17,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.printable import printable
 
 # Characters of a column that is never wrapped.
 SHORT = 12
 # Characters of a line if the output is not a terminal, so that nothing is cut off.
 WIDE = 200
+
+
+def check_plot_file(option: str, path: Path | None, suffixes: Sequence[str]) -> None:
+    """Check, before the work, that a plot can be drawn into a file of this name, if there is one.
+
+    Raises ParamsError for another suffix, and ModuleNotFoundError without the extra `report`.
+    """
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise ParamsError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
+    importlib.import_module("plotly")
 
 
 def print_json(value: Any) -> None:

@@ -165,26 +165,17 @@ series_slopes as (
         count(distinct checkpoints.family) over study_slopes as n_families,
         count(distinct slopes.model) over study_slopes as n_models
     from (
-        select
-            study,
-            model,
-            matrix,
-            epsilon,
-            avg(value) as value
-        from slopes
+        select * exclude (modality)
+        from model_means
         where modality = 'series'
-        group by
-            study,
-            model,
-            matrix,
-            epsilon
-        union all
+            and matrix like '% slope'
+        union all by name
         select
             study,
             model,
-            'constant',
+            'constant slope' as matrix,
             epsilon,
-            regr_slope(value, x)
+            regr_slope(value, x) as value
         from constants
         group by
             study,
@@ -203,7 +194,7 @@ overall as (
         study,
         'family' as "grouping",
         'all' as block,
-        matrix || ' slope' as quantity,
+        matrix as quantity,
         epsilon,
         'mean' as statistic,
         null as sample,
@@ -222,7 +213,7 @@ overall as (
         study,
         'models',
         'all',
-        matrix || ' slope',
+        matrix,
         epsilon,
         'mean',
         null,

@@ -130,8 +130,12 @@ def order_panels(frame: pd.DataFrame) -> list[str]:
 def _dashes(frame: pd.DataFrame) -> dict[str, str]:
     """Return stack -> dash for stacks that share a panel with another, encoders first."""
     several = frame.groupby("model")["stack"].transform("nunique") > 1
-    stacks = sorted(distinct_values(frame[several], "stack"), key=lambda name: ("encoder" not in name, name))
-    return {name: DASHES[position % len(DASHES)] for position, name in enumerate(stacks)}
+    return {name: DASHES[position % len(DASHES)] for position, name in enumerate(order_stacks(frame[several]))}
+
+
+def order_stacks(rows: pd.DataFrame) -> list[str]:
+    """Return the stacks, encoders first."""
+    return sorted(distinct_values(rows, "stack"), key=lambda name: ("encoder" not in name, name))
 
 
 def _titles(frame: pd.DataFrame, models: Sequence[str]) -> list[str]:

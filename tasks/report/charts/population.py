@@ -42,6 +42,11 @@ PANELS = 8
 END, BETWEEN = 8, 3
 
 
+def describe_limit(most: int, total: int, noun: str) -> list[str]:
+    """Return a sentence for a caption if only `most` of `total` families or steps (noun) are drawn, else nothing."""
+    return [f"{most} of {total} {noun} are shown; the CSV has all."] if total > most else []
+
+
 def draw_tests(rows: pd.DataFrame) -> go.Figure:
     """Draw one row per grouping and error: the correlation, its interval, and the effects that are too small to find.
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
-from tsfmscope.tasks.report.charts.figures import DASHES, apply_style, distinct_values, escape
-from tsfmscope.tasks.report.charts.population import list_families
+from tsfmscope.tasks.report.charts.figures import DASHES, apply_style, escape
+from tsfmscope.tasks.report.charts.growth import order_stacks
+from tsfmscope.tasks.report.charts.population import PANELS, list_families
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-# Largest number of panels, one per family.
-PANELS = 8
 # Largest number of steps that are drawn, one line each.
 STEPS = 10
 # Widths of the lines of the first and of the last step, in pixels.
@@ -86,11 +85,6 @@ def select_steps(means: pd.DataFrame) -> list[int]:
     steps = sorted(int(step) for step in means["step"].unique())
     indices = np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(int)
     return [steps[index] for index in indices]
-
-
-def order_stacks(rows: pd.DataFrame) -> list[str]:
-    """Return the stacks, encoders first."""
-    return sorted(distinct_values(rows, "stack"), key=lambda name: ("encoder" not in name, name))
 
 
 def _name_stacks(stacks: Sequence[str]) -> str:

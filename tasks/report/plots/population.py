@@ -97,8 +97,7 @@ def _describe_paths(paths: pd.DataFrame, n_undefined: int, n_families: int) -> s
         f"in between. Right: more isotropic ({MEASURE}); down: less error. Values are medians over the {datasets} of "
         "the exploring half. Horizontal axes differ between panels."
     ]
-    if n_families > population.PANELS:
-        parts.append(f"{population.PANELS} of {n_families} families are shown; the CSV has all.")
+    parts += population.describe_limit(population.PANELS, n_families, "families")
     if n_undefined:
         noun, verb = ("snapshot", "has") if n_undefined == 1 else ("snapshots", "have")
         parts.append(f"{n_undefined} {noun} {verb} no values.")

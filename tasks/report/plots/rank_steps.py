@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tsfmscope.tasks.report import colorscale
-from tsfmscope.tasks.report.charts import rank_steps
+from tsfmscope.tasks.report.charts import population, rank_steps
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
 from tsfmscope.tasks.report.tables import StudyTables
@@ -96,11 +96,8 @@ def _describe(rows: pd.DataFrame, means: pd.DataFrame, n_incomplete: int) -> str
         "layers of a training the share is interpolated. Thicker lines are later steps. Vertical axes differ between "
         "panels."
     ]
-    n_families, n_steps = rows["family"].nunique(), means["step"].nunique()
-    if n_families > rank_steps.PANELS:
-        parts.append(f"{rank_steps.PANELS} of {n_families} families are shown; the CSV has all.")
-    if n_steps > rank_steps.STEPS:
-        parts.append(f"{rank_steps.STEPS} of {n_steps} steps are shown; the CSV has all.")
+    parts += population.describe_limit(population.PANELS, rows["family"].nunique(), "families")
+    parts += population.describe_limit(rank_steps.STEPS, means["step"].nunique(), "steps")
     if rows["below_noise_floor"].any():
         parts.append("In some layers the tolerance is below the rounding error; the CSV marks them.")
     if n_incomplete:
