@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 
 import duckdb
@@ -90,3 +91,19 @@ def test_the_page_has_the_measured_choice_and_ranks(results: duckdb.DuckDBPyConn
     assert (
         "from 43 % of the width" in PAGE and "to 61 %" in PAGE and "falls from 26 % to 18 %" in PAGE.replace("\n ", "")
     )
+
+
+def test_the_table_of_claims_has_the_measured_numbers_and_verdicts(results: duckdb.DuckDBPyConnection) -> None:
+    claims = results.sql("""
+        select verdict, measured, low, high
+        from published_vs_measured
+        where published is null
+    """).fetchall()
+    assert Counter(verdict for verdict, *_ in claims) == {"no effect": 10, "undecided": 5, "agrees": 2}
+    lines = PAGE[PAGE.index("| claim | measured |") :].split("\n\n", 1)[0].splitlines()[2:]
+    printed = [text.split("|")[2:4] for text in lines]
+    numbers = [float(text.replace("−", "-")) for pair in printed for text in re.findall(r"−?\d+\.\d+", "".join(pair))]
+    measured = [number for _, *three in claims for number in three if number is not None]
+    for number in numbers:
+        assert any(abs(number - one) <= 0.00501 for one in measured), number
+    assert len(numbers) == len(measured)
