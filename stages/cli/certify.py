@@ -113,14 +113,10 @@ def certify(
         if picture is not None:
             watch("drawing", 0, 0)
             _draw(result, options.margin, options.worst, picture)
-    verdict = describe_outcome(base, small, result)
     if as_json:
-        print_json(to_json(_facts(base, small, result, verdict)))
+        print_json(to_json(_facts(base, small, result)))
     else:
-        _show(base, small, result)
-        typer.echo(printable(verdict))
-        if picture is not None:
-            typer.echo(f"plot: {picture}")
+        _show(base, small, result, picture)
     if code := CODES[result.certificate.outcome]:
         raise typer.Exit(code)
 
@@ -143,7 +139,7 @@ def describe_outcome(base: str, small: str, result: CertifyResult) -> str:
     )
 
 
-def _show(base: str, small: str, result: CertifyResult) -> None:
+def _show(base: str, small: str, result: CertifyResult, picture: Path | None) -> None:
     rows = [[row[column] for column in COLUMNS.values()] for row in result.tasks]
     print_table(f"{small} against {base}, context {result.tasks[0]['context']}", [*COLUMNS], rows)
     conditions = [
@@ -159,16 +155,19 @@ def _show(base: str, small: str, result: CertifyResult) -> None:
     print_left_out(result.skipped, as_json=False)
     if len({row["data"] for row in result.tasks}) < len(result.tasks):
         typer.echo(DEPENDENT)
+    typer.echo(printable(describe_outcome(base, small, result)))
+    if picture is not None:
+        typer.echo(f"plot: {picture}")
 
 
-def _facts(base: str, small: str, result: CertifyResult, verdict: str) -> dict[str, Any]:
+def _facts(base: str, small: str, result: CertifyResult) -> dict[str, Any]:
     """Return the JSON document, with infinite and unknown numbers as they are."""
     certificate = result.certificate
     return {
         "base": base,
         "small": small,
         "outcome": certificate.outcome,
-        "verdict": verdict,
+        "verdict": describe_outcome(base, small, result),
         "n_tasks": certificate.n_tasks,
         "mean_ratio": to_ratio(certificate.mean),
         "log_ratio_sd": certificate.sd,
