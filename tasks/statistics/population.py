@@ -234,25 +234,25 @@ def _detectable_mean(means: Float[np.ndarray, " unit"], options: Options, *names
     flips = 1 - 2 * generator.integers(2, size=(SIMULATIONS, n))
     noise, bias = drawn @ flips.T / n, flips.mean(axis=1)
 
-    def found(effect: float) -> float:
+    def measure_power(effect: float) -> float:
         null = np.abs(noise + effect * bias)
         observed = np.abs(drawn.mean(axis=1) + effect)[:, None]
         return float(((null >= observed).mean(axis=1) <= options.alpha).mean())
 
-    return _smallest_effect(found, power)
+    return _smallest_effect(measure_power, power)
 
 
-def _smallest_effect(found: Callable[[float], float], power: float = POWER) -> float:
+def _smallest_effect(measure_power: Callable[[float], float], power: float = POWER) -> float:
     """Return the smallest effect below 1 that is found with this power, by bisection; NaN where there is none.
 
-    found: function that returns the share of samples in which an effect is found.
+    measure_power: function that returns the share of samples in which an effect is found.
     """
     low, high = 0.0, 0.999
-    if found(high) < power:
+    if measure_power(high) < power:
         return math.nan
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) >= power else (middle, high)
+        low, high = (low, middle) if measure_power(middle) >= power else (middle, high)
     return high
 
 
