@@ -10,9 +10,19 @@ from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
 from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
 
-MethodName = Literal["svd", "activation-aware-svd", "joint", "activation-aware", "activation-aware-2step", "project"]
+MethodName = Literal[
+    "svd",
+    "activation-aware-svd",
+    "joint",
+    "activation-aware",
+    "activation-aware-2step",
+    "activation-aware-refit",
+    "project",
+]
+# Methods that choose among splits of a budget, and therefore need the rule `budget`.
+SPLITTING = {"activation-aware-2step", "activation-aware-refit"}
 # Methods of compression that use calibration data.
-CALIBRATED = {"activation-aware", "activation-aware-svd", "activation-aware-2step", "project"}
+CALIBRATED = {"activation-aware", "activation-aware-svd", "project"} | SPLITTING
 
 # Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
 # one of them.
@@ -47,7 +57,8 @@ class Ranks(Strict):
 class Method(Strict):
     """Method of compressing a model.
 
-    tasks/compression/two_step.py has activation-aware-2step, tasks/compression/truncation.py the other methods.
+    tasks/compression/two_step.py has activation-aware-2step and activation-aware-refit, tasks/compression/truncation.py
+    the other methods.
     """
 
     method: MethodName = Field(
@@ -63,9 +74,9 @@ class Method(Strict):
     def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
-        if self.method == "activation-aware-2step" and self.ranks.budget is None:
+        if self.method in SPLITTING and self.ranks.budget is None:
             (rule,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {rule}, expected budget: method activation-aware-2step splits nothing else")
+            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} splits nothing else")
         return self
 
     @property

@@ -46,7 +46,7 @@ def compress_model(
     """
     truncation.refuse_factors(model.attentions(), base_model)
     options, moments, saved = calibration or {}, None, None
-    if method["method"] == two_step.METHOD:
+    if method["method"] in two_step.METHODS:
         return two_step.compress(model, method, calibration_tokens(model, tables, **options))
     if method["method"] in NEEDS_MOMENTS:
         moments = gather(model, *calibration_tokens(model, tables, **options))

@@ -127,7 +127,7 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
+    assert {*NEEDS_MOMENTS, *two_step.METHODS} == CALIBRATED < {*METHODS, *two_step.METHODS} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
