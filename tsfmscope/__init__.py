@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsfmscope.any_module import states_of, weights
-    from tsfmscope.api import compress, embed, inspect, results, states
+    from tsfmscope.api import embed, inspect, results, states
     from tsfmscope.certificate import certify
+    from tsfmscope.compression import compress
     from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.model import load
     from tsfmscope.tasks.models.base import Family, Forecaster
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.measures"
 # Name -> the module that defines it.
 _MODULES = {
-    **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
+    **dict.fromkeys(("embed", "inspect", "results", "states"), _API),
     "certify": "tsfmscope.certificate",
+    "compress": "tsfmscope.compression",
     "load": "tsfmscope.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),

@@ -63,7 +63,7 @@ def certify(
     limit = params.datasets.max_series if max_series is None else max_series
     readers = {
         name: partial(usable_series, params, item, limit, series_seed, columns)
-        for name, item in _list_items(data)
+        for name, item in list_items(data)
     }  # fmt: skip
     request = InspectRequest(base.name, "data", context=context, max_series=max_series, seed=seed, device=base.device)
     with device_context(base.device):
@@ -71,7 +71,7 @@ def certify(
         return certify_pair(params, request, pair, readers, CertifyOptions(horizons, margin, worst))
 
 
-def _list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
+def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
     """Return pairs of a name and a data set; texts and paths are their own names."""
     items: list[tuple[str, Data]] = []
     for number, item in enumerate(data):

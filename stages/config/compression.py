@@ -19,6 +19,11 @@ MethodName = Literal[
     "activation-aware-refit",
     "project",
 ]
+# What calibrates: the user's series, synthetic series, or both.
+CalibrateOn = Literal["both", "data", "synthetic"]
+# Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
+METHOD: MethodName = "activation-aware-refit"
+SHARE, WINDOWS = 0.25, 32
 # Methods that choose among splits of a budget, and therefore need the rule `budget`.
 SPLITTING = {"activation-aware-2step", "activation-aware-refit"}
 # Methods of compression that use calibration data.

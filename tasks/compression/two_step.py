@@ -47,7 +47,8 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
 
     method: as in `truncation.compress`, with the rule `budget` and one of METHODS. parts: calibration windows, as
     `gather` takes them. The split of the budget is chosen by `choose` on `folds` of the windows; the model is then
-    truncated on all of them. The errors in the rows are those before the fit of the output projections. BudgetError if rank 1 of everything exceeds the budget; other errors as in
+    truncated on all of them. The errors in the rows are those before the fit of the output projections.
+    BudgetError if rank 1 of everything exceeds the budget; other errors as in
     `truncation.compress` and `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
