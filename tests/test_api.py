@@ -29,7 +29,7 @@ from tsfmscope.tasks.errors import DataError, ModelError
 ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
-    "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
+    "compress": ("model, data, *, to, method, windows, calibrate_on, context, horizon, max_series, seed, columns"),
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
