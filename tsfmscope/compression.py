@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from tsfmscope.certificate import list_items
 from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.cli.certifying import ModelPair
 from tsfmscope.stages.cli.compressing import CompressOptions, compress_and_judge
@@ -19,7 +18,7 @@ from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.compression.compress import compress_model
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
-from tsfmscope.user_data import Data, check_counts, usable_series
+from tsfmscope.user_data import Data, check_counts, list_items, usable_series
 
 METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
 SOURCES: tuple[str, ...] = get_args(CalibrateOn)
