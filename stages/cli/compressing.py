@@ -145,10 +145,10 @@ def compress_and_judge(
     from tsfmscope.tasks.compression.compress import memory_bytes, sizes
     from tsfmscope.tasks.models.base import Forecaster
 
-    base, found = bases.base, read_all(readers, watch)
+    base, series = bases.base, read_all(readers, watch)
     cases = {
         name: _build_case(params, request, bases, data)
-        for name, data in found.items()
+        for name, data in series.items()
         if not isinstance(data, DataError)
     }
     forecasts = isinstance(base, Forecaster)
@@ -168,8 +168,8 @@ def compress_and_judge(
     if not forecasts:
         return CompressResult(_costs(before, after), counts)
     certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))
-    known = {name: partial(_recall, data) for name, data in found.items()}
-    judged = certify_pair(params, request, ModelPair(base, small, bases.source), known, certify_options, watch)
+    stored_readers = {name: partial(_recall, data) for name, data in series.items()}
+    judged = certify_pair(params, request, ModelPair(base, small, bases.source), stored_readers, certify_options, watch)
     for name in ("wql", "mase"):
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
@@ -179,17 +179,17 @@ def compress_and_judge(
 
 def read_all(readers: Mapping[str, Reader], watch: Watch) -> dict[str, NamedSeries | DataError]:
     """Return the series of every data set, or the error that reading it raised; the error itself if all fail."""
-    found: dict[str, NamedSeries | DataError] = {}
+    series: dict[str, NamedSeries | DataError] = {}
     for n_done, (name, read) in enumerate(readers.items()):
         watch(f"reading {name}", n_done, len(readers))
         try:
-            found[name] = read()
+            series[name] = read()
         except DataError as error:
-            found[name] = error
-    errors = [error for error in found.values() if isinstance(error, DataError)]
-    if len(errors) == len(found) and errors:
+            series[name] = error
+    errors = [error for error in series.values() if isinstance(error, DataError)]
+    if len(errors) == len(series) and errors:
         raise errors[0]
-    return found
+    return series
 
 
 def geometric_mean(values: Any) -> float | None:
@@ -198,10 +198,10 @@ def geometric_mean(values: Any) -> float | None:
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
-def _recall(found: NamedSeries | DataError) -> NamedSeries:
-    if isinstance(found, DataError):
-        raise found
-    return found
+def _recall(data: NamedSeries | DataError) -> NamedSeries:
+    if isinstance(data, DataError):
+        raise data
+    return data
 
 
 def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
