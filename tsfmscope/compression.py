@@ -67,7 +67,7 @@ def compress(
     """
     check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     model = _compressible(model, method, to, calibrate_on)
-    data_sets = list(data) if isinstance(data, list | tuple) else [data]
+    data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
     if not data_sets:
         raise ValueError("data: got an empty list, expected a data set")
     params = params_here()

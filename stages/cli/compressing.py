@@ -243,7 +243,7 @@ def _calibrate(
         raise ParamsError(f"--calibrate-on synthetic: family {model.name} reads {model.modality}; use data")
     first = next(iter(cases.values()))
     tables = {name: series_table(case.series.series) for name, case in cases.items()}
-    calibration = {
+    calibration: dict[str, Any] = {
         "datasets": [] if options.calibrate_on == "synthetic" else list(tables),
         "windows": options.windows,
         "context": first.context,
