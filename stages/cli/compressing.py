@@ -205,7 +205,7 @@ def _recall(data: NamedSeries | DataError) -> NamedSeries:
 
 
 def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
-    """Return the case of the base model and a data set. Raises ParamsError for data that the model does not read."""
+    """Return the case of the base model and a data set. ParamsError for data that the model does not read."""
     kind, base = modality(data.dataset.source), bases.base
     if kind != base.modality:
         raise ParamsError(f"{data.name}: {kind} data, but model {base.name} reads {base.modality}; name other data")
