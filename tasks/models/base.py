@@ -61,6 +61,10 @@ class Family(ABC):
     # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
     # stack.
     softmax_head: ClassVar[bool] = False
+    # Names of the network's modules that `loss` runs last and whose outputs it compares with the data: logits where
+    # `softmax_head` is True, else scaled forecasts or parameters of a distribution. A healing matches them. Empty: it
+    # cannot.
+    output_modules: ClassVar[tuple[str, ...]] = ()
     # A value of 0 has a hidden state of 0, so all states of a constant series may be zero.
     zero_states: ClassVar[bool] = False
     # The OBSERVATION rows of layer 0 are in the order of the steps that they read.
@@ -115,6 +119,11 @@ class Family(ABC):
     @abstractmethod
     def width(self) -> int:
         """Width d of the hidden states."""
+
+    @property
+    def loss_horizon(self) -> int | None:
+        """Number of future steps that `loss` needs; None if it takes any number."""
+        return None
 
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:

@@ -63,6 +63,7 @@ class Chronos2(Pretrained, Forecaster):
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("encoder", "group", "q"), ("encoder", "group", "k"))
     )

@@ -45,6 +45,7 @@ class ChronosBolt(shared.T5Family):
     # The decoder has one token per window.
     output_stack: ClassVar[str] = "encoder"
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("decoder", "self", "q"), ("decoder", "self", "k"))
     )

@@ -70,6 +70,7 @@ class PatchTST(Pretrained, Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("head",)
     plain_attention: ClassVar[bool] = True
     # transformers' PatchTSTForPrediction.
     network: Any
@@ -155,6 +156,11 @@ class PatchTST(Pretrained, Forecaster):
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
         return _attentions(self.network)
+
+    @property
+    def loss_horizon(self) -> int:
+        """Number of future steps that `loss` needs, those of the head's forecast."""
+        return self.prediction_length
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's own loss in the data's units, the mean over observed steps.

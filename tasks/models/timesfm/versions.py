@@ -28,6 +28,7 @@ class TimesFM(TimesFMFamily):
 
     name: ClassVar[str] = "timesfm"
     plain_attention: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("horizon_ff_layer",)
     model_type: ClassVar[str] = "timesfm"
     defaults: ClassVar[Mapping[str, Any]] = {
         **SHARED,
@@ -129,6 +130,7 @@ class TimesFM25(TimesFMFamily):
     """
 
     name: ClassVar[str] = "timesfm-2.5"
+    output_modules: ClassVar[tuple[str, ...]] = ("output_projection_point", "output_projection_quantiles")
     model_type: ClassVar[str] = "timesfm2_5"
     defaults: ClassVar[Mapping[str, Any]] = {
         **SHARED,

@@ -1,0 +1,272 @@
+"""Healing of a compressed model: a short distillation to the outputs of its dense original."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsfmscope.tasks.compression.calibration_windows import calibration_windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.series.calendar import window_dates
+from tsfmscope.tasks.training.averaging import Average
+from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.series.types import Windows
+
+STEPS = 300
+LEARNING_RATE = 1e-3
+# Windows per step, and the share of them that are calibration windows; the others are random series.
+BATCH, REAL = 32, 0.0
+# Random series, as in params/population.yaml after its phases.
+MIXTURE = {"periodic": 0.3, "priors": 0.7}
+# Shortest context of random series, in steps.
+MIN_PAST = 32
+# Times that the validation error is measured, after step 0.
+CHECKS = 6
+# Share of the series whose windows validate and are never trained on.
+VALIDATION = 0.25
+# Largest number of validation windows per data set.
+MOST_VALIDATION = 32
+# Decay of the moving average of the weights, and share of the steps in which the learning rate rises.
+DECAY, WARM_UP = 0.98, 0.05
+# Added to the seed, so that no series of a training with a small seed is drawn again.
+SEED_OFFSET = 611_953
+
+# Arguments: steps done, steps of all.
+Watch = Callable[[int, int], None]
+# Arguments of a family's loss: context, future, and dates if the family reads them.
+Parts = tuple["torch.Tensor", ...]
+
+
+class Check(NamedTuple):
+    """Validation error after a step; step 0 is the model before healing."""
+
+    step: int
+    error: float
+
+
+def heal_on_tables(
+    model: Family,
+    teacher: Family,
+    tables: Mapping[str, pa.Table],
+    calibration: Mapping[str, Any],
+    *,
+    steps: int = STEPS,
+    watch: Watch | None = None,
+) -> list[Check]:
+    """Heal a model with calibration windows of these tables, in place; return the checks.
+
+    tables, calibration: as `calibration_windows` takes them; its seed is also the seed of the healing.
+    """
+    windows = calibration_windows(teacher, tables, **calibration)
+    return heal(model, teacher, windows, steps=steps, seed=calibration["seed"], watch=watch)
+
+
+def heal(
+    model: Family,
+    teacher: Family,
+    windows: Sequence[Windows],
+    *,
+    steps: int = STEPS,
+    learning_rate: float = LEARNING_RATE,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> list[Check]:
+    """Train a compressed model to the outputs of its dense original, in place; return the validation errors.
+
+    The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
+    Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
+    parameters of a distribution (Hinton et al. 2015). Dropout is off. All weights are trained; factors keep their
+    ranks. Training windows are random series (`PriorsCorpus`) and calibration windows. The weights with the least
+    distance on held-out calibration windows remain, among those of CHECKS steps and those before healing.
+
+    Args:
+        model: the compressed model.
+        teacher: the dense model; it is not changed.
+        windows: calibration windows of one context and horizon, one item per data set.
+        steps: number of optimizer steps, at least 1.
+        learning_rate: largest learning rate of AdamW.
+        seed: seed of series and batches; the same seed gives the same weights.
+        watch: called with the number of steps done and of all steps.
+
+    Raises:
+        ModelError: the family has no `output_modules` or reads no series.
+        FloatingPointError: the distance is not finite. The model then has its weights from before.
+    """
+    _check(model)
+    draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
+    held_out = [parts for part in windows for parts in draw.of_windows(part, model.batch)]
+    network, average = model.network.eval(), Average(model.network, DECAY)
+    best = original = copy.deepcopy(network.state_dict())
+    checks = [Check(0, distance.mean(held_out, seed))]
+    every = max(1, -(-steps // CHECKS))
+    try:
+        for step in _train(network, lambda step: distance(draw(step), seed + step), steps, learning_rate):
+            average.update(step)
+            if step % every == 0 or step == steps:
+                average.swap()
+                checks.append(Check(step, distance.mean(held_out, seed)))
+                # False for NaN.
+                if checks[-1].error < min(check.error for check in checks[:-1]):
+                    best = copy.deepcopy(network.state_dict())
+                average.swap()
+            if watch:
+                watch(step, steps)
+    except BaseException:
+        best = original
+        raise
+    finally:
+        network.load_state_dict(best)
+    return checks
+
+
+def _train(
+    network: torch.nn.Module, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float
+) -> Iterator[int]:
+    """Yield each step after its optimizer step; FloatingPointError before a step with a loss that is not finite."""
+    import torch
+
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    for step in range(1, steps + 1):
+        loss = loss_of(step)
+        if not math.isfinite(found := float(loss.detach())):
+            raise FloatingPointError(
+                f"healing: the distance to the dense model is {found} at step {step}, expected a finite number; the "
+                f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
+            )
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        schedule.step()
+        yield step
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the factor of the learning rate: a linear warm-up, then half a cosine to zero."""
+    return min(1.0, (step + 1) / max(1.0, WARM_UP * steps)) * (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
+
+
+class _Distance:
+    """Distance of a model's outputs from those of its teacher, both in evaluation mode."""
+
+    def __init__(self, model: Family, teacher: Family) -> None:
+        self._model, self._teacher = model, teacher
+        teacher.network.eval()
+
+    def __call__(self, parts: Parts, seed: int) -> torch.Tensor:
+        """Return the mean distance over a batch, with gradients to the model.
+
+        seed: of torch, since the loss of some families draws layouts or patch sizes; both models get the same.
+        """
+        import torch
+
+        with torch.no_grad():
+            expected = _outputs(self._teacher, parts, seed)
+        found = _outputs(self._model, parts, seed)
+        distance = _divergence if self._model.softmax_head else torch.nn.functional.l1_loss
+        return torch.stack([distance(*pair) for pair in zip(found, expected, strict=True)]).mean()
+
+    def mean(self, batches: Sequence[Parts], seed: int) -> float:
+        """Return the mean distance over batches, weighed by their numbers of windows."""
+        import torch
+
+        with torch.no_grad():
+            distances = [float(self(parts, seed)) for parts in batches]
+        return float(np.average(distances, weights=[len(parts[0]) for parts in batches]))
+
+
+def _divergence(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Return the Kullback-Leibler divergence of softmax(expected) from softmax(found), the mean over rows."""
+    from torch.nn.functional import kl_div, log_softmax
+
+    terms = kl_div(log_softmax(found, -1), log_softmax(expected, -1), reduction="none", log_target=True)
+    return terms.sum(-1).mean()
+
+
+def _output_modules(model: Family) -> Iterator[torch.nn.Module]:
+    """Yield the output modules; those in a list one by one."""
+    import torch
+
+    for name in model.output_modules:
+        module = model.network.get_submodule(name)
+        yield from module if isinstance(module, torch.nn.ModuleList) else [module]
+
+
+def _outputs(model: Family, parts: Parts, seed: int) -> list[torch.Tensor]:
+    """Return the outputs of the output modules in one forward pass of the loss."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs: list[torch.Tensor] = []
+    hooks = [
+        module.register_forward_hook(lambda _, __, output: outputs.extend(tree_leaves(output)))
+        for module in _output_modules(model)
+    ]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model.loss(*parts)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return outputs
+
+
+class _Batches:
+    """Training batches, each drawn from the seed and the number of its step."""
+
+    def __init__(self, model: Family, windows: Sequence[Windows], seed: int) -> None:
+        self._dated, self._windows, self._seed = model.dated, windows, seed
+        self._context, self._horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
+        self._corpus = PriorsCorpus(MIXTURE, (), seed + SEED_OFFSET)
+
+    def __call__(self, step: int) -> Parts:
+        """Draw the batch of a step."""
+        import torch
+
+        batch = self._corpus.batch(
+            step,
+            steps=BATCH * (self._context + self._horizon),
+            contexts=[self._context],
+            futures=[self._horizon],
+            horizon=self._horizon,
+            min_past=min(MIN_PAST, self._context // 2),
+        )
+        dates = [batch.dates()] if self._dated else []
+        return tuple(map(torch.from_numpy, (batch.context, batch.future, *dates)))
+
+    def of_windows(self, windows: Windows, size: int) -> Iterator[Parts]:
+        """Yield batches of at most `size` windows, with futures cut or filled to the horizon of training."""
+        import torch
+
+        future = windows.future[:, : self._horizon]
+        missing = self._horizon - future.shape[1]
+        future = np.pad(future, ((0, 0), (0, missing)), constant_values=np.nan)
+        parts = [windows.context, future]
+        if self._dated:
+            dated = replace(windows, future=future)
+            parts.append(window_dates(dated, windows.context.shape[1]).astype(np.int64))
+        for start in range(0, len(windows), size):
+            yield tuple(torch.from_numpy(part[start : start + size]) for part in parts)
+
+
+def _check(model: Family) -> None:
+    """Raise ModelError for a family that cannot be healed."""
+    if model.modality != "series" or not model.output_modules:
+        raise ModelError(
+            f"{model.name}: cannot be healed; expected a family that reads series and names its `output_modules`, found "
+            f"modality {model.modality} and output_modules {model.output_modules}; compress without healing"
+        )
