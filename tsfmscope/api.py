@@ -33,6 +33,7 @@ from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.training.healing import healer
 from tsfmscope.user_data import Data, check_at_least, check_counts, last_contexts, usable_series
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ def compress(
     keep: float = 0.25,
     method: str = "activation-aware-2step",
     windows: int = 32,
+    heal: int = 0,
     context: int | None = None,
     horizon: int | None = None,
     max_series: int | None = None,
@@ -222,6 +224,7 @@ def compress(
         keep: share of the attention parameters that is kept, in (0, 1].
         method: a method of docs/compression.md.
         windows: number of calibration windows.
+        heal: steps of training towards the outputs of the original, for example 300.
         context: as in `inspect`.
         max_series: as in `inspect`.
         horizon: steps of the compared forecasts, in the last 20 % of every series. None: as in `inspect`.
@@ -239,21 +242,22 @@ def compress(
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
     check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
+    check_at_least(0, heal=heal)
     model = _compressible(model, method, keep)
     request = InspectRequest("model", "data", context=context, horizon=horizon, max_series=max_series, seed=seed)
     case = _build_case(model, data, request, columns)
     compressed = load_source(model.source.with_stored_options(), model.device)
     before = _costs(compressed.family, case)
-    parts = compress_model(
-        compressed.family,
-        Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain(),
-        base_model=model.name,
-        tables={case.dataset: series_table(case.series.series)},
-        calibration={
-            "datasets": [case.dataset], "windows": windows, "context": case.context, "horizon": case.horizon,
-            "held_out": HELD_OUT, "seed": case.seed,
-        },
-    )  # fmt: skip
+    block = Method.model_validate({"method": method, "ranks": {"budget": keep}, "heal": heal}).plain()
+    tables = {case.dataset: series_table(case.series.series)}
+    calibration = {
+        "datasets": [case.dataset], "windows": windows, "context": case.context, "horizon": case.horizon,
+        "held_out": HELD_OUT, "seed": case.seed,
+    }  # fmt: skip
+    train = healer(compressed.family, block, tables, calibration)
+    parts = compress_model(compressed.family, block, base_model=model.name, tables=tables, calibration=calibration)
+    if train:
+        train(compressed.family)
     after = _costs(compressed.family, case)
     costs = pd.DataFrame(
         {"quantity": list(before), "before": list(before.values()), "after": [after[quantity] for quantity in before]}

@@ -48,6 +48,9 @@ def compress(
         MethodName, typer.Option(help="Compression method of docs/compression.md.")
     ] = "activation-aware-2step",
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows.")] = 32,
+    heal: Annotated[
+        int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
+    ] = 0,
     family: Family = None,
     context: Context = None,
     horizon: Horizon = None,
@@ -83,7 +86,7 @@ def compress(
         model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
         columns=name_columns(time, series_id, value, time_format),
     )  # fmt: skip
-    options = CompressOptions(to, method, windows, precision)
+    options = CompressOptions(to, method, windows, precision, heal=heal)
     with show_progress() as watch:
         result = compress_attention(params_here(), request, options, folder, watch)
     if as_json:

@@ -20,6 +20,7 @@ from tsfmscope.stages.cli.inspection import (
     device_context,
     load_case,
 )
+from tsfmscope.stages.cli.progress import with_rate
 from tsfmscope.stages.config import Forecasts
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
@@ -45,13 +46,14 @@ class CompressOptions:
 
     to: share of the attention parameters that is kept. method: a method of docs/compression.md. windows:
     number of calibration windows. precision: precision in which the compressed model runs; None: as the model
-    itself.
+    itself. heal: number of steps of healing.
     """
 
     to: float
     method: str = "activation-aware-2step"
     windows: int = 32
     precision: str | None = None
+    heal: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def compress_attention(
         before = _quantities(case, case.model, scored, windows, len(params.forecasts.levels))
         watch("compressing", 0, 0)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".compress-") as work:
-            _compress(case, options, table, Path(work, "model"))
+            _compress(case, options, table, Path(work, "model"), watch)
             # check_new has checked that the folder is empty.
             if folder.exists():
                 folder.rmdir()
@@ -130,17 +132,20 @@ def _calibration(case: LoadedCase, windows: int) -> dict[str, Any]:
     }
 
 
-def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folder: Path) -> None:
+def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folder: Path, watch: Watch) -> None:
     """Compress the model with the options of its stored weights, and save it.
 
     The loaded model is changed in place if it has these options; else the stored weights are loaded.
     """
     from tsfmscope.tasks.compression.compress import save_compressed
+    from tsfmscope.tasks.training.healing import healer
 
     stored = case.source.with_stored_options()
     model = case.model if stored == case.source else load_family(stored, case.device)
-    method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}}).plain()
-    calibration = _calibration(case, options.windows)
+    method = Method.model_validate(
+        {"method": options.method, "ranks": {"budget": options.to}, "heal": options.heal}
+    ).plain()
+    calibration, tables = _calibration(case, options.windows), {case.dataset: table}
     try:
         save_compressed(
             model,
@@ -148,9 +153,10 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
             name=f"{stored.name}@{options.method}-{options.to:g}",
             base_model=stored.name,
             method=method,
-            tables={case.dataset: table},
+            tables=tables,
             calibration=calibration,
             recipe={"recipe": {"base_model": stored.reference, "method": method, "calibration": calibration}},
+            heal=healer(model, method, tables, calibration, with_rate(watch, "healing")),
         )
     # Raised for ranks that are not possible.
     except ValueError as error:

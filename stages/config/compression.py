@@ -59,6 +59,8 @@ class Method(Strict):
         False, description="only single series are forecast: a budget leaves out attention scores between series"
     )
 
+    heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
+
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
@@ -70,15 +72,16 @@ class Method(Strict):
 
     @property
     def reads_data(self) -> bool:
-        """Whether the method uses calibration windows, as data or to time forecasts."""
-        return self.method in CALIBRATED or self.ranks.time is not None
+        """Whether the method uses calibration windows, as data, to time forecasts or to validate healing."""
+        return self.method in CALIBRATED or self.ranks.time is not None or self.heal > 0
 
     def plain(self) -> dict[str, Any]:
         """Return the keys that the truncation takes and that are part of a compressed model's key.
 
-        `univariate` is left out if it is False, so keys of models without it stay the same.
+        `univariate` is left out if it is False and `heal` if it is 0, so keys of models without them stay the same.
         """
-        return self.model_dump(exclude_none=True, exclude=None if self.univariate else {"univariate"})
+        unset = {name for name in ("univariate", "heal") if not getattr(self, name)}
+        return self.model_dump(exclude_none=True, exclude=unset)
 
 
 class Calibration(Strict):

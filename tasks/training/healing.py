@@ -6,12 +6,13 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
-from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.series.calendar import window_dates
 from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
@@ -25,18 +26,14 @@ if TYPE_CHECKING:
 
 STEPS = 300
 LEARNING_RATE = 1e-3
-# Windows per step, and the share of them that are calibration windows; the others are random series.
-BATCH, REAL = 32, 0.0
-# Random series, as in params/population.yaml after its phases.
+# Windows per step.
+BATCH = 32
+# Shares of the sources of random series: those of params/population.yaml before its last phase.
 MIXTURE = {"periodic": 0.3, "priors": 0.7}
-# Shortest context of random series, in steps.
+# Smallest number of context steps of a random series, before gaps.
 MIN_PAST = 32
-# Times that the validation error is measured, after step 0.
+# Number of times that the validation error is measured, after step 0.
 CHECKS = 6
-# Share of the series whose windows validate and are never trained on.
-VALIDATION = 0.25
-# Largest number of validation windows per data set.
-MOST_VALIDATION = 32
 # Decay of the moving average of the weights, and share of the steps in which the learning rate rises.
 DECAY, WARM_UP = 0.98, 0.05
 # Added to the seed, so that no series of a training with a small seed is drawn again.
@@ -55,21 +52,25 @@ class Check(NamedTuple):
     error: float
 
 
-def heal_on_tables(
+def healer(
     model: Family,
-    teacher: Family,
+    method: Mapping[str, Any],
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any],
-    *,
-    steps: int = STEPS,
+    calibration: Mapping[str, Any] | None,
     watch: Watch | None = None,
-) -> list[Check]:
-    """Heal a model with calibration windows of these tables, in place; return the checks.
+) -> Callable[[Family], list[Check]] | None:
+    """Return a function that heals a compressed model towards the model as it is now; None without method["heal"].
 
-    tables, calibration: as `calibration_windows` takes them; its seed is also the seed of the healing.
+    method: its `heal` is the number of steps. tables, calibration: as `calibration_windows` takes them. The windows
+    validate; the calibration's seed is that of the healing. ModelError as in `heal`, and DataError as in
+    `calibration_windows`, both before any compression.
     """
-    windows = calibration_windows(teacher, tables, **calibration)
-    return heal(model, teacher, windows, steps=steps, seed=calibration["seed"], watch=watch)
+    if not method.get("heal"):
+        return None
+    assert calibration is not None, "a method with `heal` reads data"
+    check_healable(model)
+    windows, teacher = calibration_windows(model, tables, **calibration), copy.deepcopy(model)
+    return partial(heal, teacher=teacher, windows=windows, steps=method["heal"], seed=calibration["seed"], watch=watch)
 
 
 def heal(
@@ -86,14 +87,14 @@ def heal(
 
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
-    parameters of a distribution (Hinton et al. 2015). Dropout is off. All weights are trained; factors keep their
-    ranks. Training windows are random series (`PriorsCorpus`) and calibration windows. The weights with the least
-    distance on held-out calibration windows remain, among those of CHECKS steps and those before healing.
+    parameters of a distribution. Dropout is off. All weights are trained; factors keep their ranks. The training
+    series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights with the least distance on
+    the windows remain, among the averages after CHECKS steps and the weights before healing.
 
     Args:
         model: the compressed model.
         teacher: the dense model; it is not changed.
-        windows: calibration windows of one context and horizon, one item per data set.
+        windows: validation windows of one context and horizon, one item per data set. They are not trained on.
         steps: number of optimizer steps, at least 1.
         learning_rate: largest learning rate of AdamW.
         seed: seed of series and batches; the same seed gives the same weights.
@@ -101,9 +102,9 @@ def heal(
 
     Raises:
         ModelError: the family has no `output_modules` or reads no series.
-        FloatingPointError: the distance is not finite. The model then has its weights from before.
+        HealthError: the distance is not finite. The model then has its weights from before.
     """
-    _check(model)
+    check_healable(model)
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
     held_out = [parts for part in windows for parts in draw.of_windows(part, model.batch)]
     network, average = model.network.eval(), Average(model.network, DECAY)
@@ -133,7 +134,7 @@ def heal(
 def _train(
     network: torch.nn.Module, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float
 ) -> Iterator[int]:
-    """Yield each step after its optimizer step; FloatingPointError before a step with a loss that is not finite."""
+    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite."""
     import torch
 
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -142,7 +143,7 @@ def _train(
     for step in range(1, steps + 1):
         loss = loss_of(step)
         if not math.isfinite(found := float(loss.detach())):
-            raise FloatingPointError(
+            raise HealthError(
                 f"healing: the distance to the dense model is {found} at step {step}, expected a finite number; the "
                 f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
             )
@@ -263,10 +264,10 @@ class _Batches:
             yield tuple(torch.from_numpy(part[start : start + size]) for part in parts)
 
 
-def _check(model: Family) -> None:
+def check_healable(model: Family) -> None:
     """Raise ModelError for a family that cannot be healed."""
     if model.modality != "series" or not model.output_modules:
         raise ModelError(
-            f"{model.name}: cannot be healed; expected a family that reads series and names its `output_modules`, found "
+            f"{model.name}: cannot be healed; expected a family that reads series and names `output_modules`, found "
             f"modality {model.modality} and output_modules {model.output_modules}; compress without healing"
         )
