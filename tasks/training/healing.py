@@ -13,6 +13,7 @@ import numpy as np
 
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.series.calendar import window_dates
 from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.series.types import Windows
 
 STEPS = 300
-LEARNING_RATE = 1e-3
+LEARNING_RATE = 3e-3
 # Windows per step.
 BATCH = 32
 # Shares of the sources of random series: those of params/population.yaml before its last phase.
@@ -87,9 +88,9 @@ def heal(
 
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
-    parameters of a distribution. Dropout is off. All weights are trained; factors keep their ranks. The training
-    series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights with the least distance on
-    the windows remain, among the averages after CHECKS steps and the weights before healing.
+    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained; factors keep
+    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights
+    with the least distance on the windows remain, among averages after CHECKS steps and the weights before healing.
 
     Args:
         model: the compressed model.
@@ -109,10 +110,10 @@ def heal(
     held_out = [parts for part in windows for parts in draw.of_windows(part, model.batch)]
     network, average = model.network.eval(), Average(model.network, DECAY)
     best = original = copy.deepcopy(network.state_dict())
-    checks = [Check(0, distance.mean(held_out, seed))]
+    checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
     every = max(1, -(-steps // CHECKS))
     try:
-        for step in _train(network, lambda step: distance(draw(step), seed + step), steps, learning_rate):
+        for step in _train(model, lambda step: distance(draw(step), seed + step), steps, learning_rate):
             average.update(step)
             if step % every == 0 or step == steps:
                 average.swap()
@@ -131,28 +132,44 @@ def heal(
     return checks
 
 
-def _train(
-    network: torch.nn.Module, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float
-) -> Iterator[int]:
-    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite."""
+def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float) -> Iterator[int]:
+    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite.
+
+    All parameters but those of attention are fixed until the end.
+    """
     import torch
 
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
+    parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
+    trained = set(parameters)
+    fixed = [one for one in model.network.parameters() if one.requires_grad and one not in trained]
+    for parameter in fixed:
+        parameter.requires_grad_(False)
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
-    for step in range(1, steps + 1):
-        loss = loss_of(step)
-        if not math.isfinite(found := float(loss.detach())):
-            raise HealthError(
-                f"healing: the distance to the dense model is {found} at step {step}, expected a finite number; the "
-                f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
-            )
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        schedule.step()
-        yield step
+    try:
+        for step in range(1, steps + 1):
+            loss = loss_of(step)
+            _finite(float(loss.detach()), step, learning_rate)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            schedule.step()
+            yield step
+    finally:
+        for parameter in fixed:
+            parameter.requires_grad_(True)
+
+
+def _finite(distance: float, step: int, learning_rate: float) -> float:
+    """Return the distance; HealthError if it is not finite."""
+    if not math.isfinite(distance):
+        raise HealthError(
+            f"healing: the distance to the dense model is {distance} at step {step}, expected a finite number; the "
+            f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
+        )
+    return distance
 
 
 def _rate(step: int, steps: int) -> float:
