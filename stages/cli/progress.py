@@ -52,8 +52,8 @@ def with_rate(watch: Watch, step: str) -> Callable[[int, int], None]:
         times.append(time.monotonic())
         # The clock starts at the first call, since the work before the first step is of another kind.
         seconds = (times[-1] - times[0]) / max(1, len(times) - 1)
-        left = timedelta(seconds=round(seconds * (total - n_done)))
-        watch(f"{step}, {1 / seconds:.1f} steps/s, {left} left" if seconds else step, n_done, total)
+        time_left = timedelta(seconds=round(seconds * (total - n_done)))
+        watch(f"{step}, {1 / seconds:.1f} steps/s, {time_left} left" if seconds else step, n_done, total)
 
     return show
 

@@ -142,7 +142,7 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
     trained = set(parameters)
-    fixed = [one for one in model.network.parameters() if one.requires_grad and one not in trained]
+    fixed = [weight for weight in model.network.parameters() if weight.requires_grad and weight not in trained]
     for parameter in fixed:
         parameter.requires_grad_(False)
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)

@@ -149,6 +149,9 @@ def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
     block = {"method": "activation-aware-2step", "ranks": {"budget": 0.5}}
     assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
     assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
+    assert Method.model_validate(block | {"heal": 0}).plain() == block
+    healed = Method.model_validate(block | {"heal": 300})
+    assert healed.plain() == block | {"heal": 300} and healed.reads_data
 
 
 def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:

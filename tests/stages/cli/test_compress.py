@@ -14,6 +14,9 @@ from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
+from tsfmscope.stages.cli.inspection import InspectRequest
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.compression.truncation import compress as truncate
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.common.precision import run_in
@@ -167,3 +170,29 @@ def test_the_smaller_model_can_be_judged_as_it_runs_in_bfloat16() -> None:
     assert found["wql"]["after"] != plain["wql"]["after"]
     held = sum(one.numel() * one.element_size() for one in loaded.network.parameters())
     assert found["bytes"]["after"] == held < 0.7 * plain["bytes"]["after"]
+
+
+def test_healing_is_recorded_and_brings_the_saved_model_nearer_to_the_original() -> None:
+    how = (*HOW, "--to", "0.3", "--method", "joint")
+    assert run("chronos-bolt-nano", "plain", *how).exit_code == 0
+    assert run("chronos-bolt-nano", "healed", *how, "--heal", "12").exit_code == 0
+    recipe = json.loads(Path("healed/recipe.json").read_text())
+    (_, first), *others = recipe["healing"]
+    assert min(error for _, error in others) < first and others[-1][0] == 12
+    plain, healed = (json.loads(Path(name, "config.json").read_text())["compression"] for name in ("plain", "healed"))
+    assert healed.pop("heal") == 12 and healed == plain
+    ours, theirs = (load_file(Path(name, "compressed.safetensors")) for name in ("plain", "healed"))
+    changed = {name for name in ours if not np.array_equal(ours[name], theirs[name])}
+    assert changed and all("Attention" in name for name in changed)
+
+
+def test_an_interrupted_healing_leaves_nothing() -> None:
+    request = InspectRequest("chronos-bolt-nano", "mine.csv", None, context=64, horizon=12)
+
+    def interrupt(step: str, n_done: int, total: int) -> None:
+        if step.startswith("healing") and n_done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compress_attention(params_here(), request, CompressOptions(0.5, "joint", heal=4), Path("out"), interrupt)
+    assert not [path for path in Path.cwd().iterdir() if path.name == "out" or path.name.startswith(".")]
