@@ -5,8 +5,8 @@
 The model, the data sets and the ratio are those of bench/truncation_trained.py: the geometric mean, over the data
 sets that were not used for calibration, of the pooled WQL divided by the dense model's, with its 95 % interval
 (Student's t over data sets). The method is activation-aware-2step. Healing trains on random series, and the
-calibration windows choose among its checkpoints. `steps` is the step of the chosen checkpoint, `seconds` the wall
-time of all steps with one thread. `--quick` heals one model for 20 steps.
+calibration windows choose among its checkpoints. `steps` is the step of the chosen checkpoint, `seconds` the
+processor time of all steps with one thread. `--quick` heals one model for 20 steps.
 
 Last line JSON: the numbers by calibration and size.
 """
@@ -43,9 +43,9 @@ def heal_line(benchmark: Benchmark, calibration: list[str], size: float, steps: 
     assert heal is not None, "the method has steps of healing"
     compress_model(model, method, base_model=model.name, tables=tables, calibration=settings)
     unseen = [name for name in SETS if name not in calibration]
-    before, start = ratio(benchmark.errors(model, unseen)), time.monotonic()
+    before, start = ratio(benchmark.errors(model, unseen)), time.process_time()
     checks = heal(model)
-    seconds = time.monotonic() - start
+    seconds = time.process_time() - start
     after = ratio(benchmark.errors(model, unseen))
     chosen = min(checks, key=lambda check: check.error).step
     columns = " ".join(f"{estimate:7.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in (before, after))

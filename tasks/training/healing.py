@@ -29,8 +29,8 @@ STEPS = 300
 LEARNING_RATE = 3e-3
 # Windows per step.
 BATCH = 32
-# Shares of the sources of random series: those of params/population.yaml before its last phase.
-MIXTURE = {"periodic": 0.3, "priors": 0.7}
+# Shares of the sources of random series. Those of `weekdays` have patterns of days and weeks, as hourly data have.
+MIXTURE = {"priors": 0.4, "periodic": 0.3, "weekdays": 0.3}
 # Smallest number of context steps of a random series, before gaps.
 MIN_PAST = 32
 # Number of times that the validation error is measured, after step 0.
