@@ -89,8 +89,9 @@ def heal(
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
     parameters of a distribution. Dropout is off. Only the weights of attention layers are trained; factors keep
-    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights
-    with the least distance on the windows remain, among averages after CHECKS steps and the weights before healing.
+    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The validation
+    error is the geometric mean over data sets of their mean distance. The weights with the least one remain, among
+    averages after CHECKS steps and the weights before healing.
 
     Args:
         model: the compressed model.
@@ -107,7 +108,7 @@ def heal(
     """
     check_healable(model)
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
-    held_out = [parts for part in windows for parts in draw.of_windows(part, model.batch)]
+    held_out = [list(draw.of_windows(part, model.batch)) for part in windows]
     network, average = model.network.eval(), Average(model.network, DECAY)
     best = original = copy.deepcopy(network.state_dict())
     checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
@@ -193,24 +194,29 @@ class _Distance:
 
         with torch.no_grad():
             expected = _outputs(self._teacher, parts, seed)
-        found = _outputs(self._model, parts, seed)
+        answers = _outputs(self._model, parts, seed)
         distance = _divergence if self._model.softmax_head else torch.nn.functional.l1_loss
-        return torch.stack([distance(*pair) for pair in zip(found, expected, strict=True)]).mean()
+        return torch.stack([distance(*pair) for pair in zip(answers, expected, strict=True)]).mean()
 
-    def mean(self, batches: Sequence[Parts], seed: int) -> float:
-        """Return the mean distance over batches, weighed by their numbers of windows."""
+    def mean(self, datasets: Sequence[Sequence[Parts]], seed: int) -> float:
+        """Return the geometric mean, over data sets, of the mean distance over the windows of their batches."""
         import torch
 
+        means = []
         with torch.no_grad():
-            distances = [float(self(parts, seed)) for parts in batches]
-        return float(np.average(distances, weights=[len(parts[0]) for parts in batches]))
+            for batches in datasets:
+                distances = [float(self(parts, seed)) for parts in batches]
+                means.append(np.average(distances, weights=[len(parts[0]) for parts in batches]))
+        # A distance of 0 has the logarithm -inf, and the geometric mean is 0.
+        with np.errstate(divide="ignore"):
+            return float(np.exp(np.mean(np.log(means))))
 
 
-def _divergence(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Return the Kullback-Leibler divergence of softmax(expected) from softmax(found), the mean over rows."""
+def _divergence(answer: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Return the Kullback-Leibler divergence of softmax(expected) from softmax(answer), the mean over rows."""
     from torch.nn.functional import kl_div, log_softmax
 
-    terms = kl_div(log_softmax(found, -1), log_softmax(expected, -1), reduction="none", log_target=True)
+    terms = kl_div(log_softmax(answer, -1), log_softmax(expected, -1), reduction="none", log_target=True)
     return terms.sum(-1).mean()
 
 
