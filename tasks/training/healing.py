@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.series.types import Windows
 
 STEPS = 300
-LEARNING_RATE = 3e-3
-# Windows per step.
-BATCH = 32
+LEARNING_RATE = 1e-3
+# Random series per step, and those that validate.
+BATCH, VALIDATION = 32, 64
 # Shares of the sources of random series. Those of `weekdays` have patterns of days and weeks, as hourly data have.
 MIXTURE = {"priors": 0.4, "periodic": 0.3, "weekdays": 0.3}
 # Smallest number of context steps of a random series, before gaps.
@@ -89,14 +89,16 @@ def heal(
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
     parameters of a distribution. Dropout is off. Only the weights of attention layers are trained; factors keep
-    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The validation
-    error is the geometric mean over data sets of their mean distance. The weights with the least one remain, among
-    averages after CHECKS steps and the weights before healing.
+    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights
+    with the least validation error remain, among averages after CHECKS steps and the weights before healing. That
+    error is a geometric mean: of the mean distance on random series that are not trained on, and, with the same weight,
+    of those on the windows, data set by data set. The windows alone would favour the weights before healing, since a
+    compression that reads data has been fitted to them.
 
     Args:
         model: the compressed model.
         teacher: the dense model; it is not changed.
-        windows: validation windows of one context and horizon, one item per data set. They are not trained on.
+        windows: calibration windows of one context and horizon, one item per data set. They are not trained on.
         steps: number of optimizer steps, at least 1.
         learning_rate: largest learning rate of AdamW.
         seed: seed of series and batches; the same seed gives the same weights.
@@ -108,7 +110,8 @@ def heal(
     """
     check_healable(model)
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
-    held_out = [list(draw.of_windows(part, model.batch)) for part in windows]
+    # Training begins with step 1.
+    held_out = [[draw(0, VALIDATION)], *(list(draw.of_windows(part, model.batch)) for part in windows)]
     network, average = model.network.eval(), Average(model.network, DECAY)
     best = original = copy.deepcopy(network.state_dict())
     checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
@@ -199,7 +202,7 @@ class _Distance:
         return torch.stack([distance(*pair) for pair in zip(answers, expected, strict=True)]).mean()
 
     def mean(self, datasets: Sequence[Sequence[Parts]], seed: int) -> float:
-        """Return the geometric mean, over data sets, of the mean distance over the windows of their batches."""
+        """Return the geometric mean of the mean distances of data sets; the first one has half of the weight."""
         import torch
 
         means = []
@@ -209,7 +212,7 @@ class _Distance:
                 means.append(np.average(distances, weights=[len(parts[0]) for parts in batches]))
         # A distance of 0 has the logarithm -inf, and the geometric mean is 0.
         with np.errstate(divide="ignore"):
-            return float(np.exp(np.mean(np.log(means))))
+            return float(np.exp((np.log(means[0]) + np.mean(np.log(means[1:]))) / 2))
 
 
 def _divergence(answer: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
@@ -257,13 +260,13 @@ class _Batches:
         self._context, self._horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
         self._corpus = PriorsCorpus(MIXTURE, (), seed + SEED_OFFSET)
 
-    def __call__(self, step: int) -> Parts:
-        """Draw the batch of a step."""
+    def __call__(self, step: int, count: int = BATCH) -> Parts:
+        """Draw `count` random series, those of a step."""
         import torch
 
         batch = self._corpus.batch(
             step,
-            steps=BATCH * (self._context + self._horizon),
+            steps=count * (self._context + self._horizon),
             contexts=[self._context],
             futures=[self._horizon],
             horizon=self._horizon,
