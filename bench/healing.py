@@ -4,9 +4,9 @@
 
 The model, the data sets and the ratio are those of bench/truncation_trained.py: the geometric mean, over the data
 sets that were not used for calibration, of the pooled WQL divided by the dense model's, with its 95 % interval
-(Student's t over data sets). The method is activation-aware-2step. Healing trains on random series; other
-random series and the calibration windows choose among its checkpoints. `steps` is the step of the chosen checkpoint, `seconds` the
-processor time of all steps with one thread. `--quick` heals one model for 20 steps.
+(Student's t over data sets). The method is activation-aware-2step. Healing trains on random series; other random
+series and the calibration windows choose among its checkpoints. `steps` is the step of the chosen checkpoint,
+`seconds` the processor time of all steps with one thread. `--quick` heals one model for 20 steps.
 
 Last line JSON: the numbers by calibration and size.
 """
