@@ -30,7 +30,7 @@ from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.training.healing import STEPS, healer
 
-CALIBRATIONS = [["covid_deaths", "nn5_weekly", "pedestrian"], ["dominick", "fred_md"], ["pedestrian"]]
+CALIBRATIONS = [["covid_deaths", "nn5_weekly", "pedestrian"], ["dominick", "fred_md"]]
 SIZES = (0.25, 0.1)
 
 
