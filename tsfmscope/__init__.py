@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsfmscope.any_module import states_of, weights
     from tsfmscope.api import compress, embed, inspect, results, states
+    from tsfmscope.benchmarks import fev_model
     from tsfmscope.certificate import certify
     from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.model import load
@@ -24,6 +25,7 @@ _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.m
 _MODULES = {
     **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
     "certify": "tsfmscope.certificate",
+    "fev_model": "tsfmscope.benchmarks",
     "load": "tsfmscope.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
@@ -40,6 +42,7 @@ __all__ = [
     "compress",
     "effective_dimension",
     "embed",
+    "fev_model",
     "inspect",
     "isotropy",
     "load",
