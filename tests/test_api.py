@@ -32,6 +32,7 @@ SIGNATURES = {
     "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
+    "fast": "pipeline",
     "fev_model": "model, *, context, samples, seed",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",

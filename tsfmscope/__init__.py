@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.model import load
     from tsfmscope.tasks.models.base import Family, Forecaster
+    from tsfmscope.tasks.models.t5.fast_pipeline import fast
     from tsfmscope.tasks.models.types import TokenKind, Tokens
 
 _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.measures"
@@ -25,6 +26,7 @@ _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.m
 _MODULES = {
     **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
     "certify": "tsfmscope.certificate",
+    "fast": "tsfmscope.tasks.models.t5.fast_pipeline",
     "fev_model": "tsfmscope.benchmarks",
     "load": "tsfmscope.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
@@ -42,6 +44,7 @@ __all__ = [
     "compress",
     "effective_dimension",
     "embed",
+    "fast",
     "fev_model",
     "inspect",
     "isotropy",
