@@ -17,9 +17,9 @@ def fast(pipeline: ChronosPipeline) -> ChronosPipeline:
     """Return a pipeline with the network of a stock `ChronosPipeline`, which samples in less time.
 
     It is a `ChronosPipeline` with the same methods, arguments and results. Its samples have the distribution of the
-    stock pipeline's, but are others. The keys and values of cross-attention are computed and read once per series instead
-    of once per sample path, and caches are allocated once. torch's global generator decides the samples, as in the stock
-    pipeline (`torch.manual_seed`).
+    stock pipeline's, but are others. The keys and values of cross-attention are computed and read once per series
+    instead of once per sample path, and caches are allocated once. torch's global generator decides the samples, as in
+    the stock pipeline (`torch.manual_seed`).
 
     Deviations: of ids whose logits tie at rank `top_k`, as many are kept as fit; transformers keeps all. Settings of
     the network's `generation_config` are not read.
