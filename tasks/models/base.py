@@ -20,7 +20,7 @@ from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tsfmscope.tasks.models.common.compression_block import block_of, set_block
 from tsfmscope.tasks.models.common.scale import clip_float32
-from tsfmscope.tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
+from tsfmscope.tasks.models.types import Forecast, ForecastGraph, LayerStates, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
-    except `id_values`, `attentions` and `stock_model` where their defaults do not hold.
+    except `id_values`, `attentions`, `stock_model` and `forecast_graph` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -300,6 +300,10 @@ class Forecaster(Family):
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
+
+    def forecast_graph(self) -> ForecastGraph | None:
+        """Return the forecast as a module that exporters can trace; by default None, for a family without one."""
+        return None
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
