@@ -21,6 +21,10 @@ DEGREE = 24
 class PatchTSTGraph(nn.Module):
     """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, by PatchTST."""
 
+    steps: torch.Tensor
+    normal: torch.Tensor
+    student: torch.Tensor
+
     def __init__(self, network: Any, levels: Sequence[float], context: int, horizon: int) -> None:
         """Wrap a network of transformers; a context shorter than the model's is padded with missing steps."""
         super().__init__()
@@ -46,7 +50,8 @@ class PatchTSTGraph(nn.Module):
         masked = torch.where(observed, scaled[:, :, 0], 0.0).float()
         encoded = network.model.encoder(patch_input=masked[:, self.steps][:, None]).last_hidden_state
         quantiles = self._quantiles(encoded)[:, :, : self.horizon]
-        return (quantiles * scale + loc).clamp(-LARGEST, LARGEST).float()
+        answer: torch.Tensor = (quantiles * scale + loc).clamp(-LARGEST, LARGEST).float()
+        return answer
 
     def _quantiles(self, encoded: torch.Tensor) -> torch.Tensor:
         """Return quantiles [B, Q, H] of the head's distribution, in scaled units and float64.
