@@ -82,10 +82,10 @@ class PatchTSTGraph(nn.Module):
 
 
 def student_coefficients(levels: Sequence[float]) -> Float64[np.ndarray, "degree quantile"]:
-    """Return Chebyshev coefficients of Student's t quantiles as functions of 4 / df - 1, for df of at least 2.
+    """Return Chebyshev coefficients of Student's t quantiles as functions of 4 / df - 1.
 
-    ONNX has no inverse of Student's distribution. As a function of 1 / df the quantile is smooth, and that of the
-    normal distribution is its value at 0.
+    The degrees of freedom are at least 2. ONNX has no inverse of Student's distribution. As a function of 1 / df the
+    quantile is smooth, and that of the normal distribution is its value at 0.
     """
     nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
     df = 4 / (nodes + 1)

@@ -129,7 +129,10 @@ def _safe(scale: torch.Tensor) -> torch.Tensor:
 
 
 def _running_max(values: torch.Tensor) -> torch.Tensor:
-    """Return the running maximum of [B, C], in log2(C) steps; ONNX has no operator for it. All are at least -1."""
+    """Return the running maximum of [B, C], whose values are at least -1.
+
+    It takes log2(C) steps. ONNX has no operator for it.
+    """
     shift = 1
     while shift < values.shape[1]:
         values = torch.maximum(values, nn.functional.pad(values[:, :-shift], (shift, 0), value=-1))
