@@ -7,11 +7,12 @@ TSFMSCOPE_DATA: the last windows of up to 32 series of every file. A number in t
 mean, over the data sets that were not used for calibration, of the pooled WQL (sum of quantile losses over
 the sum of absolute targets) divided by the dense model's. Its 95 % interval, in brackets, is Student's t over
 data sets. `size` is the share of attention parameters that is left; `none` has every attention matrix set to
-zero. Only the methods that read data depend on the calibration sets.
+zero. Only the methods that read data depend on the calibration sets. The calibration set "synthetic" stands for the
+synthetic sets of `tsfmscope compress`.
 
 Last line JSON: the numbers by calibration, size and method, and `worst_candidate`: the largest lower limit
-of the interval of activation-aware-2step's error over the error of one of its own candidates. Above 1, it is
-significantly worse than that candidate.
+of the interval of the error of activation-aware-2step or -refit over the error of one of its own candidates.
+Above 1, it is significantly worse than that candidate.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from tsfmscope.stages.cli.compressing import SYNTHETIC
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
 from tsfmscope.tasks.compression.compress import compress_model
+from tsfmscope.tasks.compression.refit import fit_outputs
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.catalog import CATALOG
@@ -43,10 +46,13 @@ from tsfmscope.tasks.statistics import means
 SETS = ["australian_electricity", "car_parts", "covid_deaths", "dominick", "dominick_categories", "exchange_rate"]
 SETS += ["fred_md", "hospital", "metr_la_week", "nn5_weekly", "pedestrian", "solar_weekly", "traffic_i94_hourly"]
 SETS += ["traffic_weekly", "weather_rain", "weather_solar", "weather_sunshine"]
+# Stands for the synthetic sets.
+SYNTHETIC_SETS = "synthetic"
 CALIBRATIONS = [["hospital"], ["pedestrian"], ["exchange_rate"], ["covid_deaths", "nn5_weekly", "pedestrian"]]
+CALIBRATIONS += [[SYNTHETIC_SETS], [SYNTHETIC_SETS, "pedestrian"], [SYNTHETIC_SETS, "dominick", "fred_md"]]
 CALIBRATIONS += [["dominick", "fred_md"], ["hospital", "metr_la_week", "solar_weekly", "weather_sunshine"]]
 SIZES = (0.5, 0.25, 0.1)
-METHODS = ("svd", "activation-aware-svd", "activation-aware", two_step.METHOD)
+METHODS = ("svd", "activation-aware-svd", "activation-aware", *two_step.METHODS)
 SERIES, CONTEXT = 32, 512
 CALIBRATION = {"windows": 32, "context": CONTEXT, "horizon": 24, "held_out": 0.2, "seed": 0}
 
@@ -76,13 +82,20 @@ def ratio(logs: np.ndarray) -> tuple[float, float, float]:
 
 
 def worst_lower_limit(
-    base: Any, size: float, parts: Sequence[Any], chosen_errors: np.ndarray, errors: Callable[[Forecaster], np.ndarray]
+    base: Any,
+    method: str,
+    size: float,
+    parts: Sequence[Any],
+    chosen_errors: np.ndarray,
+    errors: Callable[[Forecaster], np.ndarray],
 ) -> float:
     """Return the largest lower limit of the chosen model's error over a candidate's, at least 0."""
-    method, moments, limits = {"method": two_step.METHOD, "ranks": {"budget": size}}, gather(base, *parts), [0.0]
+    spec, moments, limits = {"method": method, "ranks": {"budget": size}}, gather(base, *parts), [0.0]
     for heads in two_step.splits(base, size):
         candidate = copy.deepcopy(base)
-        two_step.apply_split(candidate, method, heads, moments, parts)
+        two_step.apply_split(candidate, spec, heads, moments, parts)
+        if method == two_step.REFIT:
+            fit_outputs(base, candidate, parts)
         difference = chosen_errors - errors(candidate)
         if difference.any():
             limits.append(ratio(difference)[1])
@@ -115,10 +128,11 @@ class Benchmark:
     def compare_methods(self, calibration: list[str], size: float) -> tuple[dict[str, Any], float]:
         """Print a line of the table.
 
-        Returns the line's numbers, and the largest lower limit of the two-step method's error over a candidate's.
+        Returns the line's numbers, and the largest lower limit of a two-step method's error over a candidate's.
         """
-        tables = {name: series_table(self.series[name]) for name in calibration}
-        settings = CALIBRATION | {"datasets": calibration}
+        real = [name for name in calibration if name != SYNTHETIC_SETS]
+        tables = {name: series_table(self.series[name]) for name in real}
+        settings = CALIBRATION | {"datasets": real, "synthetic": SYNTHETIC if len(real) < len(calibration) else 0}
         unseen = [name for name in SETS if name not in calibration]
         errors: dict[str, np.ndarray] = {}
         for method in METHODS:
@@ -129,8 +143,9 @@ class Benchmark:
         line = " ".join(f"{estimate:7.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in ratios.values())
         print(f"{size:5.2f} {line}  {', '.join(calibration)}", flush=True)
         parts = calibration_tokens(self.base, tables, **settings)
-        worst = worst_lower_limit(
-            self.base, size, parts, errors[two_step.METHOD], lambda model: self.errors(model, unseen)
+        worst = max(
+            worst_lower_limit(self.base, method, size, parts, errors[method], lambda model: self.errors(model, unseen))
+            for method in two_step.METHODS
         )
         estimates = {method: round(estimate, 4) for method, (estimate, _, _) in ratios.items()}
         return {"calibration": calibration, "size": size, **estimates}, worst

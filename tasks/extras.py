@@ -14,6 +14,10 @@ EXTRAS = {
     "PIL": "report",
     "plotly": "report",
     "uni2ts": "moirai",
+    "fev": "fev",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
 }
 # Packages that an extra cannot install with their dependencies, whose bounds conflict with ours.
 WITHOUT_DEPENDENCIES = ("uni2ts",)

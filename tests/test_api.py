@@ -29,9 +29,13 @@ from tsfmscope.tasks.errors import DataError, ModelError
 ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
-    "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed, columns",
+    "compress": (
+        "model, data, *, to, method, windows, calibrate_on, heal, context, horizon, max_series, seed, columns"
+    ),
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
+    "fast": "pipeline",
+    "fev_model": "model, *, context, samples, seed",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",
     "load": "name, *, family, device, precision",
@@ -254,7 +258,7 @@ def test_embed_pools_the_states_of_the_last_steps(model: Model, frame: pd.DataFr
 
 def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in model.family.network.state_dict().items()}
-    small = ts.compress(model, frame, keep=0.5, context=64, horizon=8, windows=8)
+    small = ts.compress(model, frame, to=0.5, context=64, horizon=8, windows=8)
     costs = small.costs.set_index("quantity")
     assert costs.loc["attention_parameters", "ratio"] == pytest.approx(0.5, abs=0.05)
     assert costs.loc["wql", "before"] > 0
@@ -267,7 +271,7 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
     with pytest.raises(ModelError, match="already compressed; compress the original"):
         ts.compress(small, frame, context=64)
     for wrong, message in (
-        ({"keep": 0}, "keep: got 0"),
+        ({"to": 0}, "to: got 0"),
         ({"method": "pca"}, "method: got 'pca', expected one of svd"),
         ({"windows": 0}, "windows: got 0"),
     ):
@@ -291,7 +295,7 @@ def test_certify_returns_what_the_command_prints(frame: pd.DataFrame) -> None:
 
 
 def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model, frame: pd.DataFrame) -> None:
-    small = ts.compress(model, frame, keep=0.5, method="joint", context=64, horizon=12)
+    small = ts.compress(model, frame, to=0.5, method="joint", context=64, horizon=12)
     found = ts.certify(model, small, [frame], context=64, horizon=12)
     costs = small.costs.set_index("quantity")
     assert found.tasks[0]["ratio"] == pytest.approx(costs["ratio"]["wql"])

@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 
-from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, Method
+from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, SPLITTING, Method
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.results import isotropy_measures
 from tsfmscope.tasks.compression import candidates, two_step
@@ -17,9 +17,10 @@ from tsfmscope.tasks.report.charts import compression as plots
 
 def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:
     methods = set(get_args(Method.model_fields["method"].annotation))
-    assert methods == {*candidates.METHODS, two_step.METHOD}
+    assert methods == {*candidates.METHODS, *two_step.METHODS}
     assert methods == set(plots.METHODS) - {"other"}
-    assert {*candidates.NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED
+    assert {*candidates.NEEDS_MOMENTS, *two_step.METHODS} == CALIBRATED
+    assert set(two_step.METHODS) == SPLITTING
     assert methods > set(NARROWING)
 
 

@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsfmscope.any_module import states_of, weights
-    from tsfmscope.api import compress, embed, inspect, results, states
+    from tsfmscope.api import embed, inspect, results, states
+    from tsfmscope.benchmarks import fev_model
     from tsfmscope.certificate import certify
+    from tsfmscope.compression import compress
     from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.model import load
     from tsfmscope.tasks.models.base import Family, Forecaster
+    from tsfmscope.tasks.models.t5.fast_pipeline import fast
     from tsfmscope.tasks.models.types import TokenKind, Tokens
 
 _API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.measures"
 # Name -> the module that defines it.
 _MODULES = {
-    **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
+    **dict.fromkeys(("embed", "inspect", "results", "states"), _API),
     "certify": "tsfmscope.certificate",
+    "compress": "tsfmscope.compression",
+    "fast": "tsfmscope.tasks.models.t5.fast_pipeline",
+    "fev_model": "tsfmscope.benchmarks",
     "load": "tsfmscope.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
@@ -40,6 +46,8 @@ __all__ = [
     "compress",
     "effective_dimension",
     "embed",
+    "fast",
+    "fev_model",
     "inspect",
     "isotropy",
     "load",

@@ -1,4 +1,4 @@
-"""Functions of the public Python API that need a model: inspect, states, embed, compress, results."""
+"""Functions of the public Python API that need a model: inspect, states, embed, results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from tsfmscope.layer_report import LayerReport
 from tsfmscope.measures import check_share
-from tsfmscope.model import CompressedModel, Model, as_model, load_source
+from tsfmscope.model import Model, as_model
 from tsfmscope.stages.cli.inspection import (
     InspectRequest,
     LoadedCase,
@@ -22,24 +22,18 @@ from tsfmscope.stages.cli.inspection import (
     measure_case,
     tokenize_case,
 )
-from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.store.saved_results import connect
-from tsfmscope.tasks import lens
-from tsfmscope.tasks.compression.compress import compress_model, memory_bytes, sizes
-from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, Pool
-from tsfmscope.tasks.errors import DataError, ModelError
-from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
+from tsfmscope.tasks.defaults import CONTEXT, Pool
+from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.catalog import modality
-from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.user_data import Data, check_at_least, check_counts, last_contexts, usable_series
 
 if TYPE_CHECKING:
     import duckdb
 
 POOLS: tuple[str, ...] = get_args(Pool)
-METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
 
 
 def inspect(
@@ -201,80 +195,6 @@ def embed(
     return pd.DataFrame.from_dict(vectors, orient="index")
 
 
-def compress(
-    model: Model | str | Path,
-    data: Data,
-    *,
-    keep: float = 0.25,
-    method: str = "activation-aware-2step",
-    windows: int = 32,
-    context: int | None = None,
-    horizon: int | None = None,
-    max_series: int | None = None,
-    seed: int | None = None,
-    columns: Mapping[str, Any] | None = None,
-) -> CompressedModel:
-    """Compress the attention of a model, with the first 80 % of every series as calibration data.
-
-    Args:
-        model: a model that `load` returned, or its name or folder; it is not changed.
-        data: series, as in `inspect`.
-        keep: share of the attention parameters that is kept, in (0, 1].
-        method: a method of docs/compression.md.
-        windows: number of calibration windows.
-        context: as in `inspect`.
-        max_series: as in `inspect`.
-        horizon: steps of the compared forecasts, in the last 20 % of every series. None: as in `inspect`.
-        seed: seed of windows and forecast samples.
-        columns: columns of a table, as in `inspect`.
-
-    Returns:
-        The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
-        parameters, bytes and, for families that forecast, the weighted quantile loss (wql) and the mean
-        absolute scaled error (mase) of the last window of every series.
-
-    Raises:
-        ValueError: the method is unknown, `keep` is too small for rank 1, or another argument is out of range.
-        DataError: no series has a window before its last fifth.
-        ModelError: the family cannot be compressed, or `model` was returned by this function.
-    """
-    check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
-    model = _compressible(model, method, keep)
-    request = InspectRequest("model", "data", context=context, horizon=horizon, max_series=max_series, seed=seed)
-    case = _build_case(model, data, request, columns)
-    compressed = load_source(model.source.with_stored_options(), model.device)
-    before = _costs(compressed.family, case)
-    parts = compress_model(
-        compressed.family,
-        Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain(),
-        base_model=model.name,
-        tables={case.dataset: series_table(case.series.series)},
-        calibration={
-            "datasets": [case.dataset], "windows": windows, "context": case.context, "horizon": case.horizon,
-            "held_out": HELD_OUT, "seed": case.seed,
-        },
-    )  # fmt: skip
-    after = _costs(compressed.family, case)
-    costs = pd.DataFrame(
-        {"quantity": list(before), "before": list(before.values()), "after": [after[quantity] for quantity in before]}
-    )
-    costs["ratio"] = costs["after"] / costs["before"]
-    label = f"{model.name}@{method}-{keep:g}"
-    return CompressedModel(label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts))
-
-
-def _compressible(model: Model | str | Path, method: str, keep: float) -> Model:
-    """Return the model, loaded, after the arguments of `compress` are checked. Raises the errors of `compress`."""
-    if method not in METHODS:
-        raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep: got {keep}, expected a share in (0, 1]")
-    model = as_model(model)
-    if isinstance(model, CompressedModel):
-        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
-    return model
-
-
 def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:
     """Open the results of the pipeline, read-only.
 
@@ -311,14 +231,3 @@ def _build_case(model: Model, data: Data, request: InspectRequest, columns: Mapp
 def _pool(vectors: np.ndarray, pool: str) -> np.ndarray:
     pooled: np.ndarray = vectors[-1] if pool == "last" else getattr(vectors, pool)(axis=0)
     return pooled
-
-
-def _costs(model: Family, case: LoadedCase) -> dict[str, float]:
-    costs: dict[str, float] = {**sizes(model), "bytes": memory_bytes(model)}
-    if not isinstance(model, Forecaster):
-        return costs
-    scored = lens.score_forecasts(
-        model, case.series.series, context=case.context, horizon=case.horizon, levels=QUANTILES, samples=20,
-        seed_of=lambda name: lens.window_seed(str(case.seed), name), seed=case.seed, held_out=HELD_OUT,
-    )  # fmt: skip
-    return costs | scored.accuracy(len(QUANTILES))

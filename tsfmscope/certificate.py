@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.model import CompressedModel, Model, as_model
-from tsfmscope.stages.cli.certifying import CertifyOptions, CertifyResult, ModelPair, certify_pair, list_data
+from tsfmscope.stages.cli.certifying import CertifyOptions, CertifyResult, ModelPair, certify_pair
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST
-from tsfmscope.user_data import Data, check_counts, usable_series
+from tsfmscope.user_data import Data, check_counts, list_items, usable_series
 
 
 def certify(
@@ -63,20 +63,9 @@ def certify(
     limit = params.datasets.max_series if max_series is None else max_series
     readers = {
         name: partial(usable_series, params, item, limit, series_seed, columns)
-        for name, item in _list_items(data)
+        for name, item in list_items(data)
     }  # fmt: skip
     request = InspectRequest(base.name, "data", context=context, max_series=max_series, seed=seed, device=base.device)
     with device_context(base.device):
         pair = ModelPair(base.family, small.family, base.source)
         return certify_pair(params, request, pair, readers, CertifyOptions(horizons, margin, worst))
-
-
-def _list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
-    """Return pairs of a name and a data set; texts and paths are their own names."""
-    items: list[tuple[str, Data]] = []
-    for number, item in enumerate(data):
-        if isinstance(item, str | Path):
-            items += [(name, name) for name in list_data(params_here(), [str(item)])]
-        else:
-            items.append((f"data[{number}]", item))
-    return items

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 from transformers.utils.logging import disable_progress_bar
 
+from tsfmscope.stages.cli.certifying import CertifyResult
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.tasks.compression.export import save
@@ -55,10 +56,12 @@ class CompressedModel(Model):
     Attributes:
         costs: DataFrame with the columns quantity, before, after and ratio.
         parts: DataFrame with the rank and relative error of every compressed part of every layer.
+        judged: ratios of WQL by data set and the certificate; None for a family that does not forecast.
     """
 
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
     parts: pd.DataFrame = field(default_factory=pd.DataFrame)
+    judged: CertifyResult | None = None
 
     def save(self, folder: str | Path) -> Path:
         """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsfmscope.stages.cli.certifying import list_data
 from tsfmscope.stages.config import DataSet
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
@@ -64,6 +66,17 @@ def usable_series(
     if not loaded.series:
         raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
     return found
+
+
+def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
+    """Return pairs of a name and a data set; texts and paths are their own names."""
+    items: list[tuple[str, Data]] = []
+    for number, item in enumerate(data):
+        if isinstance(item, str | Path):
+            items += [(name, name) for name in list_data(params_here(), [str(item)])]
+        else:
+            items.append((f"data[{number}]", item))
+    return items
 
 
 def _named_series(params: Params, text: str, max_series: int | None, seed: int, columns: Columns) -> NamedSeries:

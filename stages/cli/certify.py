@@ -114,7 +114,7 @@ def certify(
             watch("drawing", 0, 0)
             _draw(result, options.margin, options.worst, picture)
     if as_json:
-        print_json(to_json(_facts(base, small, result)))
+        print_json(to_json(certificate_facts(base, small, result)))
     else:
         _show(base, small, result, picture)
     if code := CODES[result.certificate.outcome]:
@@ -149,9 +149,7 @@ def _show(base: str, small: str, result: CertifyResult, picture: Path | None) ->
         )
     ]
     print_table("", ["condition", "value", "limit", ""], conditions)
-    for task in result.left_out:
-        horizon = "" if task["horizon"] is None else f", horizon {task['horizon']}"
-        typer.echo(printable(f"left out: task {task['data']}{horizon}: {task['reason']}"))
+    print_tasks_left_out(result)
     print_left_out(result.skipped, as_json=False)
     if len({row["data"] for row in result.tasks}) < len(result.tasks):
         typer.echo(DEPENDENT)
@@ -160,7 +158,14 @@ def _show(base: str, small: str, result: CertifyResult, picture: Path | None) ->
         typer.echo(f"plot: {picture}")
 
 
-def _facts(base: str, small: str, result: CertifyResult) -> dict[str, Any]:
+def print_tasks_left_out(result: CertifyResult) -> None:
+    """Print one line per task that could not be scored, with the reason."""
+    for task in result.left_out:
+        horizon = "" if task["horizon"] is None else f", horizon {task['horizon']}"
+        typer.echo(printable(f"left out: task {task['data']}{horizon}: {task['reason']}"))
+
+
+def certificate_facts(base: str, small: str, result: CertifyResult) -> dict[str, Any]:
     """Return the JSON document, with infinite and unknown numbers as they are."""
     certificate = result.certificate
     return {

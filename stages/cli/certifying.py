@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.stages.cli.compressing import forecast_last_windows
 from tsfmscope.stages.cli.inspection import (
     InspectRequest,
     LoadedCase,
@@ -25,9 +24,11 @@ from tsfmscope.stages.cli.inspection import (
     load_series,
     resolve_data,
 )
+from tsfmscope.stages.config import Forecasts
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.types import describe_reasons
@@ -69,9 +70,9 @@ class ModelPair(NamedTuple):
 class CertifyResult:
     """Result of the test.
 
-    tasks: one row per task: data, dataset, horizon, context, n_series, wql_base, wql_small, ratio,
-    coverage_base, coverage_small, skipped (reason -> number of series). left_out: data, horizon and reason of
-    the tasks that could not be scored.
+    tasks: one row per task: data, dataset, horizon, context, n_series, wql_base, wql_small, ratio, mase_base,
+    mase_small (None where it is undefined), coverage_base, coverage_small, skipped (reason -> number of series).
+    left_out: data, horizon and reason of the tasks that could not be scored.
     """
 
     tasks: list[dict[str, Any]]
@@ -98,10 +99,7 @@ def certify_models(
     sets, files and folders; every file of a folder is a data set. Raises ParamsError for a name or value that
     is not valid, and the errors of `certify_pair`.
     """
-    readers: dict[str, Callable[[], NamedSeries]] = {}
-    for text in list_data(params, data):
-        one_request = replace(request, data=text)
-        readers[text] = partial(load_series, params, one_request, *resolve_data(params, one_request))
+    readers = open_data(params, request, data)
     base, other = (resolve(params, name, request.family) for name in (request.model, small))
     if base.folder.resolve() == other.folder.resolve() and base.options == other.options:
         raise ParamsError(f"{small}: expected another model than the base, got the same checkpoint, {base.folder}")
@@ -125,7 +123,7 @@ def certify_pair(
     with their reason. Raises ParamsError for models that do not forecast or read other data, or if no task is
     left; HealthError if a forecast is not finite.
     """
-    _check_models(params, pair)
+    check_models(params, pair)
     horizons: list[int | None] = [*dict.fromkeys(options.horizons)] or [None]
     tasks: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -157,6 +155,15 @@ def certify_pair(
     return CertifyResult(tasks, left_out, certificate)
 
 
+def open_data(params: Params, request: InspectRequest, names: Sequence[str]) -> dict[str, Callable[[], NamedSeries]]:
+    """Return a function that reads each of `list_data`, by its name. ParamsError for a name that is not valid."""
+    readers: dict[str, Callable[[], NamedSeries]] = {}
+    for text in list_data(params, names):
+        one_request = replace(request, data=text)
+        readers[text] = partial(load_series, params, one_request, *resolve_data(params, one_request))
+    return readers
+
+
 def list_data(params: Params, names: Sequence[str]) -> list[str]:
     """Return the named data sets and files, and the files of named folders, each once."""
     from tsfmscope.tasks.series.files.user_files import list_files
@@ -172,7 +179,7 @@ def list_data(params: Params, names: Sequence[str]) -> list[str]:
     return list(found.values())
 
 
-def _check_models(params: Params, pair: ModelPair) -> None:
+def check_models(params: Params, pair: ModelPair) -> None:
     """Raise ParamsError for models that cannot be compared."""
     from tsfmscope.tasks.models.base import Forecaster
 
@@ -195,16 +202,15 @@ def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: 
         raise ParamsError(f"{data.name}: {kind} data, but the models read {pair.base.modality}; name other data")
     case = build_case(params, request, pair.base, pair.source, data)
     levels = params.forecasts.levels
-    base, small = (
-        forecast_last_windows(case, model, params.forecasts, keep_quantiles=True) for model in (pair.base, pair.small)
-    )
+    base, small = (forecast_last_windows(case, model, params.forecasts) for model in (pair.base, pair.small))
     assert {name: row["origin"] for name, row in base.rows.items()} == {
         name: row["origin"] for name, row in small.rows.items()
     }
     without_target = Counter(row["reason"] for row in base.rows.values() if not row["n_future"])
     skipped = count_left_out(case.series, Counter(skip.reason for skip in base.skipped) + without_target)
     n_series = len(base.rows) - without_target.total()
-    wql_base, wql_small = (scored.accuracy(len(levels)).get("wql") for scored in (base, small))
+    of_base, of_small = (scored.accuracy(len(levels)) for scored in (base, small))
+    wql_base, wql_small = of_base.get("wql"), of_small.get("wql")
     if not n_series:
         raise DataError(f"no series has a window at horizon {case.horizon}: {describe_reasons(skipped)}")
     if wql_base is None or wql_small is None:
@@ -220,10 +226,35 @@ def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: 
         "wql_base": wql_base,
         "wql_small": wql_small,
         "ratio": ratio,
+        "mase_base": of_base.get("mase"),
+        "mase_small": of_small.get("mase"),
         "coverage_base": _coverage(case, base, levels),
         "coverage_small": _coverage(case, small, levels),
         "skipped": skipped,
     }
+
+
+def forecast_last_windows(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWindows:
+    """Forecast and score the last window of every series, with any model of the case's modality."""
+    from tsfmscope.tasks.lens import score_forecasts, window_seed
+    from tsfmscope.tasks.models.base import Forecaster
+
+    assert isinstance(model, Forecaster)
+    return score_forecasts(
+        model,
+        case.series.series,
+        context=case.context,
+        horizon=case.horizon,
+        levels=options.levels,
+        samples=options.samples,
+        seed_of=lambda series: window_seed(str(case.seed), series),
+        seed=case.seed,
+        min_context=options.min_context,
+        held_out=HELD_OUT,
+        noise=case.noise,
+        batch=options.batch,
+        keep_quantiles=True,
+    )
 
 
 def _coverage(case: LoadedCase, scored: ScoredWindows, levels: Sequence[float]) -> float:

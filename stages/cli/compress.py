@@ -24,30 +24,41 @@ from tsfmscope.stages.cli.options import (
 )
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
-from tsfmscope.stages.config.compression import MethodName
+from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn, MethodName
 from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.store.printable import printable
+from tsfmscope.store.render import to_json
 from tsfmscope.tasks.defaults import Precision
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.compressing import CompressResult
+
+# Heading of the table of data sets -> column of the tasks.
+COLUMNS = {"data set": "dataset", "series": "n_series", "WQL before": "wql_base", "WQL after": "wql_small"}
+COLUMNS |= {"ratio": "ratio"}
 
 
 def compress(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
     data: Annotated[
-        str,
+        list[str],
         typer.Option(
-            help="CSV or Parquet file, folder of such files, or data set, for calibration and for the scored forecasts."
+            help="File, data set, or folder whose files are a data set each, to calibrate and to score forecasts; "
+            "repeat the option for more."
         ),
     ],
     to: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
-    ] = 0.25,
-    method: Annotated[
-        MethodName, typer.Option(help="Compression method of docs/compression.md.")
-    ] = "activation-aware-2step",
-    windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows.")] = 32,
+    ] = SHARE,
+    method: Annotated[MethodName, typer.Option(help="Compression method of docs/compression.md.")] = METHOD,
+    windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows per data set.")] = WINDOWS,
+    calibrate_on: Annotated[
+        CalibrateOn, typer.Option(help="Series that calibrate: those of --data, synthetic series, or both.")
+    ] = "both",
+    heal: Annotated[
+        int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
+    ] = 0,
     family: Family = None,
     context: Context = None,
     horizon: Horizon = None,
@@ -70,35 +81,52 @@ def compress(
 
     \b
     tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
-    tsfmscope compress chronos-bolt-nano smaller-joint --to 0.5 --method joint --data mine.csv --horizon 12 --json
+    tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
 
-    The compressed model is saved; size, time and accuracy are printed before and after. Only attention is
-    compressed (docs/compression.md). Calibration ends before the last fifth of every
-    series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this run.
+    The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
+    certificate. Only attention is compressed (docs/compression.md). Calibration ends before the last fifth of every
+    series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this run. The
+    exit code is 0 with any verdict.
     """
+    from tsfmscope.stages.cli.certify import certificate_facts
     from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
     from tsfmscope.stages.cli.inspection import InspectRequest
 
     request = InspectRequest(
-        model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
+        model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
         columns=name_columns(time, series_id, value, time_format),
     )  # fmt: skip
-    options = CompressOptions(to, method, windows, precision)
+    options = CompressOptions(to, method, windows, precision, calibrate_on, heal)
     with show_progress() as watch:
-        result = compress_attention(params_here(), request, options, folder, watch)
+        result = compress_attention(params_here(), request, data, options, folder, watch)
+    assert result.judged is not None, "compress_attention takes only models that forecast"
     if as_json:
-        print_json(result.rows)
-        print_left_out(result.skipped, as_json=True)
+        document = {"costs": result.costs, "calibration": result.calibration}
+        print_json(to_json(document | certificate_facts(model, str(folder), result.judged)))
+        print_left_out(result.judged.skipped, as_json=True)
         return
     after = f", run in {precision} after" if precision else ""
-    _show(f"{model} to {to:g} of its attention{after}", result)
-    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
+    _show(f"{model} to {to:g} of its attention{after}", model, folder, result)
 
 
-def _show(title: str, result: CompressResult) -> None:
-    print_table(title, ["", "before", "after", "ratio"], [list(row.values()) for row in result.rows])
+def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
+    from tsfmscope.stages.cli.certify import describe_outcome, print_tasks_left_out
+
+    judged = result.judged
+    assert judged is not None
+    print_table(title, ["", "before", "after", "ratio"], [list(row.values()) for row in result.costs])
+    n_series = sum(row["n_series"] for row in judged.tasks)
     typer.echo(
-        f"wql (pooled) and mase (mean): over the last windows of {result.n_series} series, lower is better; "
+        f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
         "bytes: memory of the weights"
     )
-    print_left_out(result.skipped, as_json=False)
+    if len(judged.tasks) > 1:
+        typer.echo("wql and mase of several data sets: geometric mean")
+        print_table("", [*COLUMNS], [[row[column] for column in COLUMNS.values()] for row in judged.tasks])
+    if result.calibration:
+        windows = ", ".join(f"{name} {count}" for name, count in result.calibration.items())
+        typer.echo(printable(f"calibration windows: {windows}"))
+    print_tasks_left_out(judged)
+    print_left_out(judged.skipped, as_json=False)
+    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
+    typer.echo(printable(describe_outcome(model, str(folder), judged)))

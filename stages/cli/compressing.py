@@ -1,42 +1,48 @@
-"""Compression of a model's attention on a user's series, for `tsfmscope compress`.
+"""Compression of a model's attention for `tsfmscope compress` and `tsfmscope.compress`, and what it costs.
 
-The past of each series calibrates the compression; the end of each series measures what it costs.
+The past of each series, and synthetic series, calibrate the compression. The end of each series measures the costs.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.stages.cli.inspection import (
-    InspectRequest,
-    LoadedCase,
-    Watch,
-    count_left_out,
-    device_context,
-    load_case,
+from tsfmscope.stages.cli.certifying import (
+    CertifyOptions,
+    CertifyResult,
+    ModelPair,
+    certify_pair,
+    check_models,
+    open_data,
 )
-from tsfmscope.stages.config import Forecasts
-from tsfmscope.stages.config.compression import Method
+from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
+from tsfmscope.stages.cli.progress import with_rate
+from tsfmscope.stages.config.compression import CALIBRATED, METHOD, SHARE, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.params import Params, ParamsError
-from tsfmscope.stages.pipeline.model_reference import load_family
+from tsfmscope.stages.pipeline.model_reference import load_family, resolve
+from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.stages.pipeline.targets import check_new
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.catalog import modality
+from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tsfmscope.tasks.lens import ScoredWindows
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Windows
 
+# Number of synthetic data sets, each with as many windows as a data set of the user.
+SYNTHETIC = 8
 # Number of timed forecasts; the fastest is reported, because other work on the machine can only add time.
 ROUNDS = 3
+# Function that gives the series of a data set.
+Reader = Callable[[], NamedSeries]
 
 
 @dataclass(frozen=True)
@@ -44,165 +50,245 @@ class CompressOptions:
     """Options of the compression.
 
     to: share of the attention parameters that is kept. method: a method of docs/compression.md. windows:
-    number of calibration windows. precision: precision in which the compressed model runs; None: as the model
-    itself.
+    number of calibration windows per data set. precision: precision in which the compressed model runs; None: as
+    the model itself. calibrate_on: series that calibrate. heal: number of steps of healing.
     """
 
-    to: float
-    method: str = "activation-aware-2step"
-    windows: int = 32
+    to: float = SHARE
+    method: str = METHOD
+    windows: int = WINDOWS
     precision: str | None = None
+    calibrate_on: CalibrateOn = "both"
+    heal: int = 0
+
+    def method_block(self) -> dict[str, Any]:
+        """Return the method as `compress_model` takes it."""
+        block = {"method": self.method, "ranks": {"budget": self.to}, "heal": self.heal}
+        return Method.model_validate(block).plain()
 
 
 @dataclass(frozen=True)
 class CompressResult:
     """Result of the compression.
 
-    rows: one per quantity, with its values before and after. n_series: number of series that were scored.
-    skipped: reason -> number of the other series.
+    costs: one row per quantity, with its values before and after. calibration: data set -> number of calibration
+    windows; empty for a method without data. judged: the tasks and the certificate; None for a family that does
+    not forecast.
     """
 
-    rows: list[dict[str, Any]]
-    n_series: int
-    skipped: Mapping[str, int]
+    costs: list[dict[str, Any]]
+    calibration: dict[str, int] = field(default_factory=dict)
+    judged: CertifyResult | None = None
 
 
 def compress_attention(
-    params: Params, request: InspectRequest, options: CompressOptions, folder: Path, watch: Watch
+    params: Params, request: InspectRequest, data: Sequence[str], options: CompressOptions, folder: Path, watch: Watch
 ) -> CompressResult:
     """Save the compressed model to a new or empty folder and return what the compression costs.
 
-    The values after compression are those of the model as loaded from the folder. Quantities: parameters,
-    attention_parameters, bytes of the weights in memory, seconds of a forecast of N_TIMED_WINDOWS windows, and wql and
-    mase of the last window of every series. mase is missing if it is defined for no series.
-    Raises ParamsError for a folder that is not empty or a model that does not forecast; DataError if no
-    series has a window before its last fifth, or none has one in it; and the errors of `inspect_layers`.
+    The values after compression are those of the model as loaded from the folder. The folder is written last.
+    data: names of data sets, files and folders; every file of a folder is a data set.
+    Raises ParamsError for a folder that is not empty, a model that does not forecast, or a share that no rank can
+    meet; and the errors of `compress_and_judge`.
     """
-    from tsfmscope.tasks.compression.calibration_windows import calibration_windows
-    from tsfmscope.tasks.compression.compress import TIMED
+    from tsfmscope.tasks.compression.compress import save_compressed
     from tsfmscope.tasks.models.base import Forecaster
-    from tsfmscope.tasks.series.tables import series_table
+    from tsfmscope.tasks.training.healing import healer
 
     check_new(folder)
+    readers = open_data(params, request, data)
+    source = resolve(params, request.model, request.family).running_in(request.precision)
     with device_context(request.device):
-        case = load_case(params, request, watch)
-        if not isinstance(case.model, Forecaster):
+        watch("loading the model", 0, 0)
+        base, stored = load_family(source, request.device), source.with_stored_options()
+        if not isinstance(base, Forecaster):
             raise ParamsError(
                 f"{request.model}: expected a model that forecasts, so that the loss of accuracy can be measured; "
-                f"family {case.model.name} does not"
+                f"family {base.name} does not"
             )
-        table = series_table(case.series.series)
-        # Windows of the past, for timing forecasts.
-        windows = calibration_windows(case.model, {case.dataset: table}, **_calibration(case, TIMED))[0]
-        watch("forecasting before", 0, 0)
-        scored = forecast_last_windows(case, case.model, params.forecasts)
-        before = _quantities(case, case.model, scored, windows, len(params.forecasts.levels))
-        watch("compressing", 0, 0)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".compress-") as work:
-            _compress(case, options, table, Path(work, "model"))
+            target = Path(work, "model")
+
+            def make(arguments: Mapping[str, Any]) -> Family:
+                recipe = {"base_model": stored.reference} | {key: arguments[key] for key in ("method", "calibration")}
+                name = f"{stored.name}@{options.method}-{options.to:g}"
+                model = load_family(stored, request.device)
+                save_compressed(
+                    model, target, name=name, base_model=stored.name, recipe={"recipe": recipe},
+                    heal=healer(model, **arguments, watch=with_rate(watch, "healing")), **arguments,
+                )  # fmt: skip
+                return load_family(replace(source, folder=target).running_in(options.precision), request.device)
+
+            result = compress_and_judge(params, request, ModelPair(base, base, source), readers, options, make, watch)
             # check_new has checked that the folder is empty.
             if folder.exists():
                 folder.rmdir()
-            Path(work, "model").rename(folder)
-        watch("forecasting after", 0, 0)
-        smaller = load_family(replace(case.source, folder=folder).running_in(options.precision), request.device)
-        rescored = forecast_last_windows(case, smaller, params.forecasts)
-        after = _quantities(case, smaller, rescored, windows, len(params.forecasts.levels))
-    rows = [
-        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
-        for name, value in before.items()
-    ]
-    without_target = Counter(str(row["reason"]) for row in scored.rows.values() if not row["n_future"])
-    unscored = Counter(skip.reason for skip in scored.skipped) + without_target
-    n_scored = len(scored.rows) - without_target.total()
-    return CompressResult(rows, n_scored, count_left_out(case.series, unscored))
+            target.rename(folder)
+    return result
 
 
-def _calibration(case: LoadedCase, windows: int) -> dict[str, Any]:
-    """Return the options of `calibration_windows`."""
-    return {
-        "datasets": [case.dataset],
-        "windows": windows,
-        "context": case.context,
-        "horizon": case.horizon,
-        "held_out": HELD_OUT,
-        "seed": case.seed,
-    }
+def compress_and_judge(
+    params: Params,
+    request: InspectRequest,
+    bases: ModelPair,
+    readers: Mapping[str, Reader],
+    options: CompressOptions,
+    make: Callable[[Mapping[str, Any]], Family],
+    watch: Watch = lambda step, n_done, total: None,
+) -> CompressResult:
+    """Compress a model with the past of the series and judge it on their ends.
 
+    Costs: parameters, attention_parameters, bytes of the weights in memory and, of families that forecast, seconds
+    of a forecast, and wql and mase of the last window of every series, as geometric means over the data sets. mase
+    is missing if it is defined for no data set.
 
-def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folder: Path) -> None:
-    """Compress the model with the options of its stored weights, and save it.
-
-    The loaded model is changed in place if it has these options; else the stored weights are loaded.
+    bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the
+    keyword arguments method, tables and calibration of `compress_model` and returns the compressed model.
+    Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
+    and the errors of `certify_pair`.
     """
-    from tsfmscope.tasks.compression.compress import save_compressed
+    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
+    from tsfmscope.tasks.models.base import Forecaster
 
-    stored = case.source.with_stored_options()
-    model = case.model if stored == case.source else load_family(stored, case.device)
-    method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}}).plain()
-    calibration = _calibration(case, options.windows)
+    base, series = bases.base, read_all(readers, watch)
+    cases = {
+        name: _build_case(params, request, bases, data)
+        for name, data in series.items()
+        if not isinstance(data, DataError)
+    }
+    forecasts = isinstance(base, Forecaster)
+    if forecasts:
+        check_models(params, bases)
+        _check_judgeable(list(cases.values()))
+    arguments, counts = _calibrate(base, cases, options)
+    timed = _timed_windows(next(iter(cases.values()))) if forecasts else None
+    before = {**sizes(base), "bytes": memory_bytes(base), **_seconds(base, timed)}
+    watch("compressing", 0, 0)
     try:
-        save_compressed(
-            model,
-            folder,
-            name=f"{stored.name}@{options.method}-{options.to:g}",
-            base_model=stored.name,
-            method=method,
-            tables={case.dataset: table},
-            calibration=calibration,
-            recipe={"recipe": {"base_model": stored.reference, "method": method, "calibration": calibration}},
-        )
+        small = make(arguments)
     # Raised for ranks that are not possible.
     except ValueError as error:
         raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
+    after = {**sizes(small), "bytes": memory_bytes(small), **_seconds(small, timed)}
+    if not forecasts:
+        return CompressResult(_costs(before, after), counts)
+    certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))
+    stored_readers = {name: partial(_recall, data) for name, data in series.items()}
+    judged = certify_pair(params, request, ModelPair(base, small, bases.source), stored_readers, certify_options, watch)
+    for name in ("wql", "mase"):
+        for values, model in ((before, "base"), (after, "small")):
+            if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
+                values[name] = mean
+    return CompressResult(_costs(before, after), counts, judged)
 
 
-def forecast_last_windows(
-    case: LoadedCase, model: Family, options: Forecasts, *, keep_quantiles: bool = False
-) -> ScoredWindows:
-    """Forecast and score the last window of every series, with any model of the case's modality."""
-    from tsfmscope.tasks.lens import score_forecasts, window_seed
-    from tsfmscope.tasks.models.base import Forecaster
-
-    assert isinstance(model, Forecaster)
-    return score_forecasts(
-        model,
-        case.series.series,
-        context=case.context,
-        horizon=case.horizon,
-        levels=options.levels,
-        samples=options.samples,
-        seed_of=lambda series: window_seed(str(case.seed), series),
-        seed=case.seed,
-        min_context=options.min_context,
-        held_out=HELD_OUT,
-        noise=case.noise,
-        batch=options.batch,
-        keep_quantiles=keep_quantiles,
-    )
+def read_all(readers: Mapping[str, Reader], watch: Watch) -> dict[str, NamedSeries | DataError]:
+    """Return the series of every data set, or the error that reading it raised; the error itself if all fail."""
+    series: dict[str, NamedSeries | DataError] = {}
+    for n_done, (name, read) in enumerate(readers.items()):
+        watch(f"reading {name}", n_done, len(readers))
+        try:
+            series[name] = read()
+        except DataError as error:
+            series[name] = error
+    errors = [error for error in series.values() if isinstance(error, DataError)]
+    if len(errors) == len(series) and errors:
+        raise errors[0]
+    return series
 
 
-def _quantities(
-    case: LoadedCase, model: Family, scored: ScoredWindows, windows: Windows, levels: int
-) -> dict[str, float]:
-    """Return sizes, seconds of a forecast and accuracy of a model.
+def geometric_mean(values: Any) -> float | None:
+    """Return the geometric mean of the values above 0; None if there is none."""
+    logs = [math.log(value) for value in values if value]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
-    Raises DataError if no series was scored or all targets are 0.
+
+def _recall(data: NamedSeries | DataError) -> NamedSeries:
+    if isinstance(data, DataError):
+        raise data
+    return data
+
+
+def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
+    """Return the case of the base model and a data set. ParamsError for data that the model does not read."""
+    kind, base = modality(data.dataset.source), bases.base
+    if kind != base.modality:
+        raise ParamsError(f"{data.name}: {kind} data, but model {base.name} reads {base.modality}; name other data")
+    return build_case(params, request, base, bases.source, data)
+
+
+def _check_judgeable(cases: Sequence[LoadedCase]) -> None:
+    """Raise DataError, with the reasons, if no series of any data set has a window in its held-out part."""
+    from tsfmscope.tasks.series.windows import last_windows
+
+    reasons: list[str] = []
+    for case in cases:
+        windows, skipped = last_windows(
+            case.series.series, context=case.context, horizon=case.horizon, min_context=case.min_context,
+            held_out=HELD_OUT,
+        )  # fmt: skip
+        if len(windows):
+            return
+        reasons.append(f"{case.dataset}: no series can be judged on its last {HELD_OUT:.0%}")
+        reasons[-1] += f": {describe_reasons(count_reasons(skipped))}"
+    raise DataError(f"{reasons[0]}; shorten --horizon, or give longer series")
+
+
+def _calibrate(
+    model: Family, cases: Mapping[str, LoadedCase], options: CompressOptions
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the arguments of `compress_model`, and the number of calibration windows by data set.
+
+    Raises DataError if a method that reads data has no window.
     """
-    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
-    from tsfmscope.tasks.compression.timing import forecast_seconds
-    from tsfmscope.tasks.models.base import Forecaster
+    from tsfmscope.tasks.compression.calibration_windows import calibration_windows
+    from tsfmscope.tasks.series.tables import series_table
 
-    assert isinstance(model, Forecaster)
-    accuracy = scored.accuracy(levels)
-    if "wql" not in accuracy:
-        reasons = [*(skip.reason for skip in scored.skipped), *(row["reason"] for row in scored.rows.values())]
-        reason = next(filter(None, reasons), "all targets are 0")
-        raise DataError(
-            f"{case.dataset}: no series can be judged on its last {HELD_OUT:.0%}: {reason}; shorten --horizon"
-        )
+    if options.calibrate_on == "synthetic" and model.modality != "series":
+        raise ParamsError(f"--calibrate-on synthetic: family {model.name} reads {model.modality}; use data")
+    first = next(iter(cases.values()))
+    tables = {name: series_table(case.series.series) for name, case in cases.items()}
+    calibration: dict[str, Any] = {
+        "datasets": [] if options.calibrate_on == "synthetic" else list(tables),
+        "windows": options.windows,
+        "context": first.context,
+        "horizon": min(case.horizon for case in cases.values()),
+        "held_out": HELD_OUT,
+        "seed": first.seed,
+        "synthetic": 0 if options.calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
+    }
+    counts: dict[str, int] = {}
+    if options.method in CALIBRATED or options.heal:
+        for windows in calibration_windows(model, tables, **calibration):
+            counts[windows.dataset] = counts.get(windows.dataset, 0) + len(windows)
+    return {"method": options.method_block(), "tables": tables, "calibration": calibration}, counts
+
+
+def _timed_windows(case: LoadedCase) -> Windows:
+    """Return the windows whose forecast is timed."""
+    from tsfmscope.tasks.compression.compress import TIMED
+    from tsfmscope.tasks.series.windows import spread_windows
+
+    return spread_windows(
+        case.series.series, context=case.context, horizon=case.horizon, count=TIMED, min_context=case.min_context
+    )[0]
+
+
+def _seconds(model: Family, windows: Windows | None) -> dict[str, float]:
+    """Return the seconds of the fastest of ROUNDS forecasts; nothing without windows."""
+    from tsfmscope.tasks.compression.timing import forecast_seconds
+
+    if windows is None:
+        return {}
     seconds = forecast_seconds(windows)
     # The first call is a warm-up and is not timed.
     seconds(model)
-    fastest = min(seconds(model) for _ in range(ROUNDS))
-    return {**sizes(model), "bytes": memory_bytes(model), "seconds": fastest, **accuracy}
+    return {"seconds": min(seconds(model) for _ in range(ROUNDS))}
+
+
+def _costs(before: Mapping[str, float], after: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [
+        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
+        for name, value in before.items()
+        if name in after
+    ]

@@ -1,15 +1,24 @@
-"""Export of a model as a checkpoint, for `tsfmscope export`. The model is one of params.yaml, or a reference."""
+"""Export of a model, for `tsfmscope export`. The model is one of params.yaml, or a reference."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tsfmscope.stages.cli.provenance import base_model, license_of_weights
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.stages.pipeline.targets import check_new
 from tsfmscope.tasks.compression.export import densify, save
+from tsfmscope.tasks.hub import PREFIX
 from tsfmscope.tasks.models import registry
+
+if TYPE_CHECKING:
+    from tsfmscope.stages.pipeline.model_reference import Source
+    from tsfmscope.tasks.compression.onnx_export import OnnxModel
+    from tsfmscope.tasks.models.base import Family
 
 
 @dataclass(frozen=True)
@@ -42,17 +51,57 @@ def export_model(params: Params, name: str, target: Path, *, dense: bool, family
     cannot be used.
     """
     check_new(target)
-    source = resolve(params, name, family).with_stored_options()
-    from transformers.utils.logging import disable_progress_bar
-
-    # A checkpoint has one or two files, so a progress bar is only noise.
-    disable_progress_bar()
-    try:
-        model = registry.load(source.family, source.folder, options=source.options)
-    except ValueError as error:
-        raise ParamsError(f"export {name}: {error}") from None
+    source, model = _load(params, name, family)
     was_compressed = model.compression is not None
     save(densify(model) if dense else model, target)
     facts = registry.facts(target)
     is_compressed = was_compressed and not dense
     return Exported(target, source.family, facts["parameters"], facts["bytes"], was_compressed, is_compressed)
+
+
+def export_onnx(
+    params: Params, name: str, target: Path, context: int | None, horizon: int | None, *, family: str | None
+) -> OnnxModel:
+    """Write the model's forecast as an ONNX model to a new or empty folder, which appears when all is checked.
+
+    context, horizon: steps of the input and of the forecast; None: the largest.
+    Raises ParamsError for a name, a family, a folder, a context or a horizon that cannot be used, ModelError if the
+    checkpoint or its family cannot be exported, ModuleNotFoundError without the packages of the extra onnx.
+    """
+    from tsfmscope.tasks.compression.onnx_export import write_onnx
+
+    check_new(target)
+    source, model = _load(params, name, family)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as work:
+        written = Path(work, "model")
+        try:
+            exported = write_onnx(model, written, context=context, horizon=horizon, origin=_origin(source))
+        except ValueError as error:
+            raise ParamsError(f"export {name} --onnx: {error}") from None
+        # check_new has checked that the folder is empty.
+        if target.exists():
+            target.rmdir()
+        written.rename(target)
+    return exported
+
+
+def _load(params: Params, name: str, family: str | None) -> tuple[Source, Family]:
+    """Return a model as it is stored. Raises ParamsError for options that do not fit."""
+    from transformers.utils.logging import disable_progress_bar
+
+    source = resolve(params, name, family).with_stored_options()
+    # A checkpoint has one or two files, so a progress bar is only noise.
+    disable_progress_bar()
+    try:
+        return source, registry.load(source.family, source.folder, options=source.options)
+    except ValueError as error:
+        raise ParamsError(f"export {name}: {error}") from None
+
+
+def _origin(source: Source) -> dict[str, str | None]:
+    """Return the base model, as a reference on the hub or a name, and the licence of its weights."""
+    reference = source.reference if source.reference.startswith(PREFIX) else None
+    return {
+        "base_model": reference or base_model(source.folder) or source.name,
+        "license": license_of_weights(source.folder),
+    }

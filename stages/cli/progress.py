@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import typer
@@ -40,6 +42,20 @@ def show_progress() -> Iterator[Watch]:
             yield watch
     for message in messages:
         typer.echo(message, err=True)
+
+
+def with_rate(watch: Watch, step: str) -> Callable[[int, int], None]:
+    """Return a function of the numbers done and of all that shows them with the rate and the time left."""
+    times: list[float] = []
+
+    def show(n_done: int, total: int) -> None:
+        times.append(time.monotonic())
+        # The clock starts at the first call, since the work before the first step is of another kind.
+        seconds = (times[-1] - times[0]) / max(1, len(times) - 1)
+        time_left = timedelta(seconds=round(seconds * (total - n_done)))
+        watch(f"{step}, {1 / seconds:.1f} steps/s, {time_left} left" if seconds else step, n_done, total)
+
+    return show
 
 
 @contextlib.contextmanager

@@ -10,9 +10,24 @@ from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
 from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
 
-MethodName = Literal["svd", "activation-aware-svd", "joint", "activation-aware", "activation-aware-2step", "project"]
+MethodName = Literal[
+    "svd",
+    "activation-aware-svd",
+    "joint",
+    "activation-aware",
+    "activation-aware-2step",
+    "activation-aware-refit",
+    "project",
+]
+# What calibrates: the user's series, synthetic series, or both.
+CalibrateOn = Literal["both", "data", "synthetic"]
+# Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
+METHOD: MethodName = "activation-aware-refit"
+SHARE, WINDOWS = 0.25, 32
+# Methods that choose among splits of a budget, and therefore need the rule `budget`.
+SPLITTING = {"activation-aware-2step", "activation-aware-refit"}
 # Methods of compression that use calibration data.
-CALIBRATED = {"activation-aware", "activation-aware-svd", "activation-aware-2step", "project"}
+CALIBRATED = {"activation-aware", "activation-aware-svd", "project"} | SPLITTING
 
 # Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
 # one of them.
@@ -47,7 +62,8 @@ class Ranks(Strict):
 class Method(Strict):
     """Method of compressing a model.
 
-    tasks/compression/two_step.py has activation-aware-2step, tasks/compression/truncation.py the other methods.
+    tasks/compression/two_step.py has activation-aware-2step and activation-aware-refit, tasks/compression/truncation.py
+    the other methods.
     """
 
     method: MethodName = Field(
@@ -59,26 +75,29 @@ class Method(Strict):
         False, description="only single series are forecast: a budget leaves out attention scores between series"
     )
 
+    heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
+
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
-        if self.method == "activation-aware-2step" and self.ranks.budget is None:
+        if self.method in SPLITTING and self.ranks.budget is None:
             (rule,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {rule}, expected budget: method activation-aware-2step splits nothing else")
+            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} splits nothing else")
         return self
 
     @property
     def reads_data(self) -> bool:
-        """Whether the method uses calibration windows, as data or to time forecasts."""
-        return self.method in CALIBRATED or self.ranks.time is not None
+        """Whether the method uses calibration windows, as data, to time forecasts or to validate healing."""
+        return self.method in CALIBRATED or self.ranks.time is not None or self.heal > 0
 
     def plain(self) -> dict[str, Any]:
         """Return the keys that the truncation takes and that are part of a compressed model's key.
 
-        `univariate` is left out if it is False, so keys of models without it stay the same.
+        `univariate` is left out if it is False and `heal` if it is 0, so keys of models without them stay the same.
         """
-        return self.model_dump(exclude_none=True, exclude=None if self.univariate else {"univariate"})
+        unset = {name for name in ("univariate", "heal") if not getattr(self, name)}
+        return self.model_dump(exclude_none=True, exclude=unset)
 
 
 class Calibration(Strict):

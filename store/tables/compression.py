@@ -23,7 +23,8 @@ TABLES = (
             C(
                 "method",
                 TEXT,
-                "svd, joint, activation-aware, activation-aware-svd, activation-aware-2step or project",
+                "svd, joint, activation-aware, activation-aware-svd, activation-aware-2step, "
+                "activation-aware-refit or project",
             ),
             C("ranks", TEXT, "rule that chose the ranks (JSON): epsilon, budget, time, share, flat or flow"),
             C("parameters", I64, "parameters of the model; shared ones count once", "parameters"),

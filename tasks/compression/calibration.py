@@ -107,6 +107,23 @@ def white(layer: Projections) -> Moments:
     return Moments(inputs, inputs, inputs[:, 1:], head_outputs)
 
 
+def align_mask(layer: AttentionLayer, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
+    """Return the mask of rows that count, with windows and tokens swapped for group attention.
+
+    HealthError if the mask does not fit `shape`, the windows and tokens of the inputs of a projection.
+    """
+    if layer.reorder_mask is not None:
+        valid = layer.reorder_mask(valid, shape)
+    elif layer.kind == "group":
+        valid = valid.T
+    if shape != valid.shape:
+        raise HealthError(
+            f"{layer.name}: got inputs of {shape} windows and tokens, expected {valid.shape}; the attention "
+            "layer does not read the tokens that `tokenize` returns"
+        )
+    return valid
+
+
 class _Streams:
     """R factors of one layer, updated batch by batch."""
 
@@ -128,7 +145,7 @@ class _Streams:
     def add(self, projection: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
         """Add the inputs [..., T, d] of a projection; valid: stack -> mask of tokens that count."""
         states = states.reshape(-1, *states.shape[-2:])
-        mask = self._align_mask(states.shape[:2], valid[self._stacks[projection]])
+        mask = align_mask(self._layer, states.shape[:2], valid[self._stacks[projection]])
         self._of[projection].add(states[mask])
         if projection == self.points[-2]:
             self._keys.add(centre(states, mask)[mask])
@@ -138,22 +155,6 @@ class _Streams:
     def moments(self) -> Moments:
         roots = {projection: factor.root() for projection, factor in self._of.items()}
         return Moments(roots["q"], roots[self.points[-2]], self._keys.root()[:, 1:], roots["o"])
-
-    def _align_mask(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
-        """Return the mask of rows that count, with windows and tokens swapped for group attention.
-
-        HealthError if the mask does not fit the shape of the projection's input.
-        """
-        if self._layer.reorder_mask is not None:
-            valid = self._layer.reorder_mask(valid, shape)
-        elif self._layer.kind == "group":
-            valid = valid.T
-        if shape != valid.shape:
-            raise HealthError(
-                f"{self._layer.name}: got inputs of {shape} windows and tokens, expected {valid.shape}; the attention "
-                "layer does not read the tokens that `tokenize` returns"
-            )
-        return valid
 
 
 class _Means:

@@ -1,4 +1,4 @@
-"""Calibration windows of a compression: cut from a seeded sample of series, outside the held-out share."""
+"""Calibration windows of a compression: cut from series outside the held-out share, or from synthetic series."""
 
 from __future__ import annotations
 
@@ -12,20 +12,31 @@ import numpy as np
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.types import Tokens
+from tsfmscope.tasks.series.synthetic.priors.draw import draw_priors
 from tsfmscope.tasks.series.tables import table_series
-from tsfmscope.tasks.series.windows import MIN_CONTEXT, spread_windows
+from tsfmscope.tasks.series.types import Series
+from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tsfmscope.tasks.models.base import Family
-    from tsfmscope.tasks.series.types import Series, Windows
+    from tsfmscope.tasks.series.types import Windows
+
+# Share of the synthetic series that are shorter than context and horizon, as many series of users are.
+SHORTER = 0.5
 
 
 def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], **options: Any) -> list[Tokens]:
-    """Return the tokens of `calibration_windows`, which describes the options, one item per data set."""
+    """Return the tokens of `calibration_windows`, which describes the options, one item per data set.
+
+    The windows of a data set that has fewer than the others are repeated, so that all data sets have the same
+    number and weight.
+    """
     model, _ = model.with_condition(options["context"], 0)
-    return [model.tokenize(windows) for windows in calibration_windows(model, tables, **options)]
+    batches = [model.tokenize(windows) for windows in calibration_windows(model, tables, **options)]
+    count = max(map(len, batches))
+    return [tokens.take(np.resize(np.arange(len(tokens)), count)) for tokens in batches]
 
 
 def calibration_windows(
@@ -38,11 +49,13 @@ def calibration_windows(
     horizon: int,
     held_out: float,
     seed: int,
+    synthetic: int = 0,
 ) -> list[Windows]:
     """Return calibration windows, one item per data set that has any, outside the `held_out` share.
 
     Series are tried in a seeded random order, until the number of series that yield a window equals the
-    number of windows. tables: series by data set. windows: largest number of windows per data set.
+    number of windows. tables: series by data set. windows: largest number of windows per data set. synthetic:
+    number of data sets of synthetic series, which follow the others.
     DataError, with the reasons why series were skipped, if no series yields a window.
     """
     _, steps = model.with_condition(context, 0)
@@ -56,18 +69,36 @@ def calibration_windows(
             if skips := spread([past], count=1)[1]:
                 skip_reasons.update(skip.reason for skip in skips)
                 continue
+            if np.nanmin(past.values) == np.nanmax(past.values):
+                skip_reasons["constant"] += 1
+                continue
             usable[index] = past
             if len(usable) == windows:
                 break
         if usable:
             batches.append(spread([usable[index] for index in sorted(usable)], count=windows)[0])
+    batches += [synthetic_windows(windows, steps, horizon, seed=(seed, number)) for number in range(synthetic)]
     if not batches:
         reasons = ", ".join(f"{reason} ({count} series)" for reason, count in skip_reasons.most_common())
         raise DataError(
             f"calibration: data sets {list(datasets)} give no window before the last {held_out:.0%} of their "
-            f"series: {reasons or 'they contain no series'}; name other data sets, or a shorter horizon"
+            f"series: {reasons or 'they contain no series'}; name other data, a shorter horizon or synthetic series"
         )
     return batches
+
+
+def synthetic_windows(count: int, context: int, horizon: int, *, seed: Sequence[int]) -> Windows:
+    """Return the last windows of `count` random series of `draw_priors`; a share of SHORTER has shorter contexts.
+
+    A few series are left out where too many steps are missing.
+    """
+    rng = np.random.default_rng([*seed, 27])
+    values = draw_priors(rng, count, context + horizon)
+    lengths = rng.integers(MIN_CONTEXT + horizon, context + horizon + 1, count)
+    lengths[rng.random(count) >= SHORTER] = context + horizon
+    rows = zip(values, lengths, strict=True)
+    series = [Series("synthetic", f"synthetic-{n}", row[-length:]) for n, (row, length) in enumerate(rows)]
+    return last_windows(series, context=context, horizon=horizon, min_context=MIN_CONTEXT)[0]
 
 
 def _before(series: Series, held_out: float) -> Series:

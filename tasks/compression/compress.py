@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def compress_model(
     """
     truncation.refuse_factors(model.attentions(), base_model)
     options, moments, saved = calibration or {}, None, None
-    if method["method"] == two_step.METHOD:
+    if method["method"] in two_step.METHODS:
         return two_step.compress(model, method, calibration_tokens(model, tables, **options))
     if method["method"] in NEEDS_MOMENTS:
         moments = gather(model, *calibration_tokens(model, tables, **options))
@@ -80,16 +80,19 @@ def save_compressed(
     tables: Mapping[str, pa.Table],
     calibration: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any],
+    heal: Callable[[Family], list[Any]] | None = None,
 ) -> dict[str, Any]:
     """Compress a model in place, save it to a folder, and return its row of the table `compression`.
 
     method, tables, calibration: as in `compress_model`. recipe: further content of recipe.json, which also
     contains the row, and as `parts` the rows of the table `compressed_heads`. It is written last: a folder that
-    has it is complete.
+    has it is complete. heal: trains the compressed model in place before it is saved; recipe.json has its result as
+    `healing`.
     """
     before = sizes(model)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
+    healing = {"healing": heal(model)} if heal else {}
     row = {
         "model": name,
         "base_model": base_model,
@@ -104,7 +107,7 @@ def save_compressed(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save(model, folder)
-    write_recipe(folder, {**recipe, "row": row, "parts": named})
+    write_recipe(folder, {**recipe, "row": row, "parts": named, **healing})
     return row
 
 

@@ -2,7 +2,8 @@
 
 A narrower head keeps directions of its own, while a thin factor keeps directions that all heads of a layer
 share. Several splits of the budget between the two steps are tried. The split is chosen by the error of the
-last hidden states on calibration windows that were not used for the moments.
+last hidden states on calibration windows that were not used for the moments. The method REFIT adds a third
+step, the least-squares fit of the output projections.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.candidates import count_parameters
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
+from tsfmscope.tasks.compression.refit import fit_outputs
 from tsfmscope.tasks.models.common.low_rank import compression_entries
 from tsfmscope.tasks.statistics import means
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
 
-METHOD = "activation-aware-2step"
+METHOD, REFIT = "activation-aware-2step", "activation-aware-refit"
+METHODS = (METHOD, REFIT)
 # Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
 # the budget.
 HEADS = (1.0, 1.5, 2.0, 3.0)
@@ -42,15 +45,19 @@ class Fold(NamedTuple):
 def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> list[dict[str, Any]]:
     """Truncate a model in place to a budget of the attention parameters; return the rows of both steps.
 
-    method: as in `truncation.compress`, with the rule `budget`. parts: calibration windows, as `gather` takes
-    them. The split of the budget is chosen by `choose` on `folds` of the windows; the model is then truncated
-    on all of them. BudgetError if rank 1 of everything exceeds the budget; other errors as in
+    method: as in `truncation.compress`, with the rule `budget` and one of METHODS. parts: calibration windows, as
+    `gather` takes them. The split of the budget is chosen by `choose` on `folds` of the windows; the model is then
+    truncated on all of them. The errors in the rows are those before the fit of the output projections.
+    BudgetError if rank 1 of everything exceeds the budget; other errors as in
     `truncation.compress` and `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
     heads = _choose_split(model, method, parts)
+    base = copy.deepcopy(model) if method["method"] == REFIT else None
     rows = apply_split(model, method, heads, gather(model, *parts), parts)
-    model.compression = {**method, "method": METHOD, **compression_entries(model.attentions())}
+    if base is not None:
+        fit_outputs(base, model, parts)
+    model.compression = {**method, **compression_entries(model.attentions())}
     return rows
 
 
@@ -139,6 +146,8 @@ def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Toke
             trial = copy.deepcopy(model)
             try:
                 apply_split(trial, method, heads, moments, fit)
+                if method["method"] == REFIT:
+                    fit_outputs(model, trial, fit)
             except BudgetError as error:
                 # Thin factors alone need the fewest parameters, and their error names the user's
                 # budget.

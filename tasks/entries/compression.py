@@ -16,6 +16,7 @@ from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import pass_windows
 from tsfmscope.tasks.series.tables import table_series
+from tsfmscope.tasks.training.healing import healer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 class MethodSpec(Spec):
     """Method of `truncation.compress` with its ranks.
 
-    ranks: one rule, such as {"budget": 0.5}. univariate: whether forecasts are of single series.
+    ranks: one rule, such as {"budget": 0.5}. univariate: whether forecasts are of single series. heal: steps of
+    healing.
     """
 
     method: str
     ranks: Mapping[str, Any]
     univariate: bool = False
+    heal: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +91,18 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     folder contains the job's key.
     """
     spec = CompressSpec.from_job(job)
+    method = spec.method.to_dict()
+    calibration = spec.calibration.to_dict() if spec.calibration else None
     row = save_compressed(
         model,
         Path(data["folder"]),
         name=spec.model,
         base_model=spec.base_model,
-        method=spec.method.to_dict(),
+        method=method,
         tables=data["series"],
-        calibration=spec.calibration.to_dict() if spec.calibration else None,
+        calibration=calibration,
         recipe={"key": job.key, "recipe": spec.to_dict()},
+        heal=healer(model, method, data["series"], calibration),
     )
     return Result([row])
 

@@ -20,7 +20,7 @@ from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tsfmscope.tasks.models.common.compression_block import block_of, set_block
 from tsfmscope.tasks.models.common.scale import clip_float32
-from tsfmscope.tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
+from tsfmscope.tasks.models.types import Forecast, ForecastGraph, LayerStates, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
-    except `id_values`, `attentions` and `stock_model` where their defaults do not hold.
+    except `id_values`, `attentions`, `stock_model` and `forecast_graph` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -61,6 +61,10 @@ class Family(ABC):
     # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
     # stack.
     softmax_head: ClassVar[bool] = False
+    # Names of the network's modules that `loss` runs last and whose outputs it compares with the data: logits where
+    # `softmax_head` is True, else scaled forecasts or parameters of a distribution. A healing matches them. Empty: it
+    # cannot.
+    output_modules: ClassVar[tuple[str, ...]] = ()
     # A value of 0 has a hidden state of 0, so all states of a constant series may be zero.
     zero_states: ClassVar[bool] = False
     # The OBSERVATION rows of layer 0 are in the order of the steps that they read.
@@ -115,6 +119,11 @@ class Family(ABC):
     @abstractmethod
     def width(self) -> int:
         """Width d of the hidden states."""
+
+    @property
+    def loss_horizon(self) -> int | None:
+        """Number of future steps that `loss` needs; None if it takes any number."""
+        return None
 
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
@@ -300,6 +309,10 @@ class Forecaster(Family):
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
+
+    def forecast_graph(self) -> ForecastGraph | None:
+        """Return the forecast as a module that exporters can trace; by default None, for a family without one."""
+        return None
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...

@@ -20,7 +20,7 @@ from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Chronos2(Pretrained, Forecaster):
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("encoder", "group", "q"), ("encoder", "group", "k"))
     )
@@ -146,6 +147,19 @@ class Chronos2(Pretrained, Forecaster):
         from chronos import Chronos2Pipeline
 
         return Chronos2Pipeline(model=self.network)
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `max_output_patches` patches, which is one forward pass."""
+        from tsfmscope.tasks.models.graphs.chronos import Chronos2Graph
+
+        network, config = self.network.eval(), self.network.chronos_config
+        longest = int(config.max_output_patches * config.output_patch_size)
+        return ForecastGraph(
+            lambda _, horizon: Chronos2Graph(network, self._embed_patches, horizon),
+            self.max_context,
+            longest,
+            tuple(config.quantiles),
+        )
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.
@@ -244,11 +258,11 @@ class Chronos2(Pretrained, Forecaster):
         network, config = self.network, self.network.chronos_config
         size, count = config.input_patch_size, patches.shape[1]
         steps = torch.arange(-count * size, ahead * size, dtype=torch.float32, device=patches.device)
-        time = (steps / config.time_encoding_scale).unflatten(0, (count + ahead, size)).expand(len(patches), -1, -1)
-        nothing = patches.new_zeros(len(patches), ahead, 2 * size)
+        time = (steps / config.time_encoding_scale).unflatten(0, (count + ahead, size)).expand(patches.shape[0], -1, -1)
+        nothing = patches.new_zeros(patches.shape[0], ahead, 2 * size)
         read = torch.cat((torch.cat((patches, masks.to(patches.dtype)), dim=-1), nothing), dim=1)
         embedded = network.input_patch_embedding(torch.cat((time, read), dim=-1))
-        token = torch.full((len(patches), 1), network.config.reg_token_id, device=patches.device)
+        token = torch.full((patches.shape[0], 1), network.config.reg_token_id, device=patches.device)
         states = torch.cat((embedded[:, :count], network.shared(token), embedded[:, count:]), dim=1)
         attended = states.new_ones(states.shape[:2])
         attended[:, :count] = masks.any(dim=-1).to(states.dtype)

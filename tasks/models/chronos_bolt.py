@@ -16,7 +16,7 @@ from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.capture import Pass
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.tasks.models.t5 import shared
-from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class ChronosBolt(shared.T5Family):
     # The decoder has one token per window.
     output_stack: ClassVar[str] = "encoder"
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("decoder", "self", "q"), ("decoder", "self", "k"))
     )
@@ -99,6 +100,15 @@ class ChronosBolt(shared.T5Family):
         from chronos import ChronosBoltPipeline
 
         return ChronosBoltPipeline(model=self.network)
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
+        from tsfmscope.tasks.models.graphs.chronos import BoltGraph
+
+        network = self.network.eval()
+        levels = tuple(network.chronos_config.quantiles)
+        longest = int(network.chronos_config.prediction_length)
+        return ForecastGraph(lambda _, horizon: BoltGraph(network, horizon), self.max_context, longest, levels)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -10,14 +11,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class PatchTST(Pretrained, Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("head",)
     plain_attention: ClassVar[bool] = True
     # transformers' PatchTSTForPrediction.
     network: Any
@@ -138,6 +140,13 @@ class PatchTST(Pretrained, Forecaster):
         """Return the transformers network."""
         return self.network
 
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps; a shorter context is padded."""
+        from tsfmscope.tasks.models.graphs.patchtst import PatchTSTGraph
+
+        make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
+        return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
 
@@ -155,6 +164,11 @@ class PatchTST(Pretrained, Forecaster):
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
         return _attentions(self.network)
+
+    @property
+    def loss_horizon(self) -> int:
+        """Number of future steps that `loss` needs, those of the head's forecast."""
+        return self.prediction_length
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's own loss in the data's units, the mean over observed steps.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Float32, Int, Int8, Int32
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TokenKind(IntEnum):
@@ -77,6 +80,23 @@ class Forecast:
     @property
     def median(self) -> Float32[np.ndarray, "window horizon"]:
         return self.values[:, self.levels.index(0.5)]
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastGraph:
+    """A forecast that is one forward pass, as a module that exporters can trace.
+
+    make: function from context and horizon, in steps, to a module. The module maps contexts [B, C], NaN where a
+    step is missing or before the series begins, to quantiles [B, Q, H] in the data's units, both float32.
+    context, horizon: the largest values that `make` takes. levels: of the quantiles, ascending, as trained.
+    reads_frequency: the module takes frequency ids [B], int64, as a second argument.
+    """
+
+    make: Callable[[int, int], torch.nn.Module]
+    context: int
+    horizon: int
+    levels: tuple[float, ...]
+    reads_frequency: bool = False
 
 
 @dataclass(frozen=True, eq=False)

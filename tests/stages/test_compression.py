@@ -127,7 +127,7 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
+    assert {*NEEDS_MOMENTS, *two_step.METHODS} == CALIBRATED < {*METHODS, *two_step.METHODS} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
@@ -149,6 +149,9 @@ def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
     block = {"method": "activation-aware-2step", "ranks": {"budget": 0.5}}
     assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
     assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
+    assert Method.model_validate(block | {"heal": 0}).plain() == block
+    healed = Method.model_validate(block | {"heal": 300})
+    assert healed.plain() == block | {"heal": 300} and healed.reads_data
 
 
 def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:

@@ -50,6 +50,7 @@ class LagLlama(Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     lagged: ClassVar[bool] = True
     dated: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
     # Empty, because loc and scale are inputs of the network.
     equivariant: ClassVar[frozenset[str]] = frozenset()
     network: LagLlamaNetwork

@@ -42,6 +42,7 @@ class Moirai(Forecaster):
 
     name: ClassVar[str] = "moirai"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
     # A MoiraiModule of uni2ts.
     network: Any
 

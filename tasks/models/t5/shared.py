@@ -71,6 +71,7 @@ class T5Ids(T5Stacks):
     """T5ForConditionalGeneration on ids: arrays `ids` and `mask` of the encoder, and `decoder_ids`."""
 
     softmax_head: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("lm_head",)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()

@@ -65,6 +65,7 @@ class TimeMoE(Forecaster):
     name: ClassVar[str] = "time-moe"
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("lm_heads",)
     zero_states: ClassVar[bool] = True
     # Routers.
     unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})

@@ -22,11 +22,13 @@ from tsfmscope.tasks.models.common.pretrained import Pretrained
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm import patches as timesfm_patches
 from tsfmscope.tasks.models.timesfm.patches import Patched, Steps
-from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
+
+    from tsfmscope.tasks.models.graphs.timesfm import Scale
 
 REQUIRED = (
     *("hidden_size", "intermediate_size", "head_dim", "num_attention_heads", "num_hidden_layers"),
@@ -52,6 +54,8 @@ class TimesFMFamily(Pretrained, Forecaster):
     direct_quantiles: ClassVar[bool] = True
     # model_type of config.json.
     model_type: ClassVar[str]
+    # The network reads the frequency id.
+    reads_frequency: ClassVar[bool]
     defaults: ClassVar[Mapping[str, Any]]
     network: Any
 
@@ -107,6 +111,27 @@ class TimesFMFamily(Pretrained, Forecaster):
     def stock_model(self) -> Any:
         """Return the transformers network."""
         return self.network
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
+        from tsfmscope.tasks.models.graphs.timesfm import Parts, TimesFMGraph
+
+        network = self.network.eval()
+        parts = Parts(
+            scale=self._traced_scale(),
+            decode=self._decode,
+            outputs=self._outputs,
+            patch=self._size,
+            mirrored=self._averages_mirror_image,
+            keeps_sign=self._keeps_sign,
+        )
+        return ForecastGraph(
+            lambda _, horizon: TimesFMGraph(network, parts, horizon),
+            self.max_context,
+            self.prediction_length,
+            tuple(network.config.quantiles),
+            self.reads_frequency,
+        )
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block."""
@@ -179,6 +204,10 @@ class TimesFMFamily(Pretrained, Forecaster):
 
     @abstractmethod
     def _make_patches(self, steps: Steps) -> Patched: ...
+
+    @abstractmethod
+    def _traced_scale(self) -> Scale:
+        """Return the scaling of `_make_patches` as a function of tensors."""
 
     @abstractmethod
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:

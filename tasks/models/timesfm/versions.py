@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from tsfmscope.tasks.models.types import WeightMatrix
 if TYPE_CHECKING:
     import torch
 
+    from tsfmscope.tasks.models.graphs.timesfm import Scale
+
 
 class TimesFM(TimesFMFamily):
     """TimesFM 2.0 models (google/timesfm-2.0-500m-pytorch; 1.0 with position embeddings).
@@ -28,7 +31,9 @@ class TimesFM(TimesFMFamily):
 
     name: ClassVar[str] = "timesfm"
     plain_attention: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("horizon_ff_layer",)
     model_type: ClassVar[str] = "timesfm"
+    reads_frequency: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Any]] = {
         **SHARED,
         "freq_size": 3,
@@ -93,6 +98,11 @@ class TimesFM(TimesFMFamily):
     def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_by_first_patch(steps, self._size, self.network.config.tolerance)
 
+    def _traced_scale(self) -> Scale:
+        from tsfmscope.tasks.models.graphs.timesfm import scale_by_first_patch
+
+        return partial(scale_by_first_patch, self.network.config.tolerance)
+
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         import torch
 
@@ -102,7 +112,7 @@ class TimesFM(TimesFMFamily):
         padded = masked.amin(dim=-1)
         states: torch.Tensor = decoder.input_ff_layer(torch.cat((patches, masked), dim=-1))
         if config.use_positional_embedding:
-            positions = decoder.position_emb(states.shape[1]).expand(len(states), -1, -1)
+            positions = decoder.position_emb(states.shape[1]).expand(states.shape[0], -1, -1)
             states = states + decoder._timesfm_shift_padded_seq(padded, positions)
         states = states + decoder.freq_emb(freq.clamp(max=config.freq_size - 1))[:, None]
         mask = decoder._prepare_4d_attention_mask(padded, states.shape[1], states.dtype, states.device)
@@ -129,7 +139,9 @@ class TimesFM25(TimesFMFamily):
     """
 
     name: ClassVar[str] = "timesfm-2.5"
+    output_modules: ClassVar[tuple[str, ...]] = ("output_projection_point", "output_projection_quantiles")
     model_type: ClassVar[str] = "timesfm2_5"
+    reads_frequency: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = {
         **SHARED,
         # As many as there are heads.
@@ -203,6 +215,11 @@ class TimesFM25(TimesFMFamily):
 
     def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_running(steps, self._size)
+
+    def _traced_scale(self) -> Scale:
+        from tsfmscope.tasks.models.graphs.timesfm import scale_running
+
+        return scale_running
 
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         import torch

@@ -66,6 +66,7 @@ class Totem(Pretrained, Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("head",)
     plain_attention: ClassVar[bool] = True
     # A code depends on steps on both sides, and a swap of steps may not change it.
     in_time_order: ClassVar[bool] = False
@@ -141,6 +142,11 @@ class Totem(Pretrained, Forecaster):
         from tsfmscope.tasks.models.totem.network import attentions
 
         return attentions(self.network)
+
+    @property
+    def loss_horizon(self) -> int:
+        """Number of future steps that `loss` needs, those of the head's forecast."""
+        return self.prediction_length
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the smooth L1 loss of the scaled forecast plus the loss of the VQ-VAE.

@@ -50,6 +50,7 @@ class VisionTS(Pretrained, Forecaster):
     name: ClassVar[str] = "visionts"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("decoder.decoder_pred",)
     # Rows are patches of an image: a period is a column of pixels.
     in_time_order: ClassVar[bool] = False
     plain_attention: ClassVar[bool] = True

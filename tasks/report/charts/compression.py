@@ -26,6 +26,7 @@ METHODS = (
     "activation-aware-svd",
     "project",
     "activation-aware-2step",
+    "activation-aware-refit",
     "other",
 )
 # Kind of a dense model whose weights are read in another precision, such as bfloat16.

@@ -31,8 +31,9 @@ from tsfmscope.tasks.extras import EXTRAS
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "recommend", "compress", "certify", "embed", "export", "sql", "tables", "report", "save-results"),
+    *("inspect", "recommend", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
     *(
+        "save-results",
         "plan",
         "profile",
         "status",
@@ -45,8 +46,8 @@ NAMES = (
         "doctor",
     ),
 )
-# Commands whose examples need a run of the pipeline, a cluster or minutes.
-WITHOUT_EXAMPLES = {"status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}
+# Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.
+WITHOUT_EXAMPLES = {"push", "status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}
 # Exit codes of the examples that are an outcome of a test: not certified, and too few tasks.
 OUTCOMES = {"certify": (0, 1, 3)}
 EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)

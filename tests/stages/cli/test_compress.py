@@ -14,6 +14,9 @@ from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
+from tsfmscope.stages.cli.inspection import InspectRequest
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.compression.truncation import compress as truncate
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.common.precision import run_in
@@ -51,7 +54,7 @@ def run(*arguments: str) -> Result:
 def quantities(*arguments: str) -> dict[str, dict[str, Any]]:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
-    return {row["quantity"]: row for row in json.loads(done.stdout)}
+    return {row["quantity"]: row for row in json.loads(done.stdout)["costs"]}
 
 
 def naive_wql(model: ChronosBolt, values: np.ndarray) -> float:
@@ -140,16 +143,75 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
         (
             ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
             2,
-            "--to 0.01 --method activation-aware-2step: ranks budget: got 0.01, expected at least 0.03",
+            "--to 0.01 --method activation-aware-refit: ranks budget: got 0.01, expected at least 0.03",
+        ),
+        (("chronos-bolt-nano", "out", *HOW, "--calibrate-on", "nothing"), 2, "--calibrate-on"),
+        (
+            ("chronos-bolt-nano", "out", "--data", "flat.csv", *HOW[2:], "--calibrate-on", "data"),
+            1,
+            "give no window before the last 20% of their series: constant (1 series)",
+        ),
+        (("chronos-bolt-nano", "out", "--data", "constant.csv", *HOW[2:]), 1, "no usable series: 1 constant"),
+        (
+            ("chronos-bolt-nano", "out", "--data", "mine.csv", "--data", "missing.csv"),
+            2,
+            "missing.csv', which is no file",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_what_cannot_be_done_is_said_and_leaves_no_folder(arguments: tuple[str, ...], code: int, said: str) -> None:
+    pd.DataFrame({"a": np.r_[np.ones(80), np.arange(20)]}).to_csv("flat.csv", index=False)
+    pd.DataFrame({"a": np.ones(100)}).to_csv("constant.csv", index=False)
     done = run(*arguments)
     assert said in done.stderr
     assert done.exit_code == code
     assert not Path("out").exists()
+    assert not [path for path in Path.cwd().iterdir() if path.name.startswith(".")]
+
+
+def write_sets() -> None:
+    """Write a folder with two data sets of different frequencies, and one whose series are constant."""
+    Path("many").mkdir()
+    for seed, freq in enumerate(("D", "h")):
+        times = pd.date_range("2000-01-01", periods=160, freq=freq)
+        frame = pd.DataFrame(series(seed), columns=["a", "b"]).assign(ds=times)
+        frame.to_csv(f"many/set-{seed}.csv", index=False)
+    frame.assign(a=1.0, b=1.0).to_csv("many/unusable.csv", index=False)
+
+
+def test_every_data_set_is_judged_as_certify_does_and_no_verdict_is_a_failure() -> None:
+    write_sets()
+    how = ("--data", "many", *HOW[2:], "--to", "0.3", "--method", "joint")
+    done = run("chronos-bolt-nano", "out", *how, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    ratios = [row["ratio"] for row in found["tasks"]]
+    assert [row["dataset"] for row in found["tasks"]] == ["set-0", "set-1"]
+    costs = {row["quantity"]: row for row in found["costs"]}
+    assert costs["wql"]["ratio"] == pytest.approx(np.sqrt(np.prod(ratios))) == pytest.approx(found["mean_ratio"])
+    assert found["outcome"] in ("too few tasks", "not certified") and found["calibration"] == {}
+    assert [(row["data"], row["reason"]) for row in found["left_out"]] == [
+        ("many/unusable.csv", "many/unusable.csv: no usable series: 2 constant")
+    ]
+    certified = CliRunner().invoke(app, ["certify", "chronos-bolt-nano", "out", *how[:6], "--json"])
+    assert json.loads(certified.stdout)["tasks"] == found["tasks"]
+    printed = run("chronos-bolt-nano", "other", *how).stdout.splitlines()
+    assert printed[-1].startswith(("too few tasks: 2", "not certified: other against chronos-bolt-nano"))
+    assert [line.split()[0] for line in printed if line.split() and line.split()[0] in ("set-0", "set-1")]
+
+
+def test_synthetic_calibration_reads_no_series_of_the_user() -> None:
+    how = (*HOW, "--to", "0.3", "--method", "activation-aware", "--calibrate-on")
+    first = json.loads(run("chronos-bolt-nano", "first", *how, "synthetic", "--json").stdout)
+    assert set(first["calibration"]) == {"synthetic"}
+    write(series(seed=1))
+    run("chronos-bolt-nano", "second", *how, "synthetic")
+    both = json.loads(run("chronos-bolt-nano", "third", *how, "both", "--json").stdout)
+    assert both["calibration"] == {"mine": 8} | first["calibration"]
+    weights = [load_file(Path(name, "compressed.safetensors")) for name in ("first", "second", "third")]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not all(np.array_equal(weights[0][name], weights[2].get(name)) for name in weights[0])
 
 
 def test_the_smaller_model_can_be_judged_as_it_runs_in_bfloat16() -> None:
@@ -167,3 +229,31 @@ def test_the_smaller_model_can_be_judged_as_it_runs_in_bfloat16() -> None:
     assert found["wql"]["after"] != plain["wql"]["after"]
     held = sum(one.numel() * one.element_size() for one in loaded.network.parameters())
     assert found["bytes"]["after"] == held < 0.7 * plain["bytes"]["after"]
+
+
+def test_healing_is_recorded_and_changes_attention_only_where_it_helps() -> None:
+    how = (*HOW, "--to", "0.3", "--method", "joint")
+    assert run("chronos-bolt-nano", "plain", *how).exit_code == 0
+    assert run("chronos-bolt-nano", "healed", *how, "--heal", "12").exit_code == 0
+    recipe = json.loads(Path("healed/recipe.json").read_text())
+    (_, before), *checks = recipe["healing"]
+    assert [step for step, _ in checks] == [2, 4, 6, 8, 10, 12]
+    plain, healed = (json.loads(Path(name, "config.json").read_text())["compression"] for name in ("plain", "healed"))
+    assert healed.pop("heal") == 12 and healed == plain
+    ours, theirs = (load_file(Path(name, "compressed.safetensors")) for name in ("plain", "healed"))
+    changed = {name for name in ours if not np.array_equal(ours[name], theirs[name])}
+    assert bool(changed) == (min(error for _, error in checks) < before)
+    assert all("Attention" in name for name in changed)
+
+
+def test_an_interrupted_healing_leaves_nothing() -> None:
+    request = InspectRequest("chronos-bolt-nano", "mine.csv", None, context=64, horizon=12)
+
+    def interrupt(step: str, n_done: int, total: int) -> None:
+        if step.startswith("healing") and n_done == 2:
+            raise KeyboardInterrupt
+
+    options = CompressOptions(0.5, "joint", heal=4)
+    with pytest.raises(KeyboardInterrupt):
+        compress_attention(params_here(), request, ["mine.csv"], options, Path("out"), interrupt)
+    assert not [path for path in Path.cwd().iterdir() if path.name == "out" or path.name.startswith(".")]

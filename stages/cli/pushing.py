@@ -1,0 +1,168 @@
+"""Upload of a checkpoint folder with a model card, for `tsfmscope push`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages.cli.provenance import base_model, license_of_weights
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.tasks import hub, hub_upload
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import file_sum, verify_sums
+from tsfmscope.tasks.models.config_family import family_of_folder
+
+# Files of `tsfmscope export --onnx`.
+ONNX, ONNX_DESCRIPTION = "model.onnx", "onnx.json"
+UNKNOWN_LICENSE = "not known; it is that of the base model"
+
+LOAD = """```python
+import tsfmscope as ts
+
+model = ts.load("hub:{name}")
+```"""
+LOAD_ONNX = """```python
+import numpy as np
+import onnxruntime
+from huggingface_hub import hf_hub_download
+
+session = onnxruntime.InferenceSession(hf_hub_download("{name}", "model.onnx"))
+# [batch, {context}]: the last {context} values of each series, NaN where one is missing or the series has not begun
+context = np.full((1, {context}), np.nan, dtype=np.float32)
+context[0, -3:] = 1.0, 2.0, 3.0
+(quantiles,) = session.run(["quantiles"], {inputs})  # [batch, {levels}, {horizon}]
+```
+
+`onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a checkpoint folder that its card states; None for what is not known.
+
+    base_model: hub:ORG/NAME, or a name that only its owner knows. description: contents of onnx.json.
+    """
+
+    family: str
+    kind: str
+    base_model: str | None
+    method: str | None
+    parameters: int | None
+    bytes: int
+    license: str | None
+    description: dict[str, Any] | None
+
+
+def push(folder: Path, name: str, *, public: bool) -> hub_upload.Uploaded:
+    """Upload a checkpoint folder to the hub's repository ORG/NAME.
+
+    Raises ParamsError for a name of another form and for a folder that is no checkpoint, ModelError for files that
+    differ from their checksums, HubError if the upload fails.
+    """
+    match = hub.REFERENCE.fullmatch(name)
+    if match is None or match["name"] != name:
+        raise ParamsError(f"{name}: expected the repository's name, ORG/NAME")
+    if not folder.is_dir():
+        raise ParamsError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
+    facts = read_facts(folder)
+    return hub_upload.upload(folder, name, card_text(folder, name, facts), public=public)
+
+
+def read_facts(folder: Path) -> Facts:
+    """Return the facts of a checkpoint folder. Raises ParamsError if it is none, ModelError if it is damaged."""
+    if (folder / ONNX).is_file() and (folder / ONNX_DESCRIPTION).is_file():
+        return _onnx_facts(folder)
+    family = family_of_folder(folder)
+    if not any(folder.glob("*.safetensors")) or not (folder / "config.json").is_file():
+        raise ParamsError(
+            f"{folder}: expected config.json and *.safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a folder that "
+            "`tsfmscope compress` or `tsfmscope export` wrote"
+        )
+    verify_sums(folder)
+    found = registry.facts(folder)
+    block = json.loads((folder / "config.json").read_text()).get("compression")
+    return Facts(
+        family=family or "not recognised",
+        kind="compressed with tsfmscope" if block else "as a checkpoint",
+        base_model=base_model(folder),
+        method=_method(block),
+        parameters=found["parameters"],
+        bytes=found["bytes"],
+        license=license_of_weights(folder),
+        description=None,
+    )
+
+
+def card_text(folder: Path, name: str, facts: Facts) -> str:
+    """Return the text of README.md: header, facts, how to load the model, and checksums."""
+    base = facts.base_model or "not recorded"
+    rows = {
+        "family": f"`{facts.family}`",
+        "base model": f"`{base.removeprefix(hub.PREFIX)}`" if facts.base_model else base,
+        "method": facts.method or "none; not compressed",
+        "parameters": "not counted" if facts.parameters is None else f"{facts.parameters:,}",
+        "bytes of the model": f"{facts.bytes:,}",
+        "licence of the weights": facts.license or UNKNOWN_LICENSE,
+    }
+    table = "\n".join(f"| {fact} | {value} |" for fact, value in rows.items())
+    sums = [f"| `{path.name}` | `{file_sum(path)}` |" for path in hub_upload.list_files(folder)]
+    return "\n\n".join(
+        (
+            _header(facts),
+            f"# {name.partition('/')[2]}",
+            f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
+            f"| fact | value |\n| --- | --- |\n{table}",
+            "## Use",
+            _usage(name, facts),
+            "## Checksums",
+            "| file | SHA-256 |\n| --- | --- |\n" + "\n".join(sums) + "\n",
+        )
+    )
+
+
+def _header(facts: Facts) -> str:
+    lines = ["---", f"library_name: {'onnx' if facts.description else 'tsfmscope'}"]
+    if facts.license:
+        lines.append(f"license: {facts.license}")
+    if facts.base_model and facts.base_model.startswith(hub.PREFIX):
+        lines.append(f"base_model: {facts.base_model.removeprefix(hub.PREFIX).partition('@')[0]}")
+    tags = [facts.family, "tsfmscope"] + (["onnx"] if facts.description else [])
+    lines += ["pipeline_tag: time-series-forecasting", "tags:", *(f"- {tag}" for tag in tags), "---"]
+    return "\n".join(lines)
+
+
+def _usage(name: str, facts: Facts) -> str:
+    if facts.description is None:
+        return LOAD.format(name=name)
+    fed = {"context": "context", "frequency": "np.zeros(1, dtype=np.int64)"}
+    inputs = ", ".join(f'"{one["name"]}": {fed[one["name"]]}' for one in facts.description["inputs"])
+    shape = {key: facts.description[key] for key in ("context", "horizon")}
+    return LOAD_ONNX.format(name=name, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape)
+
+
+def _onnx_facts(folder: Path) -> Facts:
+    path = folder / ONNX_DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        return Facts(
+            family=description["family"],
+            kind="as an ONNX model",
+            base_model=description["base_model"],
+            method=_method(description["compression"]),
+            parameters=None,
+            bytes=sum(part.stat().st_size for part in folder.glob(f"{ONNX}*")),
+            license=description["license"],
+            description=description,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParamsError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
+
+
+def _method(block: dict[str, Any] | None) -> str | None:
+    """Return a compression method and its ranks as text; None for a model that is not compressed."""
+    if not block:
+        return None
+    ranks = block.get("ranks")
+    return f"{block.get('method', 'not recorded')}" + (f", ranks {json.dumps(ranks)}" if ranks else "")

@@ -1,0 +1,275 @@
+"""Export of a forecast as an ONNX model, which onnxruntime runs without torch and without this project."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common.scale import mean_and_deviation
+from tsfmscope.tasks.models.timesfm.patches import frequency
+from tsfmscope.tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.types import ForecastGraph
+
+MODEL, DESCRIPTION = "model.onnx", "onnx.json"
+# Largest difference from the model's own forecast, in standard deviations of the context.
+TOLERANCE = 1e-4
+# Bytes of weights above which they are written to a file of their own: protobuf's limit is 2 GiB.
+LARGEST_FILE = 1_900_000_000
+# Timed forecasts, of which the fastest counts, since other load on the machine can only add time.
+ROUNDS = 3
+# Series of a timed forecast.
+TIMED = 8
+# One frequency of each id of TimesFM 2.0.
+FREQUENCIES = ("D", "W", "Q")
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """ONNX model that was written and checked.
+
+    levels: of the quantiles. bytes: size of the model's files. difference: largest difference from the model's own
+    forecast of `series` random series, in standard deviations of the context. torch_seconds, onnxruntime_seconds:
+    of a forecast of `timed_series` series with `threads` threads.
+    """
+
+    context: int
+    horizon: int
+    levels: tuple[float, ...]
+    opset: int
+    bytes: int
+    series: int
+    difference: float
+    timed_series: int
+    threads: int
+    torch_seconds: float
+    onnxruntime_seconds: float
+
+
+def write_onnx(
+    model: Family, folder: Path, *, context: int | None, horizon: int | None, origin: Mapping[str, str | None]
+) -> OnnxModel:
+    """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
+
+    context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
+    DESCRIPTION, such as the base model.
+    Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
+    `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
+    Raises ModuleNotFoundError if packages of the extra onnx are missing.
+    """
+    import onnx
+    import onnxruntime
+    import onnxscript
+
+    assert onnx and onnxruntime and onnxscript
+    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
+    if graph is None:
+        raise ModelError(
+            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles (docs/cli.md "
+            "lists them), found none; export without --onnx"
+        )
+    assert isinstance(model, Forecaster)
+    context = _check_steps("context", context, graph.context)
+    horizon = _check_steps("horizon", horizon, graph.horizon)
+    folder.mkdir(parents=True, exist_ok=True)
+    opset = _trace(graph, context, horizon, folder / MODEL, model.name)
+    session = open_session(folder / MODEL)
+    largest, n_series = 0.0, 0
+    for freq in FREQUENCIES if graph.reads_frequency else FREQUENCIES[:1]:
+        windows = random_windows(context, horizon, freq)
+        largest = max(largest, _difference(model, session, graph, windows))
+        n_series += len(windows)
+    if not largest <= TOLERANCE:
+        raise ModelError(
+            f"family {model.name}: forecasts of the ONNX model differ from the model's own by {largest:.2g} standard "
+            f"deviations of the context, expected at most {TOLERANCE:g}; export without --onnx, and report it"
+        )
+    seconds = _time(model, session, graph, windows.take(slice(TIMED)))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    measured = (size, n_series, largest, TIMED, _threads(), *seconds)
+    exported = OnnxModel(context, horizon, graph.levels, opset, *measured)
+    (folder / DESCRIPTION).write_text(json.dumps(_describe(exported, graph, model) | dict(origin), indent=2) + "\n")
+    return exported
+
+
+def open_session(path: Path) -> Any:
+    """Return an onnxruntime.InferenceSession on the CPU, with as many threads as torch has.
+
+    Raises ModelError if onnxruntime cannot run the model, such as one of a newer opset.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = _threads(), 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    # Its exceptions have no common class.
+    except Exception as error:
+        raise ModelError(
+            f"{path}: onnxruntime {onnxruntime.__version__} cannot run it ({_first_line(error)}); install a newer one"
+        ) from error
+
+
+def random_windows(context: int, horizon: int, freq: str) -> Windows:
+    """Return random walks with a season at several scales, with gaps, short contexts and constant values."""
+    rng = np.random.default_rng(0)
+    steps = np.arange(context)
+    walks = rng.normal(size=(12, context)).cumsum(axis=1) / np.sqrt(context)
+    walks += np.sin(2 * np.pi * steps / rng.integers(4, 40, size=(12, 1))) + rng.normal(size=(12, 1))
+    walks *= 10.0 ** np.array([0, 0, 3, -3, 6, 0, 0, 0, 0, 0, 0, 25])[:, None]
+    # Without a negative step.
+    walks[1] = np.abs(walks[1])
+    # Missing steps: a tenth at random, one long gap, the last steps.
+    walks[2:5][rng.random((3, context)) < 0.1] = np.nan
+    walks[5, context // 3 : context // 2] = np.nan
+    walks[6, -max(1, context // 10) :] = np.nan
+    # Series shorter than the context, down to one step.
+    for row, observed in ((7, context // 2), (8, min(20, context)), (9, 1)):
+        walks[row, : context - max(1, observed)] = np.nan
+    walks[10] = 3.0
+    values = walks.astype(np.float32)
+    # A context without a step has no scale: at least the last one is observed, except where the end is missing.
+    values[2:6, -1] = 1.0
+    count = len(values)
+    future = np.zeros((count, horizon), np.float32)
+    return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "random", freq, 1)
+
+
+def run_session(session: Any, windows: Windows) -> Float32[np.ndarray, "window quantile horizon"]:
+    """Return the quantiles of an ONNX model that `write_onnx` wrote."""
+    names = {value.name for value in session.get_inputs()}
+    inputs = {"context": windows.context}
+    if "frequency" in names:
+        inputs["frequency"] = np.full(len(windows), frequency(windows.freq), dtype=np.int64)
+    quantiles: np.ndarray = session.run(["quantiles"], inputs)[0]
+    return quantiles
+
+
+def _check_steps(name: str, steps: int | None, largest: int) -> int:
+    if steps is not None and not 1 <= steps <= largest:
+        raise ValueError(f"--{name}: got {steps}, expected 1 to {largest}, which the model reads or gives in one pass")
+    return largest if steps is None else steps
+
+
+def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family: str) -> int:
+    """Write the ONNX model and return its opset. Raises ModelError if the exporter cannot trace the family."""
+    import torch
+
+    module = graph.make(context, horizon).eval()
+    batch = torch.export.Dim("batch")
+    # Two rows, since the exporter takes a size of 1 for a constant.
+    inputs: dict[str, torch.Tensor] = {"context": torch.arange(2.0 * context).reshape(2, context)}
+    if graph.reads_frequency:
+        inputs["frequency"] = torch.zeros(2, dtype=torch.int64)
+    weights = sum(part.numel() * part.element_size() for part in module.parameters())
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                module,
+                tuple(inputs.values()),
+                dynamo=True,
+                verbose=False,
+                input_names=list(inputs),
+                output_names=["quantiles"],
+                dynamic_shapes={name: {0: batch} for name in inputs},
+            )
+            assert program is not None
+            program.save(path, external_data=weights > LARGEST_FILE)
+    # The exporter's errors have no common class.
+    except Exception as error:
+        raise ModelError(
+            f"family {family}: torch {torch.__version__} cannot export the forecast as ONNX ({_first_line(error)}); "
+            "export without --onnx"
+        ) from error
+    return int(program.model.opset_imports[""])
+
+
+def _difference(model: Forecaster, session: Any, graph: ForecastGraph, windows: Windows) -> float:
+    """Return the largest difference of the forecasts, in standard deviations of the context.
+
+    The batch and its first window alone are compared.
+    """
+    scale = mean_and_deviation(windows.context)[1]
+    own = _forecast(model, graph, windows)
+    differences = np.abs(run_session(session, windows).astype(np.float64) - own) / scale[:, None, None]
+    single = np.abs(run_session(session, windows.take([0])).astype(np.float64) - own[:1]) / scale[0]
+    return float(max(differences.max(), single.max()))
+
+
+def _forecast(model: Forecaster, graph: ForecastGraph, windows: Windows) -> np.ndarray:
+    return model.forecast(windows, levels=graph.levels, seeds=[0] * len(windows)).values
+
+
+def _time(model: Forecaster, session: Any, graph: ForecastGraph, windows: Windows) -> tuple[float, float]:
+    """Return the fewest seconds of a forecast with torch, and with onnxruntime."""
+
+    def fastest(run: Callable[[], Any]) -> float:
+        # The first call is a warm-up and is not timed.
+        run()
+        seconds = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+    return fastest(lambda: _forecast(model, graph, windows)), fastest(lambda: run_session(session, windows))
+
+
+def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[str, Any]:
+    """Return the contents of DESCRIPTION."""
+    inputs = [{"name": "context", "type": "float32", "shape": ["batch", exported.context]}]
+    if graph.reads_frequency:
+        inputs.append({"name": "frequency", "type": "int64", "shape": ["batch"]})
+    shape = ["batch", len(exported.levels), exported.horizon]
+    record = asdict(exported)
+    return {
+        "family": model.name,
+        "compression": model.compression,
+        "inputs": inputs,
+        "outputs": [{"name": "quantiles", "type": "float32", "shape": shape}],
+        **{name: record[name] for name in ("context", "horizon", "levels", "opset")},
+        "check": {"series": exported.series, "difference": exported.difference, "tolerance": TOLERANCE},
+    }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's warnings about its own code and about packages that it does not need."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:200]}"

@@ -1,0 +1,165 @@
+"""ONNX models have the forecasts of the models that they were made from, in onnxruntime itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from tsfmscope.tasks.compression import onnx_export
+from tsfmscope.tasks.compression.onnx_export import DESCRIPTION, MODEL, TOLERANCE, open_session, run_session, write_onnx
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.common.attention import Widths, shapes
+from tsfmscope.tasks.models.common.scale import mean_and_deviation
+from tsfmscope.tasks.models.config_family import family_of_folder
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.series.types import Windows
+
+CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+# Every family of docs/cli.md. The context is no multiple of a patch.
+MODELS = ("chronos-bolt-nano", "chronos-2-nano", "timesfm-nano", "timesfm-2.5-mini", "patchtst-nano")
+CONTEXT = 70
+ORIGIN: dict[str, str | None] = {"base_model": "a-model", "license": None}
+BOLT = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+BOLT |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
+PATCHES = {"d_model": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+PATCHES |= {"context_length": 32, "prediction_length": 8, "patch_length": 8, "patch_stride": 4}
+
+
+def load(name: str) -> Forecaster:
+    folder = CHECKPOINTS / name
+    model = registry.load(str(family_of_folder(folder)), folder, options={})
+    assert isinstance(model, Forecaster)
+    return model
+
+
+def series(context: int, horizon: int, freq: str = "D") -> Windows:
+    """Other series than those that the export is checked with: gaps, short ones, large and small ones."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(9, context)).cumsum(axis=1).astype(np.float32)
+    values[1, : context // 2] = np.nan
+    values[2, rng.random(context) < 0.4] = np.nan
+    values[3, -5:] = np.nan
+    values[4, : context - 2] = np.nan
+    values[5], values[6] = values[5] * 1e5 + 3e5, values[6] * 1e-4
+    values[7] = np.abs(values[7])
+    values[8] = 7.0
+    count = len(values)
+    future = np.zeros((count, horizon), np.float32)
+    return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "walks", freq, 1)
+
+
+def difference(model: Forecaster, quantiles: np.ndarray, windows: Windows, levels: tuple[float, ...]) -> float:
+    own = model.forecast(windows, levels=levels, seeds=[0] * len(windows)).values
+    assert quantiles.shape == own.shape and quantiles.dtype == np.float32
+    scale = mean_and_deviation(windows.context)[1][:, None, None]
+    return float(np.abs((quantiles.astype(np.float64) - own) / scale).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_graph_of_a_family_has_the_forecasts_of_the_family(name: str) -> None:
+    model = load(name)
+    graph = model.forecast_graph()
+    assert graph is not None
+    for context, horizon in ((CONTEXT, 12), (graph.context, graph.horizon)):
+        for freq in ("D", "W", "Q") if graph.reads_frequency else ("D",):
+            windows = series(context, horizon, freq)
+            inputs = [torch.from_numpy(windows.context)]
+            if graph.reads_frequency:
+                inputs.append(torch.full((len(windows),), onnx_export.frequency(freq)))
+            with torch.inference_mode():
+                quantiles = graph.make(context, horizon)(*inputs).numpy()
+            assert difference(model, quantiles, windows, graph.levels) < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnxruntime_forecasts_as_the_model_does(name: str, tmp_path: Path) -> None:
+    model, context = load(name), CONTEXT
+    exported = write_onnx(model, tmp_path, context=context, horizon=12, origin=ORIGIN)
+    assert exported.difference < 1e-5 and exported.torch_seconds > 0 and exported.onnxruntime_seconds > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MODEL, DESCRIPTION]
+    assert exported.bytes == (tmp_path / MODEL).stat().st_size
+    session = open_session(tmp_path / MODEL)
+    for freq in ("D", "W", "Q") if "frequency" in {one.name for one in session.get_inputs()} else ("D",):
+        for rows in (slice(None), slice(1), slice(2, 5)):
+            windows = series(context, 12, freq).take(rows)
+            assert difference(model, run_session(session, windows), windows, exported.levels) < 1e-5
+    check_description(tmp_path, session)
+
+
+def check_description(folder: Path, session: Any) -> None:
+    """onnx.json has the names, types and shapes that onnxruntime reports, and the opset of the file."""
+    description = json.loads((folder / DESCRIPTION).read_text())
+    types = {"float32": "tensor(float)", "int64": "tensor(int64)"}
+    pairs = (description["inputs"], session.get_inputs()), (description["outputs"], session.get_outputs())
+    for mine, theirs in pairs:
+        assert [(one["name"], types[one["type"]], one["shape"]) for one in mine] == [
+            (one.name, one.type, one.shape) for one in theirs
+        ]
+    assert description["opset"] == {one.domain: one.version for one in onnx.load(folder / MODEL).opset_import}[""]
+    assert description["outputs"][0]["shape"] == ["batch", len(description["levels"]), description["horizon"]]
+    assert description["base_model"] == "a-model" and description["check"]["tolerance"] == TOLERANCE
+
+
+def test_a_model_with_narrow_heads_and_factors_is_exported(tmp_path: Path) -> None:
+    model = ChronosBolt.new(BOLT, seed=0)
+    for layer in model.attentions():
+        layer.write(layer.read().slice_heads(Widths(3, 2)))
+    model.compression = {"method": "joint", "widths": shapes(model.attentions())}
+    exported = write_onnx(model, tmp_path, context=None, horizon=None, origin=ORIGIN)
+    assert (exported.context, exported.horizon) == (32, 8)
+    windows = series(32, 8)
+    assert difference(model, run_session(open_session(tmp_path / MODEL), windows), windows, exported.levels) < 1e-5
+    assert json.loads((tmp_path / DESCRIPTION).read_text())["compression"]["method"] == "joint"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"loss": "mse"}, {"distribution_output": "normal"}, {"use_cls_token": True, "pooling_type": "mean"}]
+)
+def test_every_head_of_patchtst_has_a_graph(changes: dict[str, object]) -> None:
+    model, windows = PatchTST.new(PATCHES | changes, seed=0), series(20, 8)
+    graph = model.forecast_graph()
+    with torch.inference_mode():
+        quantiles = graph.make(20, 8)(torch.from_numpy(windows.context)).numpy()
+    assert difference(model, quantiles, windows, graph.levels) < 1e-5
+
+
+def test_students_quantiles_are_those_of_scipy() -> None:
+    from scipy import special
+
+    from tsfmscope.tasks.models.graphs.patchtst import student_coefficients, student_quantiles
+
+    levels, df = np.array([0.01, 0.1, 0.5, 0.75, 0.99]), np.append(2 + np.logspace(-9, 6, 400), 1e300)
+    quantiles = student_quantiles(torch.from_numpy(df)[None, None], torch.from_numpy(student_coefficients(levels)))[0]
+    np.testing.assert_allclose(quantiles, special.stdtrit(df, levels[:, None]), rtol=0, atol=1e-11)
+
+
+def test_a_wrong_graph_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tsfmscope.tasks.models.graphs.chronos import BoltGraph
+
+    right = BoltGraph.forward
+    monkeypatch.setattr(BoltGraph, "forward", lambda self, context: right(self, context) * 1.01)
+    with pytest.raises(ModelError, match=r"differ from the model's own by .* standard deviations"):
+        write_onnx(ChronosBolt.new(BOLT, seed=0), tmp_path, context=None, horizon=None, origin=ORIGIN)
+
+
+def test_a_file_that_onnxruntime_cannot_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes(b"no model")
+    with pytest.raises(ModelError, match=r"model.onnx: onnxruntime .* cannot run it .*; install a newer one"):
+        open_session(tmp_path / MODEL)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("context", {"context": 33}), ("horizon", {"horizon": 9})])
+def test_more_steps_than_one_pass_has_are_refused(name: str, steps: dict[str, int], tmp_path: Path) -> None:
+    asked: dict[str, int | None] = {"context": None, "horizon": None} | steps
+    with pytest.raises(ValueError, match=f"--{name}: got .*, expected 1 to "):
+        write_onnx(ChronosBolt.new(BOLT, seed=0), tmp_path, **asked, origin=ORIGIN)
+    assert not list(tmp_path.iterdir())

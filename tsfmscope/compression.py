@@ -1,0 +1,117 @@
+"""Function `compress` of the public Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from tsfmscope.model import CompressedModel, Model, as_model, load_source
+from tsfmscope.stages.cli.certifying import ModelPair
+from tsfmscope.stages.cli.compressing import CompressOptions, compress_and_judge
+from tsfmscope.stages.cli.inspection import InspectRequest, device_context
+from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.tasks.compression.compress import compress_model
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.training.healing import healer
+from tsfmscope.user_data import Data, check_at_least, check_counts, list_items, usable_series
+
+METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
+SOURCES: tuple[str, ...] = get_args(CalibrateOn)
+
+
+def compress(
+    model: Model | str | Path,
+    data: Data | Sequence[Data],
+    *,
+    to: float = SHARE,
+    method: str = METHOD,
+    windows: int = WINDOWS,
+    calibrate_on: CalibrateOn = "both",
+    heal: int = 0,
+    context: int | None = None,
+    horizon: int | None = None,
+    max_series: int | None = None,
+    seed: int | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> CompressedModel:
+    """Compress the attention of a model, as `tsfmscope compress` does.
+
+    Args:
+        model: a model that `load` returned, or its name or folder; it is not changed.
+        data: one data set as in `inspect`, or a list of data sets; every file of a folder is a data set.
+        to: share of the attention parameters that is kept, in (0, 1].
+        method: a method of docs/compression.md.
+        windows: number of calibration windows per data set.
+        calibrate_on: series that calibrate: "data" (the first 80 % of every series), "synthetic" or "both".
+        heal: steps of training towards the outputs of the original, for example 300.
+        context: as in `inspect`.
+        horizon: steps of the compared forecasts, in the last 20 % of every series. None: that of each data set.
+        max_series: as in `inspect`.
+        seed: seed of windows and forecast samples.
+        columns: columns of the tables, as in `inspect`.
+
+    Returns:
+        The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
+        parameters, bytes and, for families that forecast, the seconds of a forecast, the weighted quantile loss (wql)
+        and the mean absolute scaled error (mase) of the last window of every series. `judged` has one row per data
+        set in `tasks`, and the `certificate`, as in `certify`.
+
+    Raises:
+        ValueError: the method is unknown, or another argument is out of range.
+        ParamsError: `to` is too small for rank 1, or the model does not read the data.
+        DataError: no series can be read, calibrate or be judged.
+        ModelError: the family cannot be compressed, or `model` was returned by this function.
+    """
+    check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
+    check_at_least(0, heal=heal)
+    model = _compressible(model, method, to, calibrate_on)
+    data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
+    if not data_sets:
+        raise ValueError("data: got an empty list, expected a data set")
+    params = params_here()
+    series_seed = params.seed if seed is None else seed
+    limit = params.datasets.max_series if max_series is None else max_series
+    readers = {
+        name: partial(usable_series, params, item, limit, series_seed, columns) for name, item in list_items(data_sets)
+    }
+    request = InspectRequest(
+        model.name, "data", context=context, horizon=horizon, max_series=max_series, seed=seed, device=model.device
+    )
+    compressed = load_source(model.source.with_stored_options(), model.device)
+    parts: list[dict[str, Any]] = []
+
+    def make(arguments: Mapping[str, Any]) -> Family:
+        train = healer(compressed.family, **arguments)
+        parts.extend(compress_model(compressed.family, base_model=model.name, **arguments))
+        if train:
+            train(compressed.family)
+        return compressed.family
+
+    with device_context(model.device):
+        pair = ModelPair(model.family, model.family, model.source)
+        options = CompressOptions(to, method, windows, calibrate_on=calibrate_on, heal=heal)
+        result = compress_and_judge(params, request, pair, readers, options, make)
+    costs, label = pd.DataFrame(result.costs), f"{model.name}@{method}-{to:g}"
+    return CompressedModel(
+        label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts), result.judged
+    )
+
+
+def _compressible(model: Model | str | Path, method: str, to: float, calibrate_on: str) -> Model:
+    """Return the model, loaded, after the arguments of `compress` are checked. Raises the errors of `compress`."""
+    if method not in METHODS:
+        raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
+    if calibrate_on not in SOURCES:
+        raise ValueError(f"calibrate_on: got {calibrate_on!r}, expected one of {', '.join(SOURCES)}")
+    if not 0 < to <= 1:
+        raise ValueError(f"to: got {to}, expected a share in (0, 1]")
+    model = as_model(model)
+    if isinstance(model, CompressedModel):
+        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
+    return model
