@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +42,13 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(paths)
 
 
-def upload(folder: Path, name: str, card: str, *, public: bool) -> Uploaded:
+def upload(
+    folder: Path, name: str, card: str, *, public: bool, replaced: Mapping[str, bytes] | None = None
+) -> Uploaded:
     """Upload the files of a folder to the repository ORG/NAME, which is made if there is none.
 
     card: text of README.md where neither the folder nor the repository has one. public: whether a new repository is
-    public; an existing one stays what it is.
+    public; an existing one stays what it is. replaced: file name -> bytes that are uploaded instead of the file.
     Raises HubError if there is no token, if the hub refuses or if it cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, errors, get_token
@@ -55,7 +58,7 @@ def upload(folder: Path, name: str, card: str, *, public: bool) -> Uploaded:
     # The library reads the variable only once, when it is imported.
     api = HfApi(os.environ.get("HF_ENDPOINT"))
     paths = list_files(folder)
-    operations = [CommitOperationAdd(path.name, path) for path in paths]
+    operations = [CommitOperationAdd(path.name, (replaced or {}).get(path.name, path)) for path in paths]
     try:
         api.create_repo(name, private=not public, exist_ok=True)
         writes_card = CARD not in {path.name for path in paths} and not api.file_exists(name, CARD)

@@ -9,6 +9,7 @@ import typer
 
 from tsfmscope.stages.cli.options import (
     Context,
+    DataSets,
     Device,
     Id,
     Json,
@@ -50,28 +51,28 @@ DEPENDENT = (
     "note: tasks of one data set at several horizons depend on each other; the upper limit assumes that they do not"
 )
 
+BothFamily = Annotated[
+    str | None, typer.Option(help="Family of both models; needed only where a config.json does not name it.")
+]
+Horizons = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=1, max=1024, help="Number of steps to forecast; repeat it for more tasks; default: the data set's."
+    ),
+]
+
 
 def certify(
     base: Model,
     small: Annotated[str, typer.Argument(help="Compressed or other small model, named like BASE.")],
-    data: Annotated[
-        list[str],
-        typer.Option(help="File, data set, or folder whose files are a data set each; repeat the option for more."),
-    ],
+    data: DataSets,
     margin: Annotated[
         float, typer.Option(help="Largest mean ratio of WQL, small model over base; fix it before you look at scores.")
     ] = MARGIN,
     worst: Annotated[float, typer.Option(help="Largest ratio of WQL of a single task.")] = WORST,
-    family: Annotated[
-        str | None, typer.Option(help="Family of both models; needed only where a config.json does not name it.")
-    ] = None,
+    family: BothFamily = None,
     context: Context = None,
-    horizon: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1, max=1024, help="Number of steps to forecast; repeat it for more tasks; default: the data set's."
-        ),
-    ] = None,
+    horizon: Horizons = None,
     max_series: MaxSeries = None,
     seed: Seed = None,
     device: Device = "cpu",

@@ -9,6 +9,7 @@ import typer
 
 from tsfmscope.stages.cli.options import (
     Context,
+    DataSets,
     Device,
     Family,
     Horizon,
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 COLUMNS = {"data set": "dataset", "series": "n_series", "WQL before": "wql_base", "WQL after": "wql_small"}
 COLUMNS |= {"ratio": "ratio"}
 
+SmallPrecision = Annotated[
+    Precision | None,
+    typer.Option(
+        help="Precision that runs the compressed model (weights are saved as float32); default: the model's own."
+    ),
+]
+
 
 def compress(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
-    data: Annotated[
-        list[str],
-        typer.Option(
-            help="File, data set, or folder whose files are a data set each, to calibrate and to score forecasts; "
-            "repeat the option for more."
-        ),
-    ],
+    data: DataSets,
     to: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
     ] = SHARE,
@@ -69,12 +71,7 @@ def compress(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="Precision that runs the compressed model (weights are saved as float32); default: the model's own."
-        ),
-    ] = None,
+    precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
     """Compress a model's attention and print its costs.

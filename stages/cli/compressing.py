@@ -6,7 +6,6 @@ The past of each series, and synthetic series, calibrate the compression. The en
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +26,7 @@ from tsfmscope.stages.config.compression import CALIBRATED, METHOD, SHARE, WINDO
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
-from tsfmscope.stages.pipeline.targets import check_new
+from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import modality
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 # Number of synthetic data sets, each with as many windows as a data set of the user.
 SYNTHETIC = 8
-# Number of timed forecasts; the fastest is reported, because other work on the machine can only add time.
-ROUNDS = 3
 # Function that gives the series of a data set.
 Reader = Callable[[], NamedSeries]
 
@@ -106,8 +103,7 @@ def compress_attention(
                 f"{request.model}: expected a model that forecasts, so that the loss of accuracy can be measured; "
                 f"family {base.name} does not"
             )
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".compress-") as work:
-            target = Path(work, "model")
+        with new_folder(folder) as target:
 
             def make(arguments: Mapping[str, Any]) -> Family:
                 recipe = {"base_model": stored.reference} | {key: arguments[key] for key in ("method", "calibration")}
@@ -120,10 +116,6 @@ def compress_attention(
                 return load_family(replace(source, folder=target).running_in(options.precision), request.device)
 
             result = compress_and_judge(params, request, ModelPair(base, base, source), readers, options, make, watch)
-            # check_new has checked that the folder is empty.
-            if folder.exists():
-                folder.rmdir()
-            target.rename(folder)
     return result
 
 
@@ -275,15 +267,10 @@ def _timed_windows(case: LoadedCase) -> Windows:
 
 
 def _seconds(model: Family, windows: Windows | None) -> dict[str, float]:
-    """Return the seconds of the fastest of ROUNDS forecasts; nothing without windows."""
-    from tsfmscope.tasks.compression.timing import forecast_seconds
+    """Return the seconds of the fastest of some forecasts; nothing without windows."""
+    from tsfmscope.tasks.compression.timing import fastest, forecast_seconds
 
-    if windows is None:
-        return {}
-    seconds = forecast_seconds(windows)
-    # The first call is a warm-up and is not timed.
-    seconds(model)
-    return {"seconds": min(seconds(model) for _ in range(ROUNDS))}
+    return {} if windows is None else {"seconds": fastest(partial(forecast_seconds(windows), model))}
 
 
 def _costs(before: Mapping[str, float], after: Mapping[str, float]) -> list[dict[str, Any]]:

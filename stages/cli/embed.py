@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import Data, Device, Family, Id, Json, Model, Time, TimeFormat, Value, name_columns
+from tsfmscope.stages.cli.options import (
+    Data,
+    Device,
+    Family,
+    Id,
+    Json,
+    Model,
+    RunPrecision,
+    Time,
+    TimeFormat,
+    Value,
+    name_columns,
+)
 from tsfmscope.stages.cli.output import print_json, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Pool, Precision
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +33,13 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".parquet")
 # Dimensions that the table shows; a file and JSON contain all of them.
 MAX_COLUMNS = 6
+
+Stack = Annotated[
+    str | None, typer.Option(help="Stack of layers, such as encoder; default: the stack that reads the context.")
+]
+SampledSeries = Annotated[
+    int | None, typer.Option(min=1, help="Largest number of series, sampled with the seed; default: all series.")
+]
 
 
 def embed(
@@ -30,23 +49,17 @@ def embed(
     layer: Annotated[
         str, typer.Option(help="Layer number (0: the embedding), or last: the last state after the final norm.")
     ] = "last",
-    stack: Annotated[
-        str | None, typer.Option(help="Stack of layers, such as encoder; default: the stack that reads the context.")
-    ] = None,
+    stack: Stack = None,
     pool: Annotated[Pool, typer.Option(help="Pooling over the tokens of observed values.")] = "mean",
     context: Annotated[int, typer.Option(min=MIN_CONTEXT, help="Number of steps at the end of each series.")] = CONTEXT,
-    max_series: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of series, sampled with the seed; default: all series.")
-    ] = None,
+    max_series: SampledSeries = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the sample of series.")] = 0,
     device: Device = "cpu",
     time: Time = None,
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
-    precision: Annotated[
-        Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
-    ] = None,
+    precision: RunPrecision = None,
     out: Annotated[Path | None, typer.Option(help="File of the vectors: .csv or .parquet.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from tsfmscope.stages.cli.provenance import base_model, license_of_weights
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import resolve
-from tsfmscope.stages.pipeline.targets import check_new
+from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.compression.export import densify, save
 from tsfmscope.tasks.hub import PREFIX
 from tsfmscope.tasks.models import registry
@@ -72,17 +71,11 @@ def export_onnx(
 
     check_new(target)
     source, model = _load(params, name, family)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as work:
-        written = Path(work, "model")
+    with new_folder(target) as folder:
         try:
-            exported = write_onnx(model, written, context=context, horizon=horizon, origin=_origin(source))
+            return write_onnx(model, folder, context=context, horizon=horizon, origin=_origin(source))
         except ValueError as error:
             raise ParamsError(f"export {name} --onnx: {error}") from None
-        # check_new has checked that the folder is empty.
-        if target.exists():
-            target.rmdir()
-        written.rename(target)
-    return exported
 
 
 def _load(params: Params, name: str, family: str | None) -> tuple[Source, Family]:

@@ -18,6 +18,7 @@ from tsfmscope.stages.cli.options import (
     Json,
     MaxSeries,
     Model,
+    RunPrecision,
     Seed,
     Time,
     TimeFormat,
@@ -28,7 +29,6 @@ from tsfmscope.stages.cli.output import check_plot_file, print_json, print_left_
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.tasks.defaults import Precision
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import InspectResult
@@ -49,6 +49,11 @@ MEANING = (
 )
 
 SPREAD = "±: standard deviation over token samples and cluster starts, from {repeats} random halves of the tokens."
+
+
+PlotFile = Annotated[
+    Path | None, typer.Option(help="File of a plot: .html (one file, no network needed), .png or .svg.")
+]
 
 
 def inspect(
@@ -78,12 +83,8 @@ def inspect(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
-    precision: Annotated[
-        Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="File of a plot: .html (one file, no network needed), .png or .svg.")
-    ] = None,
+    precision: RunPrecision = None,
+    out: PlotFile = None,
     as_json: Json = False,
 ) -> None:
     """Measure isotropy, dimension and rank of every layer.

@@ -9,7 +9,7 @@ import typer
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import LARGEST_SEED
-from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT, Precision
 from tsfmscope.tasks.series.files.columns import Columns
 
 # Outputs of the stages, and the results that the stage `tables` builds from them.
@@ -61,6 +61,15 @@ Seed = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Device that runs the model: cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
+DataSets = Annotated[
+    list[str],
+    typer.Option(
+        "--data", help="File, data set, or folder whose files are a data set each; repeat the option for more."
+    ),
+]
+RunPrecision = Annotated[
+    Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
+]
 DataFolder = Annotated[Path, typer.Option(help="Folder of the stages' outputs.")]
 Results = Annotated[
     Path, typer.Option(help="DuckDB file of the results, or a folder that `tsfmscope save-results` wrote.")

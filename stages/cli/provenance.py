@@ -24,6 +24,14 @@ def base_model(folder: Path) -> str | None:
     return Path(name if isinstance(name, str) else reference).name
 
 
+def recipe_without_paths(folder: Path) -> bytes | None:
+    """Return recipe.json with the name of the base model instead of its folder; None without the file."""
+    recipe, reference = _read_recipe(folder), _base_reference(folder)
+    if reference is not None:
+        recipe["recipe"]["base_model"] = base_model(folder)
+    return json.dumps(recipe, indent=2).encode() if recipe else None
+
+
 def license_of_weights(folder: Path) -> str | None:
     """Return the licence that the folder's model card states, or that of its base model's folder; None without."""
     license = registry.facts(folder)["license"]

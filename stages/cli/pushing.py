@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages.cli.provenance import base_model, license_of_weights
+from tsfmscope.stages.cli.provenance import base_model, license_of_weights, recipe_without_paths
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.tasks import hub, hub_upload
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common.checksums import file_sum, verify_sums
+from tsfmscope.tasks.models.common.checksums import RECIPE, file_sum, verify_sums
 from tsfmscope.tasks.models.config_family import family_of_folder
 
 # Files of `tsfmscope export --onnx`.
@@ -67,7 +69,10 @@ def push(folder: Path, name: str, *, public: bool) -> hub_upload.Uploaded:
     if not folder.is_dir():
         raise ParamsError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
     facts = read_facts(folder)
-    return hub_upload.upload(folder, name, card_text(folder, name, facts), public=public)
+    recipe = recipe_without_paths(folder)
+    replaced = {RECIPE: recipe} if recipe else {}
+    card = card_text(folder, name, facts, replaced)
+    return hub_upload.upload(folder, name, card, public=public, replaced=replaced)
 
 
 def read_facts(folder: Path) -> Facts:
@@ -95,8 +100,11 @@ def read_facts(folder: Path) -> Facts:
     )
 
 
-def card_text(folder: Path, name: str, facts: Facts) -> str:
-    """Return the text of README.md: header, facts, how to load the model, and checksums."""
+def card_text(folder: Path, name: str, facts: Facts, replaced: Mapping[str, bytes]) -> str:
+    """Return the text of README.md: header, facts, how to load the model, and checksums.
+
+    replaced: file name -> bytes that are uploaded instead of the file.
+    """
     base = facts.base_model or "not recorded"
     rows = {
         "family": f"`{facts.family}`",
@@ -107,7 +115,9 @@ def card_text(folder: Path, name: str, facts: Facts) -> str:
         "licence of the weights": facts.license or UNKNOWN_LICENSE,
     }
     table = "\n".join(f"| {fact} | {value} |" for fact, value in rows.items())
-    sums = [f"| `{path.name}` | `{file_sum(path)}` |" for path in hub_upload.list_files(folder)]
+    sums = {path.name: file_sum(path) for path in hub_upload.list_files(folder)}
+    sums |= {file: hashlib.sha256(content).hexdigest() for file, content in replaced.items()}
+    rows_of_sums = [f"| `{file}` | `{digest}` |" for file, digest in sums.items()]
     return "\n\n".join(
         (
             _header(facts),
@@ -117,7 +127,7 @@ def card_text(folder: Path, name: str, facts: Facts) -> str:
             "## Use",
             _usage(name, facts),
             "## Checksums",
-            "| file | SHA-256 |\n| --- | --- |\n" + "\n".join(sums) + "\n",
+            "| file | SHA-256 |\n| --- | --- |\n" + "\n".join(rows_of_sums) + "\n",
         )
     )
 

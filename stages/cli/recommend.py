@@ -57,27 +57,31 @@ RULES = {
 }
 
 
+Contexts = Annotated[
+    str | None, typer.Option(help="Context lengths in steps, with commas; default: those of params.yaml.")
+]
+Measure = Annotated[
+    str,
+    typer.Option(help="Measure of isotropy: a column of the view `isotropy`, or log_partition_spread (softmax heads)."),
+]
+RatingResults = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"DuckDB file or saved folder of results that rate the reliability of the advice; default: {RESULTS}."
+    ),
+]
+RatingStudy = Annotated[
+    str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
+]
+
+
 def recommend(
     data: Data,
     models: Annotated[list[str], typer.Option(help="Model names or references, with commas, or the option again.")],
-    contexts: Annotated[
-        str | None, typer.Option(help="Context lengths in steps, with commas; default: those of params.yaml.")
-    ] = None,
-    by: Annotated[
-        str,
-        typer.Option(
-            help="Measure of isotropy: a column of the view `isotropy`, or log_partition_spread (softmax heads)."
-        ),
-    ] = "zeta_adjusted_corrected",
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"DuckDB file or saved folder of results that rate the reliability of the advice; default: {RESULTS}."
-        ),
-    ] = None,
-    study: Annotated[
-        str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
-    ] = None,
+    contexts: Contexts = None,
+    by: Measure = "zeta_adjusted_corrected",
+    results: RatingResults = None,
+    study: RatingStudy = None,
     horizon: Horizon = None,
     rows: Annotated[int | None, typer.Option(min=30, help="Largest number of tokens per candidate.")] = None,
     max_series: MaxSeries = None,

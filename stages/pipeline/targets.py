@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tsfmscope.stages.config.params import ParamsError
@@ -21,6 +23,21 @@ def check_new(folder: Path) -> None:
     if occupied:
         raise ParamsError(f"{folder}: is there already, and not empty; name a new folder")
     check_writable(folder)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a path next to `folder` for the output, which is renamed to `folder` at the end.
+
+    `check_new` must have accepted `folder`. After an error, nothing is left.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as work:
+        made = Path(work, "folder")
+        yield made
+        # It is empty, since `check_new` has checked that.
+        if folder.exists():
+            folder.rmdir()
+        made.rename(folder)
 
 
 def check_writable(folder: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
+from tsfmscope.tasks.compression.timing import fastest
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.scale import mean_and_deviation
@@ -32,8 +32,6 @@ MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 TOLERANCE = 1e-4
 # Bytes of weights above which they are written to a file of their own: protobuf's limit is 2 GiB.
 LARGEST_FILE = 1_900_000_000
-# Timed forecasts, of which the fastest counts, since other load on the machine can only add time.
-ROUNDS = 3
 # Series of a timed forecast.
 TIMED = 8
 # One frequency of each id of TimesFM 2.0.
@@ -219,17 +217,6 @@ def _forecast(model: Forecaster, graph: ForecastGraph, windows: Windows) -> np.n
 
 def _time(model: Forecaster, session: Any, graph: ForecastGraph, windows: Windows) -> tuple[float, float]:
     """Return the fewest seconds of a forecast with torch, and with onnxruntime."""
-
-    def fastest(run: Callable[[], Any]) -> float:
-        # The first call is a warm-up and is not timed.
-        run()
-        seconds = []
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - began)
-        return min(seconds)
-
     return fastest(lambda: _forecast(model, graph, windows)), fastest(lambda: run_session(session, windows))
 
 

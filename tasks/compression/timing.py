@@ -91,6 +91,17 @@ def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
     return seconds
 
 
+def fastest(run: Callable[[], object], *, rounds: int = ROUNDS) -> float:
+    """Return the seconds of the fastest of `rounds` runs, after one that is not timed."""
+    run()
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
 def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds: SavedSeconds) -> list[int]:
     """Return one rank per candidate and one width per layer: least summed error within a share of the seconds.
 

@@ -104,6 +104,8 @@ def test_a_model_that_is_pushed_is_loaded_from_the_hub_with_the_same_forecasts(
     ]
     back = registry.resolve("hub:org/tiny", allow_hub=True, cache=tmp_path / "cache").folder
     np.testing.assert_array_equal(forecasts(back), forecasts(folder))
+    assert json.loads(server.files["recipe.json"])["recipe"] == {"base_model": "bolt"}
+    assert not any(b"/home/me" in content for content in server.files.values())
 
 
 def test_the_card_has_the_facts_and_checksums_and_no_path_of_this_machine(server: Hub, folder: Path) -> None:
