@@ -16,6 +16,7 @@ from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.series.calendar import window_dates
 from tsfmscope.tasks.training.averaging import Average
+from tsfmscope.tasks.training.learning_rate import rate
 from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
     for parameter in fixed:
         parameter.requires_grad_(False)
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    warm_up = max(1.0, WARM_UP * steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, warm_up, "cosine"))
     try:
         for step in range(1, steps + 1):
             loss = loss_of(step)
@@ -174,11 +176,6 @@ def _finite(distance: float, step: int, learning_rate: float) -> float:
             f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
         )
     return distance
-
-
-def _rate(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: a linear warm-up, then half a cosine to zero."""
-    return min(1.0, (step + 1) / max(1.0, WARM_UP * steps)) * (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
 
 
 class _Distance:
@@ -256,7 +253,7 @@ class _Batches:
     """Training batches, each drawn from the seed and the number of its step."""
 
     def __init__(self, model: Family, windows: Sequence[Windows], seed: int) -> None:
-        self._dated, self._windows, self._seed = model.dated, windows, seed
+        self._dated = model.dated
         self._context, self._horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
         self._corpus = PriorsCorpus(MIXTURE, (), seed + SEED_OFFSET)
 

@@ -22,6 +22,7 @@ from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, writ
 from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.tasks.training.initialization import start
+from tsfmscope.tasks.training.learning_rate import rate
 from tsfmscope.tasks.training.parallel import Loss, Share, start_processes
 from tsfmscope.tasks.training.run_record import RunRecord
 
@@ -119,7 +120,9 @@ def _train(
     network = family.network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
     steps = recipe["steps"]
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rate(step, recipe["steps"], recipe["warm_up"], recipe.get("schedule"))
+    )
     average = Average(network, recipe.get("averaging"))
     rows, earlier = _resume(folder, network, optimizer, schedule, average)
     for row in rows:
@@ -210,13 +213,6 @@ def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
     if name == "float32":
         return contextlib.nullcontext()
     return torch.autocast(torch.device(current_context().device).type, getattr(torch, name))
-
-
-def _rate(step: int, recipe: Mapping[str, Any]) -> float:
-    """Return the factor of the learning rate: decay to zero (a line or half a cosine), times a linear warm-up."""
-    part, warm_up = min(1.0, step / recipe["steps"]), recipe["warm_up"]
-    decay = (1 + math.cos(math.pi * part)) / 2 if recipe.get("schedule") == "cosine" else 1.0 - part
-    return min((step + 1) / warm_up, 1.0) * decay if warm_up else decay
 
 
 def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path, average: Average) -> None:
