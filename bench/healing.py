@@ -17,24 +17,21 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.truncation_trained import CALIBRATION, SETS, Benchmark, load_series, ratio
+from bench.truncation_trained import CALIBRATION, SETS, Benchmark, ratio
+from tsfmscope.stages.cli.compressing import SYNTHETIC
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.compress import compress_model
-from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.training.healing import STEPS, healer
 
 # Without data sets, synthetic series calibrate.
 CALIBRATIONS: list[list[str]] = [["covid_deaths", "nn5_weekly", "pedestrian"], ["dominick", "fred_md"], []]
 SIZES = (0.25, 0.1)
-SYNTHETIC = 8
 
 
 def heal_line(benchmark: Benchmark, calibration: list[str], size: float, steps: int) -> dict[str, Any]:
@@ -67,8 +64,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one calibration, the quarter alone, 20 steps")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    base: Any = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
-    benchmark = Benchmark(base, load_series())
+    benchmark = Benchmark.load()
     print(f"{'size':>5s} {'before':>22s} {'after':>22s} {'steps':>6s} {'seconds':>8s}  calibrated on")
     rows = [
         heal_line(benchmark, calibration, size, 20 if options.quick else STEPS)

@@ -121,6 +121,12 @@ class Benchmark:
         self.base, self.series, self.windows = base, series, score_windows(series)
         self.dense = {name: log_wql(base, windows) for name, windows in self.windows.items()}
 
+    @classmethod
+    def load(cls) -> Benchmark:
+        """Return the benchmark of `chronos-bolt-350k`, from TSFMSCOPE_WEIGHTS and TSFMSCOPE_DATA."""
+        folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k")
+        return cls(family_class("chronos-bolt").load(folder), load_series())
+
     def errors(self, model: Forecaster, names: Sequence[str]) -> np.ndarray:
         """Return the logarithms of the model's errors over the dense model's, on the named data sets."""
         return np.array([log_wql(model, self.windows[name]) - self.dense[name] for name in names])
@@ -157,9 +163,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one calibration set and the quarter alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    base: Any = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
-    benchmark = Benchmark(base, load_series())
-    print(f"none: {ratio(benchmark.errors(without_attention(base), SETS))[0]:.2f}")
+    benchmark = Benchmark.load()
+    print(f"none: {ratio(benchmark.errors(without_attention(benchmark.base), SETS))[0]:.2f}")
     print(f"{'size':>5s} " + " ".join(f"{name:>22s}" for name in METHODS) + "  calibrated on")
     lines = [
         benchmark.compare_methods(calibration, size)
