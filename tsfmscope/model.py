@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from transformers.utils.logging import disable_progress_bar
 
-from tsfmscope.stages.cli.certifying import CertifyResult
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.models.base import Family
+
+if TYPE_CHECKING:
+    from tsfmscope.stages.cli.certifying import CertifyResult
 
 
 @dataclass(frozen=True, eq=False, repr=False)

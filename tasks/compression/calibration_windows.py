@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Windows
 
+# Number that separates the synthetic series from other series of the same seed.
+STREAM = 27
 # Share of the synthetic series that are shorter than context and horizon, as many series of users are.
 SHORTER = 0.5
 
@@ -92,7 +94,7 @@ def synthetic_windows(count: int, context: int, horizon: int, *, seed: Sequence[
 
     A few series are left out where too many steps are missing.
     """
-    rng = np.random.default_rng([*seed, 27])
+    rng = np.random.default_rng([*seed, STREAM])
     values = draw_priors(rng, count, context + horizon)
     lengths = rng.integers(MIN_CONTEXT + horizon, context + horizon + 1, count)
     lengths[rng.random(count) >= SHORTER] = context + horizon

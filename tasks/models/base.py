@@ -35,8 +35,8 @@ QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 class Family(ABC):
     """One loaded model of one family.
 
-    A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
-    except `id_values`, `attentions`, `stock_model` and `forecast_graph` where their defaults do not hold.
+    A subclass contains model code only. It implements the abstract methods and overrides nothing concrete, except
+    `id_values`, `loss_horizon`, `attentions`, `stock_model` and `forecast_graph` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -62,8 +62,8 @@ class Family(ABC):
     # stack.
     softmax_head: ClassVar[bool] = False
     # Names of the network's modules that `loss` runs last and whose outputs it compares with the data: logits where
-    # `softmax_head` is True, else scaled forecasts or parameters of a distribution. A healing matches them. Empty: it
-    # cannot.
+    # `softmax_head` is True, else scaled forecasts or parameters of a distribution. Healing matches
+    # these outputs. Empty: the family cannot be healed.
     output_modules: ClassVar[tuple[str, ...]] = ()
     # A value of 0 has a hidden state of 0, so all states of a constant series may be zero.
     zero_states: ClassVar[bool] = False

@@ -193,6 +193,7 @@ def test_the_commands_of_the_docs_run_one_after_another(folder: Path, monkeypatc
         arguments = shlex.split(one)
         done = run(*arguments)
         assert done.exit_code in OUTCOMES.get(arguments[0], (0,)), (one, done.stderr)
+        assert ("no token of the hub" in done.stderr) == (arguments[0] == "push")
     assert Path("look.html").stat().st_size > 5_000
     assert "  rivers:\n" in Path("params.yaml").read_text()
     assert list(pd.read_parquet("vectors.parquet").columns) == ["series", *map(str, range(64))]
