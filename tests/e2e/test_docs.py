@@ -99,8 +99,8 @@ def python(made: Checkout, block: Block) -> None:
 
 
 def stands_for_the_models_of_params(made: Checkout) -> None:
-    """`narrow` and `dense` of a folder; test_exporting.py exports them by their names in params.yaml."""
-    for words in ("bolt-0.25 narrow", "bolt-0.25 dense --dense"):
+    """`narrow`, `dense` and `bolt-onnx` of a folder; test_exporting.py exports them by their names in params.yaml."""
+    for words in ("bolt-0.25 narrow", "bolt-0.25 dense --dense", "bolt-0.25 bolt-onnx --onnx"):
         run(made, f"tsfmscope export {words} --family chronos-bolt")
 
 

@@ -91,7 +91,7 @@ def test_a_text_that_would_become_a_path_is_refused_before_anything_is_written(
 def test_a_file_whose_name_leads_out_of_the_snapshot_is_not_written_there(
     server: Hub, cache: Path, tmp_path: Path, path: str
 ) -> None:
-    server.tree = [entry("model.safetensors") | {"path": path}]
+    server.tree = [entry("model.safetensors", FILES["model.safetensors"]) | {"path": path}]
     with pytest.raises(HubError):
         fetched(cache)
     assert outside(cache, tmp_path) == []
@@ -99,7 +99,7 @@ def test_a_file_whose_name_leads_out_of_the_snapshot_is_not_written_there(
 
 @pytest.mark.slow
 def test_the_etag_of_an_answer_that_reports_an_error_does_not_count(server: Hub, cache: Path) -> None:
-    server.tree.append(entry("config.json") | {"path": "lag-llama.ckpt"})
+    server.tree.append(entry("config.json", FILES["config.json"]) | {"path": "lag-llama.ckpt"})
     with pytest.raises(HubError, match="got status 404"):
         fetched(cache)
 
@@ -135,7 +135,7 @@ def test_responses_drawn_at_random_write_nothing_outside_and_end_well_or_with_th
         server.commit = rng.choice([odd(rng), None, 5, [], {}])
     if rng.random() < 0.5:
         key = rng.choice(["path", "oid", "size", "type", "lfs"])
-        wrong = entry(rng.choice(list(FILES))) | {
+        wrong = entry(*rng.choice(list(FILES.items()))) | {
             key: rng.choice([odd(rng), -1, None, [], {"oid": odd(rng), "size": 1}])
         }
         server.tree.append(wrong)
