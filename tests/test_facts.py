@@ -6,10 +6,11 @@ from typing import get_args
 
 import numpy as np
 
-from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, SPLITTING, Method
+from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.results import isotropy_measures
-from tsfmscope.tasks.compression import candidates, two_step
+from tsfmscope.tasks.compression import lems, two_step
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.geometry.measure import measure_states
 from tsfmscope.tasks.geometry.measures import MEASURES, presets
 from tsfmscope.tasks.report.charts import compression as plots
@@ -17,10 +18,10 @@ from tsfmscope.tasks.report.charts import compression as plots
 
 def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:
     methods = set(get_args(Method.model_fields["method"].annotation))
-    assert methods == {*candidates.METHODS, *two_step.METHODS}
+    assert methods == {*TRUNCATIONS, *two_step.METHODS, lems.METHOD}
     assert methods == set(plots.METHODS) - {"other"}
-    assert {*candidates.NEEDS_MOMENTS, *two_step.METHODS} == CALIBRATED
-    assert set(two_step.METHODS) == SPLITTING
+    assert {name for name in methods if name not in TRUNCATIONS or TRUNCATIONS[name].reads != "nothing"} == CALIBRATED
+    assert {*two_step.METHODS, lems.METHOD} == SEARCHING
     assert methods > set(NARROWING)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -18,16 +18,23 @@ MethodName = Literal[
     "activation-aware-2step",
     "activation-aware-refit",
     "project",
+    "asvd",
+    "svd-llm",
+    "fwsvd",
+    "gfwsvd",
+    "kfac-svd",
+    "kfac-svd-lems",
+    "zs-svd",
 ]
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]
 # Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
 METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
-# Methods that choose among splits of a budget, and therefore need the rule `budget`.
-SPLITTING = {"activation-aware-2step", "activation-aware-refit"}
+# Methods that try several divisions of a budget, and therefore need the rule `budget`.
+SEARCHING = {"activation-aware-2step", "activation-aware-refit", "kfac-svd-lems"}
 # Methods of compression that use calibration data.
-CALIBRATED = {"activation-aware", "activation-aware-svd", "project"} | SPLITTING
+CALIBRATED = set(get_args(MethodName)) - {"svd", "joint"}
 
 # Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
 # one of them.
@@ -62,8 +69,7 @@ class Ranks(Strict):
 class Method(Strict):
     """Method of compressing a model.
 
-    tasks/compression/two_step.py has activation-aware-2step and activation-aware-refit, tasks/compression/truncation.py
-    the other methods.
+    docs/compression.md describes the methods.
     """
 
     method: MethodName = Field(
@@ -81,9 +87,9 @@ class Method(Strict):
     def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
-        if self.method in SPLITTING and self.ranks.budget is None:
+        if self.method in SEARCHING and self.ranks.budget is None:
             (rule,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} splits nothing else")
+            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} divides nothing else")
         return self
 
     @property

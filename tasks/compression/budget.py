@@ -32,7 +32,7 @@ def allocate(curves: Sequence[Curve], budget: int) -> list[int]:
     """
     remaining = budget - sum(int(curve.costs[0]) for curve in curves)
     if remaining < 0:
-        _refuse(budget, budget - remaining)
+        refuse(budget, budget - remaining)
     ranks = [1] * len(curves)
     heap = [step for index, curve in enumerate(curves) if (step := _best(index, curve, 1, remaining))]
     heapq.heapify(heap)
@@ -71,24 +71,25 @@ def allocate_by_tolerance(spectra: Sequence[Spectrum], budget: int) -> list[int]
 
     def ranks_at(tolerance: float) -> list[int]:
         counts = [max(1, int(np.count_nonzero(values > tolerance))) for values in relative]
-        return [_widest(spectrum.costs, count) for spectrum, count in zip(spectra, counts, strict=True)]
+        return [widest(spectrum.costs, count) for spectrum, count in zip(spectra, counts, strict=True)]
 
     def is_within(tolerance: float) -> bool:
         ranks = zip(spectra, ranks_at(tolerance), strict=True)
         return sum(int(spectrum.costs[rank - 1]) for spectrum, rank in ranks) <= budget
 
     if not is_within(1.0):
-        _refuse(budget, sum(int(spectrum.costs[0]) for spectrum in spectra))
+        refuse(budget, sum(int(spectrum.costs[0]) for spectrum in spectra))
     first = bisect_left(tolerances, True, key=is_within)
     return ranks_at(float(tolerances[first]))
 
 
-def _widest(costs: np.ndarray, rank: int) -> int:
+def widest(costs: np.ndarray, rank: int) -> int:
     """Return the full rank if it costs as much as this rank, else this rank."""
     return len(costs) if costs[rank - 1] == costs[-1] else rank
 
 
-def _refuse(budget: int, least: int) -> NoReturn:
+def refuse(budget: int, least: int) -> NoReturn:
+    """Raise BudgetError for a budget below the cost of rank 1 of every part."""
     raise BudgetError(f"budget: got {budget}, expected at least {least}, the cost of rank 1 of every part")
 
 

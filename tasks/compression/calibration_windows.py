@@ -30,15 +30,19 @@ SHORTER = 0.5
 
 
 def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], **options: Any) -> list[Tokens]:
-    """Return the tokens of `calibration_windows`, which describes the options, one item per data set.
-
-    The windows of a data set that has fewer than the others are repeated, so that all data sets have the same
-    number and weight.
-    """
+    """Return the tokens of `equal_windows`, one item per data set; `calibration_windows` describes the options."""
     model, _ = model.with_condition(options["context"], 0)
-    batches = [model.tokenize(windows) for windows in calibration_windows(model, tables, **options)]
-    count = max(map(len, batches))
-    return [tokens.take(np.resize(np.arange(len(tokens)), count)) for tokens in batches]
+    return [model.tokenize(windows) for windows in equal_windows(model, tables, **options)]
+
+
+def equal_windows(model: Family, tables: Mapping[str, pa.Table], **options: Any) -> list[Windows]:
+    """Return `calibration_windows` with the same number, and so the same weight, for every data set.
+
+    The windows of a data set that has fewer than the others are repeated.
+    """
+    parts = calibration_windows(model, tables, **options)
+    count = max(map(len, parts))
+    return [windows.take(np.resize(np.arange(len(windows)), count).tolist()) for windows in parts]
 
 
 def calibration_windows(

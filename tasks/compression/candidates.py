@@ -1,26 +1,20 @@
-"""Candidates of a compression method: parts of attention layers, with errors and parameters by rank."""
+"""Candidates of a compression: parts of attention layers, with errors and parameters by rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsfmscope.tasks.compression import matrices, products
-from tsfmscope.tasks.compression.budget import Curve, Spectrum
+from tsfmscope.tasks.compression.budget import Curve, Spectrum, widest
 from tsfmscope.tasks.compression.products import Factors
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common.attention import NAMES, AttentionLayer, Projections
+from tsfmscope.tasks.models.common.attention import NAMES, AttentionLayer
 from tsfmscope.tasks.models.common.low_rank import count_numbers
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
-
-# Methods that need second moments of calibration data.
-NEEDS_MOMENTS = ("activation-aware", "activation-aware-svd", "project")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,39 +50,14 @@ class Candidate:
         (factors,) = self.factors
         return Spectrum(self.costs, factors.values if any(self.shares) else factors.values[:0])
 
+    def widest(self, rank: int) -> int:
+        """Return the full rank if it costs as much as this rank, else this rank."""
+        return widest(self.costs, rank)
+
     def error(self, rank: int, part: int = 0) -> float:
         """Return the relative error at a rank: root mean square over heads, or the error of matrix number `part`."""
         factors = self.factors if len(self.parts) == 1 else [self.factors[part]]
         return float(np.sqrt(np.mean([item.errors(self.full)[rank] for item in factors])))
-
-
-def list_candidates(
-    method: str,
-    layers: Sequence[AttentionLayer],
-    moments: Mapping[str, Moments] | None,
-    idle: Container[tuple[str, str, str]] = frozenset(),
-) -> list[Candidate]:
-    """Return the candidates of every layer for the method.
-
-    idle: matrices without effect, as `inert_matrices` lists them. Their parts have shares of 0, so that a budget
-    leaves them at rank 1 with every method. ValueError for an unknown method, and if a method that needs
-    moments lacks them. ModelError if weights contain NaN or infinity.
-    """
-    if method not in METHODS:
-        raise ValueError(f"method: got {method!r}, expected one of {sorted(METHODS)}")
-    moments = moments or {}
-    missing = [layer.name for layer in layers if layer.name not in moments]
-    if method in NEEDS_MOMENTS and missing:
-        raise ValueError(f"method {method}: no moments of {missing[:3]}; gather them over calibration windows")
-    candidates: list[Candidate] = []
-    for layer in layers:
-        projections = layer.read()
-        if not all(np.isfinite(array).all() for array in projections if array is not None):
-            raise ModelError(f"{layer.name}: weights contain NaN or infinity; check the checkpoint and its dtype")
-        layer_moments = moments.get(layer.name) if method in NEEDS_MOMENTS else None
-        for candidate in METHODS[method](layer, projections, layer_moments):
-            candidates += _separate_idle(candidate, idle)
-    return candidates
 
 
 def inert_matrices(model: Family, *, univariate: bool) -> frozenset[tuple[str, str, str]]:
@@ -101,7 +70,7 @@ def inert_matrices(model: Family, *, univariate: bool) -> frozenset[tuple[str, s
     return frozenset(matrix for matrix in model.inert_projections if univariate or matrix[1] != "group")
 
 
-def _separate_idle(candidate: Candidate, idle: Container[tuple[str, str, str]]) -> Iterator[Candidate]:
+def separate_idle(candidate: Candidate, idle: Container[tuple[str, str, str]]) -> Iterator[Candidate]:
     """Yield the candidate with shares of 0 if its matrices are idle; two candidates if only some are."""
     layer = candidate.layer
     # The name of a part has one letter per matrix: "qk", "vo", or a single letter.
@@ -111,74 +80,18 @@ def _separate_idle(candidate: Candidate, idle: Container[tuple[str, str, str]]) 
     elif all(is_idle.values()):
         yield replace(candidate, shares=[0.0] * len(candidate.shares))
     else:
-        matrices_of = _dense_matrices(layer)
+        matrices_of = dense_matrices(layer)
         for state in (True, False):
             parts = {part: matrices_of[part] for part in candidate.parts if is_idle[part] is state}
             pairs = zip(candidate.parts, candidate.factors, strict=True)
             own = [factors for part, factors in pairs if part in parts]
-            split_candidate = _matrices(layer, parts, own, candidate.full)
+            split_candidate = matrices_candidate(layer, parts, own, candidate.full)
             yield replace(split_candidate, shares=[0.0] * len(own)) if state else split_candidate
 
 
-def _joint(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
-    """Yield the products of heads: Q-K if nothing lies between projection and product, and V-O always."""
-    if moments is None:
-        qk, vo, shares = _plain_parts(layer, projections)
-    else:
-        qk, vo, shares = _weighted_parts(layer, projections, moments)
-    widths = projections.widths
-    if layer.plain:
-        query_size = projections.q.shape[2] + (projections.q_bias is not None)
-        per_rank = len(projections.q) * query_size + len(projections.k) * projections.k.shape[2]
-        yield _heads(layer, "qk", qk, shares.qk, per_rank * np.arange(1, widths.key + 1))
-    has_bias = projections.o_bias is not None or projections.v_bias is not None
-    bias = projections.o.shape[1] if has_bias else 0
-    per_rank = len(projections.o) * projections.o.shape[1] + len(projections.v) * projections.v.shape[2]
-    yield _heads(layer, "vo", vo, shares.vo, bias + per_rank * np.arange(1, widths.value + 1))
-
-
-Parts = tuple[list[Factors], list[Factors], products.Shares]
-
-
-def _plain_parts(layer: AttentionLayer, projections: Projections) -> Parts:
-    qk, vo = products.score_factors(projections) if layer.plain else [], products.output_factors(projections)
-    return qk, vo, products.Shares([1.0] * len(qk), [1.0] * len(vo))
-
-
-def _weighted_parts(layer: AttentionLayer, projections: Projections, moments: Moments) -> Parts:
-    qk = products.weighted_score_factors(projections, moments.queries, moments.keys) if layer.plain else []
-    key_rows = float(np.square(moments.inputs[:, 0]).sum())
-    shares = products.output_shares(projections, qk, moments.head_outputs, moments.keys, key_rows)
-    return qk, products.weighted_output_factors(projections, moments.head_outputs), shares
-
-
-def _heads(
-    layer: AttentionLayer, part: str, factors: list[Factors], shares: list[float], costs: np.ndarray
+def matrices_candidate(
+    layer: AttentionLayer, by_name: dict[str, np.ndarray], factors: list[Factors], full: int
 ) -> Candidate:
-    costs[-1] = before = count_parameters([layer], part)
-    return Candidate(layer, (part,), factors, len(costs), costs, before, shares)
-
-
-def _single(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
-    """Yield every matrix of a layer as a candidate of its own."""
-    for name, matrix in _dense_matrices(layer).items():
-        if moments is None:
-            factors = matrices.plain_factors(matrix)
-        else:
-            factors = matrices.weighted_factors(matrix, _input_factor(layer, name, moments))
-        yield _matrices(layer, {name: matrix}, [factors], min(matrix.shape))
-
-
-def _project(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
-    """Yield Q, K and V together, projected on the leading directions of their inputs."""
-    assert moments is not None, "list_candidates checks it"
-    by_name = {name: matrix for name, matrix in _dense_matrices(layer).items() if name != "o"}
-    inputs = {"q": moments.queries[:, 1:], "k": moments.inputs[:, 1:], "v": moments.inputs[:, 1:]}
-    factors = [matrices.projected_factors(matrix, inputs[name]) for name, matrix in by_name.items()]
-    yield _matrices(layer, by_name, factors, min(matrix.shape[1] for matrix in by_name.values()))
-
-
-def _matrices(layer: AttentionLayer, by_name: dict[str, np.ndarray], factors: list[Factors], full: int) -> Candidate:
     """Return a candidate of two thin factors per matrix.
 
     `cost` counts a matrix as dense if its factors have more numbers. At the full rank the matrices stay dense.
@@ -188,32 +101,9 @@ def _matrices(layer: AttentionLayer, by_name: dict[str, np.ndarray], factors: li
     return Candidate(layer, tuple(by_name), factors, full, costs, before, [1.0] * len(factors))
 
 
-CandidateBuilder = Callable[[AttentionLayer, Projections, "Moments | None"], Iterator[Candidate]]
-METHODS: dict[str, CandidateBuilder] = {
-    "svd": _single,
-    "activation-aware-svd": _single,
-    "joint": _joint,
-    "activation-aware": _joint,
-    "project": _project,
-}
-
-
-def _dense_matrices(layer: AttentionLayer) -> dict[str, np.ndarray]:
+def dense_matrices(layer: AttentionLayer) -> dict[str, np.ndarray]:
     """Return the four matrices of a layer, [out, in], as its modules contain them."""
     return {name: layer.linear(name).weight.detach().double().cpu().numpy() for name in NAMES}
-
-
-def _input_factor(layer: AttentionLayer, name: str, moments: Moments) -> np.ndarray:
-    """Return the R factor of a matrix's inputs.
-
-    The inputs of plain keys are centred: their mean adds the same to all scores of a query, which the softmax
-    ignores, and it would otherwise dominate. The inputs of rotated or normed keys are not centred, since
-    their mean does not add the same to all scores of a query.
-    """
-    if name == "k" and layer.plain:
-        return moments.keys
-    roots = {"q": moments.queries, "k": moments.inputs, "v": moments.inputs, "o": moments.head_outputs}
-    return roots[name][:, 1:]
 
 
 def count_parameters(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.tasks.compression import truncation, two_step
+from tsfmscope.tasks.compression import lems, truncation, two_step
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import NEEDS_MOMENTS, inert_matrices
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows, equal_windows
+from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.export import save
+from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
@@ -45,15 +47,21 @@ def compress_model(
     calibration, for a model that contains thin factors.
     """
     truncation.refuse_factors(model.attentions(), base_model)
-    options, moments, saved = calibration or {}, None, None
+    options, statistics, saved = calibration or {}, None, None
     if method["method"] in two_step.METHODS:
         return two_step.compress(model, method, calibration_tokens(model, tables, **options))
-    if method["method"] in NEEDS_MOMENTS:
-        moments = gather(model, *calibration_tokens(model, tables, **options))
+    if method["method"] == lems.METHOD:
+        tokens, windows = calibration_tokens(model, tables, **options), equal_windows(model, tables, **options)
+        return lems.compress(model, method, tokens, windows)
+    reads = TRUNCATIONS[method["method"]].reads
+    if reads == "inputs":
+        statistics = gather(model, *calibration_tokens(model, tables, **options))
+    if reads == "gradients":
+        statistics = gather_gradients(model, equal_windows(model, tables, **options))
     if "time" in method["ranks"]:
-        windows = calibration_windows(model, tables, **{**options, "windows": TIMED})[0]
-        saved = measure(model, forecast_seconds(windows))
-    return truncation.compress(model, method, moments, saved)
+        timed, *_ = calibration_windows(model, tables, **{**options, "windows": TIMED})
+        saved = measure(model, forecast_seconds(timed))
+    return truncation.compress(model, method, statistics, saved)
 
 
 def sizes(model: Family) -> dict[str, int]:

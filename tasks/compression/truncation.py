@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsfmscope.tasks.compression import timing
-from tsfmscope.tasks.compression.budget import BudgetError, allocate, allocate_by_tolerance
-from tsfmscope.tasks.compression.candidates import Candidate, count_parameters, inert_matrices, list_candidates
+from tsfmscope.tasks.compression.budget import BudgetError
+from tsfmscope.tasks.compression.candidates import Candidate, count_parameters, inert_matrices
+from tsfmscope.tasks.compression.methods.interface import Statistics
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS, list_candidates
 from tsfmscope.tasks.compression.products import apply_products
 from tsfmscope.tasks.compression.schedules import attention_widths
 from tsfmscope.tasks.errors import ModelError
@@ -18,7 +20,6 @@ from tsfmscope.tasks.models.common.low_rank import compression_entries, factors,
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
 
 # Parts whose ranks are widths of a head.
@@ -30,7 +31,7 @@ RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 def compress(
     model: Family,
     method: Mapping[str, Any],
-    moments: Mapping[str, Moments] | None = None,
+    statistics: Statistics | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
@@ -71,14 +72,14 @@ def compress(
         )
     refuse_factors(layers, model.name)
     candidates = list_candidates(
-        method["method"], layers, moments, inert_matrices(model, univariate=method.get("univariate", False))
+        method["method"], layers, statistics, inert_matrices(model, univariate=method.get("univariate", False))
     )
-    ranks = _ranks(method, candidates, layers, saved_seconds)
+    ranks = _ranks(method, candidates, layers, statistics or {}, saved_seconds)
     for layer in layers:
         pairs = zip(candidates, ranks, strict=True)
-        _apply(layer, [(candidate, rank) for candidate, rank in pairs if candidate.layer is layer])
+        apply_ranks(layer, [(candidate, rank) for candidate, rank in pairs if candidate.layer is layer])
     model.compression = {**method, **compression_entries(layers)}
-    return [row for candidate, rank in zip(candidates, ranks, strict=True) for row in _rows(candidate, rank)]
+    return [row for candidate, rank in zip(candidates, ranks, strict=True) for row in candidate_rows(candidate, rank)]
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
@@ -94,7 +95,7 @@ def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
         )
 
 
-def _rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
+def candidate_rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
     layer = candidate.layer
     identity = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
     return [
@@ -113,6 +114,7 @@ def _ranks(
     method: Mapping[str, Any],
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
+    statistics: Statistics,
     saved_seconds: timing.SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
@@ -121,7 +123,8 @@ def _ranks(
         raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
     ((name, value),) = rule.items()
     if name == "budget":
-        return _ranks_by_budget(value, candidates, layers, by_tolerance=method["method"] == "svd")
+        allocate = TRUNCATIONS[method["method"]].allocate
+        return ranks_by_budget(value, candidates, layers, lambda remaining: allocate(candidates, remaining, statistics))
     if name == "time":
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
@@ -161,12 +164,15 @@ def _decreasing_envelope(values: np.ndarray) -> np.ndarray:
     return largest
 
 
-def _ranks_by_budget(
-    share: float, candidates: Sequence[Candidate], layers: Sequence[AttentionLayer], *, by_tolerance: bool
+def ranks_by_budget(
+    share: float,
+    candidates: Sequence[Candidate],
+    layers: Sequence[AttentionLayer],
+    allocate: Callable[[int], list[int]],
 ) -> list[int]:
     """Return ranks that keep at most this share of all attention parameters.
 
-    by_tolerance: one tolerance for all matrices, as in Yu et al. 2026, Table 2.
+    allocate: returns one rank per candidate within a number of parameters, or raises BudgetError.
     """
     if not 0 < share <= 1:
         raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
@@ -175,15 +181,13 @@ def _ranks_by_budget(
     fixed = total - sum(candidate.before for candidate in candidates)
     remaining = int(share * total) - fixed
     try:
-        if by_tolerance:
-            return allocate_by_tolerance([candidate.spectrum() for candidate in candidates], remaining)
-        return allocate([candidate.curve() for candidate in candidates], remaining)
+        return allocate(remaining)
     except BudgetError as error:
         least = (fixed + sum(int(candidate.costs[0]) for candidate in candidates)) / total
         raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
 
 
-def _apply(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:
+def apply_ranks(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:
     """Write a layer at the ranks of its parts; a part at its full rank stays unchanged."""
     reduced = [(candidate, rank) for candidate, rank in ranked if rank < candidate.full]
     products = {

@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
+from tsfmscope.tasks.compression.loss_statistics import Parts, loss_batches
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common.attention import NAMES
-from tsfmscope.tasks.series.calendar import window_dates
 from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.learning_rate import rate
 from tsfmscope.tasks.training.priors_corpus import PriorsCorpus
@@ -43,8 +42,6 @@ SEED_OFFSET = 611_953
 
 # Arguments: steps done, steps of all.
 Watch = Callable[[int, int], None]
-# Arguments of a family's loss: context, future, and dates if the family reads them.
-Parts = tuple["torch.Tensor", ...]
 
 
 class Check(NamedTuple):
@@ -112,7 +109,7 @@ def heal(
     check_healable(model)
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
     # Training begins with step 1.
-    held_out = [[draw(0, VALIDATION)], *(list(draw.of_windows(part, model.batch)) for part in windows)]
+    held_out = [[draw(0, VALIDATION)], *(list(loss_batches(teacher, [part], model.batch)) for part in windows)]
     network, average = model.network.eval(), Average(model.network, DECAY)
     best = original = copy.deepcopy(network.state_dict())
     checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
@@ -271,20 +268,6 @@ class _Batches:
         )
         dates = [batch.dates()] if self._dated else []
         return tuple(map(torch.from_numpy, (batch.context, batch.future, *dates)))
-
-    def of_windows(self, windows: Windows, size: int) -> Iterator[Parts]:
-        """Yield batches of at most `size` windows, with futures cut or filled to the horizon of training."""
-        import torch
-
-        future = windows.future[:, : self._horizon]
-        missing = self._horizon - future.shape[1]
-        future = np.pad(future, ((0, 0), (0, missing)), constant_values=np.nan)
-        parts = [windows.context, future]
-        if self._dated:
-            dated = replace(windows, future=future)
-            parts.append(window_dates(dated, windows.context.shape[1]).astype(np.int64))
-        for start in range(0, len(windows), size):
-            yield tuple(torch.from_numpy(part[start : start + size]) for part in parts)
 
 
 def check_healable(model: Family) -> None:

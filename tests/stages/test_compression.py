@@ -15,24 +15,21 @@ import torch
 import yaml
 
 from tsfmscope.stages import compression, forecasts
-from tsfmscope.stages.config import CALIBRATED
 from tsfmscope.stages.config.compression import NARROWING, Method
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import compressed_models, model_folders, planning
 from tsfmscope.store.files import write_parquet, write_rows
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import white
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import METHODS, NEEDS_MOMENTS, list_candidates
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS, list_candidates
 from tsfmscope.tasks.entries.compression import compress
 from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
-from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.tasks.series.tables import series_table
 
@@ -82,15 +79,6 @@ def done(job: Job) -> dict[str, Any]:
     return dict(row)
 
 
-def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
-    """What is raised where a method gets no moments."""
-    try:
-        list_candidates(method, layers, None)
-    except ValueError as error:
-        return error
-    return None
-
-
 def opened() -> StageStore:
     out = Path("data/compression")
     companion = Path("data/timings/compression")
@@ -124,16 +112,13 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
                                  ("linear-2", "seasonality-2"))}  # fmt: skip
 
 
-def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
+def test_methods_of_narrower_heads_are_those_whose_time_can_be_measured() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*NEEDS_MOMENTS, *two_step.METHODS} == CALIBRATED < {*METHODS, *two_step.METHODS} > set(NARROWING)
-    for method in METHODS:
-        asks = "no moments" in str(failure(method, layers))
-        assert asks == (method in CALIBRATED), method
-        moments = {layer.name: white(layer.read()) for layer in layers}
-        heads = {one.parts[0] for one in list_candidates(method, layers, moments)} <= {"qk", "vo"}
-        assert heads == (method in NARROWING), method
+    moments = {layer.name: white(layer.read()) for layer in layers}
+    plain = [name for name, method in TRUNCATIONS.items() if method.reads != "gradients"]
+    parts = {name: {one.parts[0] for one in list_candidates(name, layers, moments)} for name in plain}
+    assert {name for name in plain if parts[name] <= {"qk", "vo"}} == set(NARROWING)
 
 
 def test_a_method_without_data_reads_none(params) -> None:

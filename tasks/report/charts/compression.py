@@ -27,6 +27,13 @@ METHODS = (
     "project",
     "activation-aware-2step",
     "activation-aware-refit",
+    "asvd",
+    "svd-llm",
+    "fwsvd",
+    "gfwsvd",
+    "kfac-svd",
+    "kfac-svd-lems",
+    "zs-svd",
     "other",
 )
 # Kind of a dense model whose weights are read in another precision, such as bfloat16.

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import Candidate, list_candidates
+from tsfmscope.tasks.compression.candidates import Candidate
+from tsfmscope.tasks.compression.methods.registry import list_candidates
 from tsfmscope.tasks.compression.timing import SavedSeconds, allocate_within, forecast_seconds, measure
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.registry import family_class

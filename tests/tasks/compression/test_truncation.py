@@ -12,7 +12,9 @@ import pytest
 
 from tests.tasks.compression.test_export import CONFIGS
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import METHODS, count_parameters
+from tsfmscope.tasks.compression.candidates import count_parameters
+from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
@@ -98,15 +100,22 @@ def head_products(read: Projections, method: str) -> dict[str, list[np.ndarray]]
     return whole | {"o": [np.moveaxis(read.o, 0, 1).reshape(16, 16)]}
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+def read_statistics(model: Any, windows: Windows, method: str) -> Any:
+    """What the method reads of these windows."""
+    if (reads := TRUNCATIONS[method].reads) == "gradients":
+        return gather_gradients(model, [windows])
+    return gather(model, model.tokenize(windows)) if reads == "inputs" else None
+
+
+@pytest.mark.parametrize("method", sorted(TRUNCATIONS))
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: next(iter(rule)))
 def test_every_method_takes_every_rule(
     toys: dict[str, Any], windows: Windows, method: str, rule: dict[str, Any]
 ) -> None:
     model, before = copy_toy(toys, "chronos-bolt")
-    size, moments = count_parameters(before), gather(model, model.tokenize(windows))
-    rows = compress(model, {"method": method, "ranks": rule}, moments)
-    parts = {"svd": "qkvo", "activation-aware-svd": "qkvo", "project": "qkv"}.get(method, ("qk", "vo"))
+    size, statistics = count_parameters(before), read_statistics(model, windows, method)
+    rows = compress(model, {"method": method, "ranks": rule}, statistics)
+    parts = {"project": "qkv", "joint": ("qk", "vo"), "activation-aware": ("qk", "vo")}.get(method, "qkvo")
     assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
         (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
     ]
@@ -166,15 +175,15 @@ def heads(old: Projections, new: Projections) -> list[tuple[np.ndarray, ...]]:
     return list(zip(old.q, old.k, new.q, new.k, strict=True))
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(TRUNCATIONS))
 @pytest.mark.parametrize("budget", [0.7, 1.0])
 def test_scores_that_no_softmax_sees_get_rank_one(
     toys: dict[str, Any], windows: Windows, method: str, budget: float
 ) -> None:
     """Chronos-Bolt's decoder attends to its one token: a budget spends nothing on those scores."""
     model, before = copy_toy(toys, "chronos-bolt")
-    moments = gather(model, model.tokenize(windows))
-    rows = compress(model, {"method": method, "ranks": {"budget": budget}}, moments)
+    statistics = read_statistics(model, windows, method)
+    rows = compress(model, {"method": method, "ranks": {"budget": budget}}, statistics)
     is_idle = [(row["stack"], row["attention"]) == ("decoder", "self") and row["part"] in "qk" for row in rows]
     idle = [row for row, found in zip(rows, is_idle, strict=True) if found]
     assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "activation-aware") else 4)
@@ -283,7 +292,7 @@ def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(
     ("method", "wrong"),
     [
         ({"method": "absorb", "ranks": {"flat": 1}}, r"got 'absorb', expected one of \['activation-aware'"),
-        ({"method": "activation-aware", "ranks": {"flat": 1}}, r"no moments of \['encoder.1.self'"),
+        ({"method": "activation-aware", "ranks": {"flat": 1}}, r"no inputs of \['encoder.1.self'"),
         ({"method": "joint", "ranks": {"flat": 0}}, "got 0 for encoder.1.self .*, expected 1 to 8"),
         ({"method": "joint", "ranks": {"flat": 9}}, "got 9 for encoder.1.self .*, expected 1 to 8"),
         ({"method": "svd", "ranks": {"flat": 9}}, "got 18 for encoder.1.self .*, expected 1 to 16"),
