@@ -1,0 +1,328 @@
+"""Race of compression methods: forecast error at equal size, over families, sizes and calibration seeds.
+
+    python -m bench.compression_race [--quick] [--cells FILE] [--models NAME ...]
+
+Every method gets the same calibration windows: of three data sets and of synthetic series, drawn with the seed. The
+error is the pooled WQL (sum of quantile losses over the sum of absolute targets) on the last windows of data sets that
+did not calibrate, over that of the dense model. `size` is the share of the bytes of the attention parameters that is
+left. Models are committed checkpoints and `chronos-bolt-350k` of the folder TSFMSCOPE_WEIGHTS; series are those of the
+folder TSFMSCOPE_DATA. Nothing is healed.
+
+Besides the methods of `tsfmscope compress`:
+- prune-heads: heads with the smallest stable rank of W_O W_V are removed (tsfm-lens).
+- drop-layers: attention layers are removed, those first that change the last hidden states least (after ShortGPT).
+- bfloat16, int8: the attention matrices are rounded; int8 with one scale per row. Their size is 0.5, and 0.25 plus the
+  scales.
+
+The first table has the geometric mean of the errors over models, seeds and data sets. A cell of the second is a model
+and a size: `ours` is best or tied if no other method has an error that is significantly smaller (95 % interval,
+Student's t over data sets, errors of a data set averaged over seeds).
+
+--cells: file with one JSON line per finished cell. Cells that it has are not computed again, and new ones are added, so
+that a stopped race goes on.
+Last line JSON: means by method and size, and the cells of the second table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bench.truncation_trained import load_series, log_wql, score_windows
+from tsfmscope.stages.cli.compressing import SYNTHETIC
+from tsfmscope.stages.config.compression import METHOD as OURS
+from tsfmscope.tasks.compression import lems, truncation, two_step
+from tsfmscope.tasks.compression.budget import BudgetError
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, equal_windows
+from tsfmscope.tasks.compression.candidates import count_parameters
+from tsfmscope.tasks.compression.fidelity import last_states, window_errors
+from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common.attention import NAMES
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import Tokens
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Windows
+from tsfmscope.tasks.statistics import means
+
+TRAINED = "chronos-bolt-350k"
+# Model -> family. Chronos-T5 and Lag-Llama are left out, since they sample a path step by step.
+MODELS = {TRAINED: "chronos-bolt"} | {
+    f"{family}-mini": family
+    for family in ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "time-moe", "visionts")
+}
+CALIBRATE = ("covid_deaths", "nn5_weekly", "pedestrian")
+SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
+SEEDS = (0, 1, 2)
+# Series and calibration windows per data set.
+SERIES, WINDOWS, CONTEXT = 8, 32, 512
+METHODS = (*TRUNCATIONS, *two_step.METHODS, lems.METHOD)
+ROUNDED = {"bfloat16": 2, "int8": 1}
+
+
+class Cell(NamedTuple):
+    """One compressed model: the logarithms of its errors over the dense model's, by data set."""
+
+    model: str
+    method: str
+    size: float
+    seed: int
+    logs: dict[str, float]
+
+
+def prune_heads(model: Forecaster, size: float, _: Sequence[Any]) -> None:
+    """Set the output matrices of heads to zero, those with the smallest stable rank first, in place.
+
+    A head counts as one share of its layer's parameters. One head of every layer stays.
+    """
+    layers = list(model.attentions())
+    ranks = []
+    for number, layer in enumerate(layers):
+        read = layer.read()
+        shared = layer.heads // layer.groups
+        for head in range(layer.heads):
+            values = np.linalg.svd(read.o[head] @ read.v[head // shared], compute_uv=False)
+            ranks.append((float(np.square(values).sum() / max(values[0] ** 2, 1e-30)), number, head))
+    total = remaining = float(count_parameters(layers))
+    left = [layer.heads for layer in layers]
+    for _rank, number, head in sorted(ranks):
+        layer = layers[number]
+        if remaining <= size * total:
+            return
+        if left[number] > 1:
+            _zero(layer.linear("o").weight, layer.heads, head)
+            left[number] -= 1
+            remaining -= count_parameters([layer]) / layer.heads
+    if remaining > size * total:
+        raise BudgetError(f"{size}: one head of every layer has more")
+
+
+def drop_layers(model: Forecaster, size: float, tokens: Sequence[Any]) -> None:
+    """Set the output matrices of whole layers to zero, those with the least effect on the last states first."""
+    layers = list(model.attentions())
+    effects = []
+    for number in range(len(layers)):
+        trial = copy.deepcopy(model)
+        _zero(list(trial.attentions())[number].linear("o").weight, 1, 0)
+        errors = [np.nanmean(np.square(window_errors(trial, last_states(model, part), part))) for part in tokens]
+        effects.append((float(np.mean(errors)), number))
+    total = remaining = count_parameters(layers)
+    for _effect, number in sorted(effects):
+        if remaining <= size * total:
+            return
+        _zero(layers[number].linear("o").weight, 1, 0)
+        remaining -= count_parameters([layers[number]])
+
+
+def _zero(weight: torch.Tensor, heads: int, head: int) -> None:
+    with torch.no_grad():
+        weight.view(len(weight), heads, -1)[:, head] = 0
+
+
+REMOVALS: dict[str, Callable[[Forecaster, float, Sequence[Any]], None]] = {
+    "prune-heads": prune_heads,
+    "drop-layers": drop_layers,
+}
+
+
+def round_attention(model: Forecaster, name: str) -> float:
+    """Round the attention matrices in place; return their bytes over those in float32."""
+    size = rounded = 0
+    for layer in model.attentions():
+        for matrix in NAMES:
+            weight = layer.linear(matrix).weight
+            size, rounded = size + 4 * weight.numel(), rounded + ROUNDED[name] * weight.numel()
+            with torch.no_grad():
+                if name == "bfloat16":
+                    weight.copy_(weight.bfloat16())
+                    continue
+                scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
+                weight.copy_((weight / scale).round() * scale)
+                rounded += 4 * len(weight)
+    return rounded / size
+
+
+class Calibration(NamedTuple):
+    """Calibration windows, their tokens, and statistics by what a method reads."""
+
+    windows: list[Windows]
+    tokens: list[Tokens]
+    statistics: dict[str, Any]
+
+
+class Race:
+    """A dense model with its scored windows, errors and calibration series."""
+
+    def __init__(self, name: str, series: Mapping[str, list[Any]]) -> None:
+        folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("checkpoints", name)
+        self.name, self.base = name, family_class(MODELS[name]).load(folder)
+        self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
+        unseen = {dataset: part[:SERIES] for dataset, part in series.items() if dataset not in CALIBRATE}
+        self.windows = score_windows(unseen)
+        self.dense = {dataset: log_wql(self.base, windows) for dataset, windows in self.windows.items()}
+        self._calibrations: dict[int, Calibration] = {}
+
+    def calibration(self, seed: int) -> Calibration:
+        """Return the calibration data of a seed, and what methods read of them."""
+        if seed not in self._calibrations:
+            options: dict[str, Any] = {
+                "datasets": list(CALIBRATE),
+                "windows": WINDOWS,
+                "context": CONTEXT,
+                "horizon": 24,
+            }
+            options |= {"held_out": 0.2, "seed": seed, "synthetic": SYNTHETIC}
+            windows = equal_windows(self.base, self.tables, **options)
+            tokens = calibration_tokens(self.base, self.tables, **options)
+            statistics = {"inputs": gather(self.base, *tokens), "gradients": gather_gradients(self.base, windows)}
+            self._calibrations[seed] = Calibration(windows, tokens, statistics)
+        return self._calibrations[seed]
+
+    def cell(self, method: str, size: float, seed: int) -> Cell | None:
+        """Compress the model and score it; None if the budget is too small for the method."""
+        model, calibration = copy.deepcopy(self.base), self.calibration(seed)
+        spec = {"method": method, "ranks": {"budget": size}}
+        try:
+            if method in REMOVALS:
+                REMOVALS[method](model, size, calibration.tokens)
+            elif method in ROUNDED:
+                size = round(round_attention(model, method), 3)
+            elif method in two_step.METHODS:
+                two_step.compress(model, spec, calibration.tokens)
+            elif method == lems.METHOD:
+                lems.compress(model, spec, calibration.tokens, calibration.windows)
+            else:
+                truncation.compress(model, spec, calibration.statistics.get(TRUNCATIONS[method].reads))
+        except BudgetError:
+            return None
+        logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
+        return Cell(self.name, method, size, seed, logs)
+
+
+def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], done: set[Any]) -> Iterator[Cell]:
+    """Yield the cells that are not done, seed by seed; print a line of progress per model and size."""
+    series = load_series()
+    races = {name: Race(name, series) for name in models}
+    for seed, name, size in itertools.product(seeds, models, sizes):
+        began, count = time.monotonic(), 0
+        for method in (*METHODS, *REMOVALS, *ROUNDED):
+            reads_nothing = method in ("prune-heads", *ROUNDED) or (
+                method in TRUNCATIONS and TRUNCATIONS[method].reads == "nothing"
+            )
+            is_repeated = (reads_nothing and seed != seeds[0]) or (method in ROUNDED and size != sizes[0])
+            if is_repeated or (name, method, size, seed) in done:
+                continue
+            count += 1
+            yield races[name].cell(method, size, seed) or Cell(name, method, size, seed, {})
+        rate = count / (time.monotonic() - began)
+        print(f"seed {seed}, {name}, size {size}: {rate:.2f} cells a second", file=sys.stderr, flush=True)
+
+
+def mean_table(cells: Sequence[Cell]) -> dict[str, dict[float, tuple[float, float, float]]]:
+    """Return by method and size the geometric mean of the errors, and its 95 % interval over models."""
+    found: dict[str, dict[float, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs:
+            by_model = found.setdefault(cell.method, {}).setdefault(cell.size, {})
+            by_model.setdefault(cell.model, []).append(float(np.mean(list(cell.logs.values()))))
+    table: dict[str, dict[float, tuple[float, float, float]]] = {}
+    for method, by_size in found.items():
+        for size, by_model in by_size.items():
+            interval = means.mean(np.array([np.mean(logs) for logs in by_model.values()]))
+            limits = np.exp([interval.estimate, interval.low, interval.high])
+            table.setdefault(method, {})[size] = (float(limits[0]), float(limits[1]), float(limits[2]))
+    return table
+
+
+def best_or_tied(cells: Sequence[Cell], ours: str) -> list[dict[str, Any]]:
+    """Return for each model and size our error, the best other method, and the significantly better ones."""
+    by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs and cell.method not in ROUNDED:
+            by_method = by_cell.setdefault((cell.model, cell.size), {})
+            for dataset, log in cell.logs.items():
+                by_method.setdefault(cell.method, {}).setdefault(dataset, []).append(log)
+    rows = []
+    for (model, size), by_method in by_cell.items():
+        logs = {name: np.array([np.mean(parts[key]) for key in sorted(parts)]) for name, parts in by_method.items()}
+        if ours not in logs:
+            continue
+        others = {name: values for name, values in logs.items() if name != ours}
+        better = sorted(name for name, values in others.items() if means.mean(logs[ours] - values).low > 0)
+        best = min(others, key=lambda name: float(others[name].mean()))
+        rows.append(
+            {"model": model, "size": size, "ours": round(float(np.exp(logs[ours].mean())), 4), "best_other": best,
+             "other": round(float(np.exp(others[best].mean())), 4), "better": better}
+        )  # fmt: skip
+    return rows
+
+
+def read_cells(path: Path | None) -> list[Cell]:
+    """Return the cells of a file of JSON lines; a line that a stopped run broke off is left out."""
+    cells = []
+    for line in path.read_text().splitlines() if path and path.exists() else []:
+        try:
+            cells.append(Cell(**json.loads(line)))
+        except json.JSONDecodeError:
+            continue
+    return cells
+
+
+def main() -> None:
+    """Run the race and print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, one seed")
+    parser.add_argument("--cells", type=Path, help="file of finished cells")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cells = read_cells(options.cells)
+    done = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
+    done |= {(cell.model, cell.method, SIZES[0], cell.seed) for cell in cells if cell.method in ROUNDED}
+    models, sizes, seeds = (options.models, SIZES, SEEDS) if not options.quick else (["patchtst-mini"], (0.25,), (0,))
+    for cell in run(models, sizes, seeds, done):
+        cells.append(cell)
+        if options.cells:
+            with options.cells.open("a") as file:
+                file.write(json.dumps(cell._asdict()) + "\n")
+    table = mean_table(cells)
+    print(f"{'method':24s} " + " ".join(f"{size:>22}" for size in sizes))
+    for method, by_size in sorted(table.items(), key=lambda item: min(item[1].values())):
+        row = [by_size.get(size) for size in sizes]
+        printed = [f"{one[0]:7.3f} [{one[1]:5.3f}, {one[2]:5.3f}]" if one else "-" for one in row]
+        if method in ROUNDED:
+            ((size, one),) = by_size.items() if len(by_size) == 1 else [(np.mean(list(by_size)), (0.0, 0.0, 0.0))]
+            printed = [f"{one[0]:7.3f} at size {size:.3f}"]
+        print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
+    rows = best_or_tied(cells, OURS)
+    for row in rows:
+        print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
+    tied = sum(not row["better"] for row in rows)
+    print(f"ours best or tied in {tied} of {len(rows)} cells")
+    print(
+        json.dumps(
+            {
+                "means": {
+                    method: {size: round(one[0], 4) for size, one in sizes.items()} for method, sizes in table.items()
+                },
+                "cells": rows,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
