@@ -13,9 +13,9 @@ from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.cli.certifying import ModelPair
 from tsfmscope.stages.cli.compressing import CompressOptions, compress_and_judge
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
-from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.compression import BITS, METHOD, SHARE, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.tasks.compression.compress import compress_model
+from tsfmscope.tasks.compression.compress import compress_model, reduce_bits
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.training.healing import healer
@@ -34,6 +34,7 @@ def compress(
     windows: int = WINDOWS,
     calibrate_on: CalibrateOn = "both",
     heal: int = 0,
+    bits: int = 32,
     context: int | None = None,
     horizon: int | None = None,
     max_series: int | None = None,
@@ -50,6 +51,7 @@ def compress(
         windows: number of calibration windows per data set.
         calibrate_on: series that calibrate: "data" (the first 80 % of every series), "synthetic" or "both".
         heal: steps of training towards the outputs of the original, for example 300.
+        bits: of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix.
         context: as in `inspect`.
         horizon: steps of the compared forecasts, in the last 20 % of every series. None: that of each data set.
         max_series: as in `inspect`.
@@ -58,9 +60,9 @@ def compress(
 
     Returns:
         The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
-        parameters, bytes and, for families that forecast, the seconds of a forecast, the weighted quantile loss (wql)
-        and the mean absolute scaled error (mase) of the last window of every series. `judged` has one row per data
-        set in `tasks`, and the `certificate`, as in `certify`.
+        parameters, bytes in memory and in files and, for families that forecast, the seconds of a forecast, the
+        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the last window of every series.
+        `judged` has one row per data set in `tasks`, and the `certificate`, as in `certify`.
 
     Raises:
         ValueError: the method is unknown, or another argument is out of range.
@@ -70,6 +72,8 @@ def compress(
     """
     check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     check_at_least(0, heal=heal)
+    if bits not in BITS:
+        raise ValueError(f"bits: got {bits}, expected one of {', '.join(map(str, BITS))}")
     model = _compressible(model, method, to, calibrate_on)
     data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
     if not data_sets:
@@ -91,11 +95,12 @@ def compress(
         parts.extend(compress_model(compressed.family, base_model=model.name, **arguments))
         if train:
             train(compressed.family)
+        reduce_bits(compressed.family, arguments["method"])
         return compressed.family
 
     with device_context(model.device):
         pair = ModelPair(model.family, model.family, model.source)
-        options = CompressOptions(to, method, windows, calibrate_on=calibrate_on, heal=heal)
+        options = CompressOptions(to, method, windows, calibrate_on=calibrate_on, heal=heal, bits=bits)
         result = compress_and_judge(params, request, pair, readers, options, make)
     costs, label = pd.DataFrame(result.costs), f"{model.name}@{method}-{to:g}"
     return CompressedModel(

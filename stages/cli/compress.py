@@ -61,6 +61,9 @@ def compress(
     heal: Annotated[
         int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
     ] = 0,
+    bits: Annotated[
+        int, typer.Option(help="Bits of every stored weight, embeddings included: 32, or 8 with one scale per row.")
+    ] = 32,
     family: Family = None,
     context: Context = None,
     horizon: Horizon = None,
@@ -93,7 +96,7 @@ def compress(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
         columns=name_columns(time, series_id, value, time_format),
     )  # fmt: skip
-    options = CompressOptions(to, method, windows, precision, calibrate_on, heal)
+    options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits)
     with show_progress() as watch:
         result = compress_attention(params_here(), request, data, options, folder, watch)
     assert result.judged is not None, "compress_attention takes only models that forecast"
@@ -115,7 +118,7 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
     n_series = sum(row["n_series"] for row in judged.tasks)
     typer.echo(
         f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
-        "bytes: memory of the weights"
+        "bytes: of the weights in memory; file_bytes: of the weights in the saved checkpoint"
     )
     if len(judged.tasks) > 1:
         typer.echo("wql and mase of several data sets: geometric mean")

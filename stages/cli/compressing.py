@@ -22,7 +22,7 @@ from tsfmscope.stages.cli.certifying import (
 )
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.config.compression import CALIBRATED, METHOD, SHARE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.compression import BITS, CALIBRATED, METHOD, SHARE, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
@@ -48,7 +48,8 @@ class CompressOptions:
 
     to: share of the attention parameters that is kept. method: a method of docs/compression.md. windows:
     number of calibration windows per data set. precision: precision in which the compressed model runs; None: as
-    the model itself. calibrate_on: series that calibrate. heal: number of steps of healing.
+    the model itself. calibrate_on: series that calibrate. heal: number of steps of healing. bits: of every stored
+    weight, 8 or 32.
     """
 
     to: float = SHARE
@@ -57,10 +58,16 @@ class CompressOptions:
     precision: str | None = None
     calibrate_on: CalibrateOn = "both"
     heal: int = 0
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        """Raise ParamsError for a number of bits that is not in BITS."""
+        if self.bits not in BITS:
+            raise ParamsError(f"--bits: got {self.bits}, expected one of {', '.join(map(str, BITS))}")
 
     def method_block(self) -> dict[str, Any]:
         """Return the method as `compress_model` takes it."""
-        block = {"method": self.method, "ranks": {"budget": self.to}, "heal": self.heal}
+        block = {"method": self.method, "ranks": {"budget": self.to}, "heal": self.heal, "bits": self.bits}
         return Method.model_validate(block).plain()
 
 
@@ -130,16 +137,16 @@ def compress_and_judge(
 ) -> CompressResult:
     """Compress a model with the past of the series and judge it on their ends.
 
-    Costs: parameters, attention_parameters, bytes of the weights in memory and, of families that forecast, seconds
-    of a forecast, and wql and mase of the last window of every series, as geometric means over the data sets. mase
-    is missing if it is defined for no data set.
+    Costs: parameters, attention_parameters, bytes of the weights in memory and in files and, of families that
+    forecast, seconds of a forecast, and wql and mase of the last window of every series, as geometric means over the
+    data sets. mase is missing if it is defined for no data set.
 
     bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the
     keyword arguments method, tables and calibration of `compress_model` and returns the compressed model.
     Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
     and the errors of `certify_pair`.
     """
-    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
+    from tsfmscope.tasks.compression.compress import file_bytes, memory_bytes, sizes
     from tsfmscope.tasks.models.base import Forecaster
 
     base, series = bases.base, read_all(readers, watch)
@@ -154,14 +161,14 @@ def compress_and_judge(
         _check_judgeable(list(cases.values()))
     arguments, counts = _calibrate(base, cases, options)
     timed = _timed_windows(next(iter(cases.values()))) if forecasts else None
-    before = {**sizes(base), "bytes": memory_bytes(base), **_seconds(base, timed)}
+    before = {**sizes(base), "bytes": memory_bytes(base), "file_bytes": file_bytes(base), **_seconds(base, timed)}
     watch("compressing", 0, 0)
     try:
         small = make(arguments)
     # Raised for ranks that are not possible.
     except ValueError as error:
         raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
-    after = {**sizes(small), "bytes": memory_bytes(small), **_seconds(small, timed)}
+    after = {**sizes(small), "bytes": memory_bytes(small), "file_bytes": file_bytes(small), **_seconds(small, timed)}
     if not forecasts:
         return CompressResult(_costs(before, after), counts)
     certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))

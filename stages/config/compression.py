@@ -28,6 +28,9 @@ MethodName = Literal[
 ]
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]
+# Bits of every stored weight.
+Bits = Literal[8, 32]
+BITS: tuple[int, ...] = get_args(Bits)
 # Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
 METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
@@ -81,6 +84,7 @@ class Method(Strict):
         False, description="only single series are forecast: a budget leaves out attention scores between series"
     )
 
+    bits: Bits = Field(32, description="bits of every stored weight, embeddings included; 8: one scale per row")
     heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
 
     @model_validator(mode="after")
@@ -100,9 +104,11 @@ class Method(Strict):
     def plain(self) -> dict[str, Any]:
         """Return the keys that the truncation takes and that are part of a compressed model's key.
 
-        `univariate` is left out if it is False and `heal` if it is 0, so keys of models without them stay the same.
+        `univariate`, `heal` and `bits` are left out if they have their defaults, so that keys of models without them
+        stay the same.
         """
-        unset = {name for name in ("univariate", "heal") if not getattr(self, name)}
+        fields = type(self).model_fields
+        unset = {name for name in ("univariate", "heal", "bits") if getattr(self, name) == fields[name].default}
         return self.model_dump(exclude_none=True, exclude=unset)
 
 

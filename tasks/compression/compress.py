@@ -18,6 +18,7 @@ from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
 from tsfmscope.tasks.requested_size import requested_size
@@ -64,6 +65,13 @@ def compress_model(
     return truncation.compress(model, method, statistics, saved)
 
 
+def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:
+    """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step of a compression."""
+    if method.get(int8.KEY) == int8.BITS:
+        int8.round_weights(model.network)
+        model.compression = {**(model.compression or {}), int8.KEY: int8.BITS}
+
+
 def sizes(model: Family) -> dict[str, int]:
     """Return the numbers of parameters of the network (shared ones once) and of its attention layers."""
     attention = [layer.linear(name) for layer in model.attentions() for name in NAMES]
@@ -76,6 +84,11 @@ def sizes(model: Family) -> dict[str, int]:
 def memory_bytes(model: Family) -> int:
     """Return the bytes that the network's parameters take in memory."""
     return sum(parameter.numel() * parameter.element_size() for parameter in model.network.parameters())
+
+
+def file_bytes(model: Family) -> int:
+    """Return the bytes that the network's parameters take in a saved checkpoint."""
+    return int8.stored_bytes(model.network, rounded=int8.KEY in (model.compression or {}))
 
 
 def save_compressed(
@@ -101,6 +114,7 @@ def save_compressed(
     idle = inert_matrices(model, univariate=method.get("univariate", False))
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
     healing = {"healing": heal(model)} if heal else {}
+    reduce_bits(model, method)
     row = {
         "model": name,
         "base_model": base_model,

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import BLOCK, NAMES, Projections, Widths
 from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, STOCK, share
 
@@ -53,6 +54,8 @@ def save(model: Family, folder: Path) -> None:
                 f"{folder}: weights were saved in several files, expected one {STOCK} for a compressed model"
             )
         (folder / STOCK).replace(folder / COMPRESSED)
+        if int8.KEY in model.compression:
+            int8.pack(folder / COMPRESSED)
     share(folder)
 
 

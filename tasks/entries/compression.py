@@ -29,13 +29,14 @@ class MethodSpec(Spec):
     """Method of `truncation.compress` with its ranks.
 
     ranks: one rule, such as {"budget": 0.5}. univariate: whether forecasts are of single series. heal: steps of
-    healing.
+    healing. bits: of every stored weight, 8 or 32.
     """
 
     method: str
     ranks: Mapping[str, Any]
     univariate: bool = False
     heal: int = 0
+    bits: int = 32
 
 
 @dataclass(frozen=True, kw_only=True)

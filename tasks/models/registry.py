@@ -20,6 +20,7 @@ from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
+from tsfmscope.tasks.models.common.int8 import SCALE
 from tsfmscope.tasks.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -259,7 +260,8 @@ def facts(folder: Path) -> dict[str, Any]:
     for path in files:
         try:
             with safe_open(path, "numpy") as tensors:
-                parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+                names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
+                parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
     if not files and (folder / PICKLED).is_file():

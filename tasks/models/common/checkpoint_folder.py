@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.attention import BLOCK
+from tsfmscope.tasks.models.common.int8 import KEY, unpack
 from tsfmscope.tasks.regular_files import check_regular, read_text
 
 Network = TypeVar("Network")
@@ -187,14 +189,17 @@ def limit_parameters(folder: Path) -> Iterator[None]:
 
 
 def read_weights(folder: Path) -> dict[str, Any]:
-    """Read all tensors of a folder's *.safetensors, by name. Raises ModelError if a file cannot be read."""
+    """Read all tensors of a folder's *.safetensors, by name; int8 matrices as float32.
+
+    Raises ModelError if a file cannot be read.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     tensors: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            tensors |= load_file(path)
+            tensors |= unpack(load_file(path), path)
         except (SafetensorError, OSError) as error:
             raise ModelError(
                 f"{path}: weights cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
@@ -211,14 +216,17 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     """
     import torch
 
+    is_packed = False
     with limit_parameters(folder):
         if (folder / COMPRESSED).is_file():
             config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
             # transformers' own setting for the name of the weight file; saving drops it.
             config.transformers_weights = COMPRESSED
             changes = {"config": config}
+            if is_packed := KEY in (getattr(config, BLOCK, None) or {}):
+                changes["state_dict"] = read_weights(folder)
         network, info = model_class.from_pretrained(
-            folder,
+            None if is_packed else folder,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,

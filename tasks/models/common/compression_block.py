@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import BLOCK, AttentionLayer, apply_shapes
 from tsfmscope.tasks.models.common.low_rank import apply_factors
 
@@ -20,6 +21,8 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
         raise ModelError(f"{location}: got {BLOCK} {block!r}, expected an object with `widths`")
+    if (bits := block.get(int8.KEY, int8.BITS)) != int8.BITS:
+        raise ModelError(f"{location}: {BLOCK} contains bits {bits!r}, expected {int8.BITS} or none")
     layers = list(layers)
     apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
