@@ -23,7 +23,7 @@ from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.models.common.checksums import SUMS
 
 ROOT = Path(__file__).parents[2]
-NAME = "chronos-bolt-nano"
+NAME = "chronos-bolt-mini"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
 def test_every_forecaster_of_a_study_has_a_skill_job_whoever_trained_it(recipe: str | None) -> None:
     params = load(ROOT / "params" / "full.yaml")
     place = {"family": "f", "ref": "somewhere", "fingerprint": "0" * 64, "recipe": recipe, "options": None}
-    rows = [place | {"model": name, "modality": "series"} for name in (NAME, "lag-llama-nano-rope")]
+    rows = [place | {"model": name, "modality": "series"} for name in (NAME, "lag-llama-mini-rope")]
     rows.append(place | {"model": "t5-text-nano", "modality": "text"})
     jobs = [one.job for one in checkpoints._skill_jobs(params, rows)]
     assert [job.spec["model"] for job in jobs] == [NAME]  # text is not forecast; the other has the base's weights

@@ -191,7 +191,7 @@ def test_noise_changes_the_context_and_is_named_in_the_condition() -> None:
     [
         ("t5-text-nano", "english"),
         ("tabular-nano", "tables"),
-        ("lag-llama-nano-rope", "linear-1"),
+        ("lag-llama-mini-rope", "linear-1"),
         ("vit-nano", "photographs"),
     ],
 )

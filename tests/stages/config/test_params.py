@@ -50,40 +50,40 @@ def test_every_profile_loads(path: Path) -> None:
 
 def test_a_model_of_the_catalogue_needs_no_definition_and_a_recipe_of_the_file_replaces_the_catalogues() -> None:
     studies = {"mine": {"title": "Mine", "measures": ["weights"], "models": "all"}}
-    params = parse(yaml.safe_dump({"models": {"chronos-bolt-nano": None}, "studies": studies}))
-    assert params.models["chronos-bolt-nano"].family == "chronos-bolt"
-    assert set(params.checkpoints.recipes) == {"chronos-bolt-nano"}
-    recipe = params.checkpoints.recipes["chronos-bolt-nano"].model_dump() | {"seed": 7}
-    block = {"models": {"chronos-bolt-nano": {}}, "studies": studies}
-    block["checkpoints"] = {"recipes": {"chronos-bolt-nano": recipe}}
-    assert parse(yaml.safe_dump(block)).checkpoints.recipes["chronos-bolt-nano"].seed == 7
-    with pytest.raises(ParamsError, match=r"models.chronos-bolt-nan is not in .*did you mean chronos-bolt-nano"):
-        parse(yaml.safe_dump({"models": {"chronos-bolt-nan": {}}, "studies": studies}))
+    params = parse(yaml.safe_dump({"models": {"chronos-bolt-mini": None}, "studies": studies}))
+    assert params.models["chronos-bolt-mini"].family == "chronos-bolt"
+    assert set(params.checkpoints.recipes) == {"chronos-bolt-mini"}
+    recipe = params.checkpoints.recipes["chronos-bolt-mini"].model_dump() | {"seed": 7}
+    block = {"models": {"chronos-bolt-mini": {}}, "studies": studies}
+    block["checkpoints"] = {"recipes": {"chronos-bolt-mini": recipe}}
+    assert parse(yaml.safe_dump(block)).checkpoints.recipes["chronos-bolt-mini"].seed == 7
+    with pytest.raises(ParamsError, match=r"models.chronos-bolt-nanoo is not in .*did you mean chronos-bolt-nano"):
+        parse(yaml.safe_dump({"models": {"chronos-bolt-nanoo": {}}, "studies": studies}))
 
 
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ({}, {"options": {"rope_scaling": "linear"}, "base_model": "lag-llama-nano"}),
-        ({"options": {"precision": "bfloat16"}}, {"ref": "checkpoint:lag-llama-nano", "base_model": "lag-llama-nano"}),
+        ({}, {"options": {"rope_scaling": "linear"}, "base_model": "lag-llama-mini"}),
+        ({"options": {"precision": "bfloat16"}}, {"ref": "checkpoint:lag-llama-mini", "base_model": "lag-llama-mini"}),
         ({"family": "lag-llama", "ref": "mine"}, {"ref": "mine", "options": {}, "base_model": None}),
     ],
     ids=["no entry", "options", "family and ref"],
 )
 def test_a_model_with_a_reference_of_its_own_takes_nothing_from_the_catalogue(entry: dict, expected: dict) -> None:
-    found = parse(in_catalogue(entry)).models["lag-llama-nano-rope"].model_dump()
+    found = parse(in_catalogue(entry)).models["lag-llama-mini-rope"].model_dump()
     assert found | expected == found
 
 
 @pytest.mark.parametrize(("entry", "missing"), [({"ref": "mine"}, "family"), ({"family": "lag-llama"}, "ref")])
 def test_half_a_definition_of_a_model_of_the_catalogue_is_refused(entry: dict, missing: str) -> None:
-    with pytest.raises(ParamsError, match=f"models.lag-llama-nano-rope.{missing}: missing"):
+    with pytest.raises(ParamsError, match=f"models.lag-llama-mini-rope.{missing}: missing"):
         parse(in_catalogue(entry))
 
 
 def in_catalogue(entry: dict) -> str:
     """A params file with this entry of a model that the catalogue derives from another with other options."""
-    models = {"lag-llama-nano": {}, "lag-llama-nano-rope": entry}
+    models = {"lag-llama-mini": {}, "lag-llama-mini-rope": entry}
     return yaml.safe_dump(
         {"models": models, "studies": {"mine": {"title": "Mine", "measures": ["weights"], "models": "all"}}}
     )
@@ -93,8 +93,8 @@ def in_catalogue(entry: dict) -> str:
     ("path", "value", "expected"),
     [
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
-        ("models/chronos-t5-nano/famly", "x", ["models.chronos-t5-nano.famly", "did you mean 'family'"]),
-        ("models/chronos-t5-nano/environment", "pins", ["models.chronos-t5-nano.environment", "'pins'"]),
+        ("models/chronos-t5-mini/famly", "x", ["models.chronos-t5-mini.famly", "did you mean 'family'"]),
+        ("models/chronos-t5-mini/environment", "pins", ["models.chronos-t5-mini.environment", "'pins'"]),
         ("environments/pins", {"packages": []}, ["environments.pins.packages"]),
         ("environments/pins", {"packages": ["six"], "timeout": 9}, ["environments.pins.timeout", "timeout_s"]),
         ("environments/x", {"packages": ["six @ file:///a"]}, ["environments.x", "expected the address of a wheel"]),
@@ -107,7 +107,7 @@ def in_catalogue(entry: dict) -> str:
         ("environments/x", {"packages": ["six"], "options": ["--python", "/a"]}, ["got '--python', expected --name"]),
         ("seed", 2**70, ["seed: got 1180591620717411303424", "less than or equal to 4294967295"]),
         ("pretraining/seeds", [2**32], ["pretraining.seeds.0: got 4294967296"]),
-        ("checkpoints/recipes/chronos-t5-nano/seed", -1, ["chronos-t5-nano.seed: got -1"]),
+        ("checkpoints/recipes/chronos-t5-mini/seed", -1, ["chronos-t5-mini.seed: got -1"]),
         ("datasets/sets/exchange_rate", {"file": "../out.parquet"}, ["sets.exchange_rate.file: got '../out.parquet'"]),
         ("datasets/sets/exchange_rate", {"file": "a/../../out"}, ["expected a path under the data root"]),
         ("datasets/sets/exchange_rate", {"file": "/etc/passwd"}, ["sets.exchange_rate.file: got '/etc/passwd'"]),
@@ -120,7 +120,7 @@ def in_catalogue(entry: dict) -> str:
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
-        ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-nano'"]),
+        ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-mini'"]),
         ("studies/isotropy/datasets", [], ["studies.isotropy", "datasets: got none"]),
         (
             "studies/isotropy-table1/layers",
@@ -131,23 +131,23 @@ def in_catalogue(entry: dict) -> str:
         ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
         ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "invalid name 'a b': use"]),
         ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["invalid name"]),
-        ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
-        ("checkpoints/recipes/chronos-t5-nano/snapshots", [0, 9000], ["snapshots [0, 9000]", "steps up to 7000"]),
-        ("checkpoints/recipes/chronos-t5-nano/snapshots", [5, 5], ["snapshots [5, 5] must be ascending"]),
-        ("checkpoints/recipes/chronos-t5-nano/snapshots", [-1], ["snapshots", "got -1"]),
-        ("checkpoints/recipes/chronos-t5-nano/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
+        ("checkpoints/recipes/chronos-t5-mini/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
+        ("checkpoints/recipes/chronos-t5-mini/snapshots", [0, 25000], ["snapshots [0, 25000]", "steps up to 24000"]),
+        ("checkpoints/recipes/chronos-t5-mini/snapshots", [5, 5], ["snapshots [5, 5] must be ascending"]),
+        ("checkpoints/recipes/chronos-t5-mini/snapshots", [-1], ["snapshots", "got -1"]),
+        ("checkpoints/recipes/chronos-t5-mini/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
         (
-            "checkpoints/recipes/chronos-t5-nano/mixture",
+            "checkpoints/recipes/chronos-t5-mini/mixture",
             {"priors": 0.5, "bundled": 0.5},
             ["priors, periodic and weekdays mix only with each other", "drop ['bundled']"],
         ),
         (
-            "checkpoints/recipes/chronos-t5-nano/phases",
+            "checkpoints/recipes/t5-text-nano/phases",
             [{"until": 5, "batch_steps": 64, "mixture": {"periodic": 1.0}}],
             ["expected priors, periodic or weekdays", "drop phases"],
         ),
         (
-            "checkpoints/recipes/chronos-t5-nano/phases",
+            "checkpoints/recipes/chronos-t5-mini/phases",
             [{"until": 10**9, "batch_steps": 64, "mixture": {"periodic": 0.5}}],
             ["mixture sums to 0.5"],
         ),
@@ -169,51 +169,51 @@ def in_catalogue(entry: dict) -> str:
             },
             ["until [9, 5]", "ascending steps below steps 30"],
         ),
-        ("checkpoints/recipes/chronos-t5-nano/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
+        ("checkpoints/recipes/chronos-t5-mini/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
         ("pretraining/recipe", [], ["pretraining.recipe: got []"]),
         (
-            "checkpoints/recipes/chronos-t5-nano/heads",
+            "checkpoints/recipes/chronos-t5-mini/heads",
             {"flat": 4, "guideline": {}},
-            ["chronos-t5-nano.heads", "got guideline, flat, expected one of flow, guideline, flat"],
+            ["chronos-t5-mini.heads", "got guideline, flat, expected one of flow, guideline, flat"],
         ),
-        ("checkpoints/recipes/chronos-t5-nano/heads", {"flat": 0}, ["heads.flat", "got 0"]),
-        ("checkpoints/recipes/chronos-t5-nano/heads", {"flow": {"first": 3}}, ["heads.flow.growth: missing"]),
+        ("checkpoints/recipes/chronos-t5-mini/heads", {"flat": 0}, ["heads.flat", "got 0"]),
+        ("checkpoints/recipes/chronos-t5-mini/heads", {"flow": {"first": 3}}, ["heads.flow.growth: missing"]),
         (
-            "checkpoints/recipes/chronos-t5-nano/embedding_from",
-            "chronos-bolt-nano",
-            ["recipes.chronos-t5-nano.embedding_from", "is of chronos-bolt", "of the same family"],
+            "checkpoints/recipes/chronos-t5-mini/embedding_from",
+            "chronos-bolt-mini",
+            ["recipes.chronos-t5-mini.embedding_from", "is of chronos-bolt", "of the same family"],
         ),
-        ("checkpoints/recipes/chronos-t5-nano/embedding_from", "nano", ["embedding_from: got 'nano'"]),
-        ("checkpoints/recipes/chronos-t5-nano/embedding_from", "chronos-t5-nano", ["got 'chronos-t5-nano'"]),
-        ("checkpoints/recipes/chronos-t5-nano/precision", "float16", ["precision", "'bfloat16'"]),
-        ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
-        ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
-        ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
+        ("checkpoints/recipes/chronos-t5-mini/embedding_from", "nano", ["embedding_from: got 'nano'"]),
+        ("checkpoints/recipes/chronos-t5-mini/embedding_from", "chronos-t5-mini", ["got 'chronos-t5-mini'"]),
+        ("checkpoints/recipes/chronos-t5-mini/precision", "float16", ["precision", "'bfloat16'"]),
+        ("checkpoints/recipes/chronos-t5-mini/family", "chronos-bolt", ["models.chronos-t5-mini.family", "-bolt"]),
+        ("models/chronos-t5-mini/ref", "checkpoint:nano", ["models.chronos-t5-mini.ref", "'nano'"]),
+        ("models/lag-llama-mini-rope/base_model", "lag-llama", ["lag-llama-mini-rope.base_model", "'lag-llama-mini'"]),
         (
-            "models/lag-llama-nano-rope/base_model",
-            "lag-llama-nano-rope",
-            ["lag-llama-nano-rope is made from lag-llama-nano-rope; name its original"],
+            "models/lag-llama-mini-rope/base_model",
+            "lag-llama-mini-rope",
+            ["lag-llama-mini-rope is made from lag-llama-mini-rope; name its original"],
         ),
-        ("models/lag-llama-nano/base_model", "lag-llama-nano-rope", ["is made from lag-llama-nano-rope is made from"]),
-        ("models/moirai-nano/options", {"precision": "half"}, ["moirai-nano", "options.precision: got 'half'"]),
+        ("models/lag-llama-mini/base_model", "lag-llama-mini-rope", ["is made from lag-llama-mini-rope is made from"]),
+        ("models/moirai-mini/options", {"precision": "half"}, ["moirai-mini", "options.precision: got 'half'"]),
         ("forecasts/baselines", [], ["studies.compression-frontier.measures", "name some of seasonal-naive"]),
         ("datasets/sets/mine", {"source": "folder", "horizn": 4}, ["mine.horizn", "did you mean 'horizon'?", "1 more"]),
-        ("checkpoints/recipes/chronos-t5-nano/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
+        ("checkpoints/recipes/chronos-t5-mini/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
         ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "islands"]),
         (
             "studies/grid/models",
             ["chronos-t5-nan@joint-0.5"],
-            ["studies.grid.models", "'chronos-t5-nan@joint-0.5'", "base model", "did you mean 'chronos-t5-nano'"],
+            ["studies.grid.models", "'chronos-t5-nan@joint-0.5'", "base model", "did you mean 'chronos-t5-mini'"],
         ),
         (
             "studies/grid/models",
-            ["chronos-t5-nano@joint-0.55"],
-            ["studies.grid.models", "'chronos-t5-nano@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
+            ["chronos-t5-mini@joint-0.55"],
+            ["studies.grid.models", "'chronos-t5-mini@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
         ),
         ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model: unknown name ''"]),
-        ("studies/grid/models", ["chronos-t5-nano@"], ["studies.grid.models", "compression.methods: unknown name ''"]),
-        ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-nano'"]),
-        ("models/moirai-nano/ref", "compressed:x@y", ["models.moirai-nano.ref", "BASE@METHOD in a study"]),
+        ("studies/grid/models", ["chronos-t5-mini@"], ["studies.grid.models", "compression.methods: unknown name ''"]),
+        ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-mini'"]),
+        ("models/moirai-mini/ref", "compressed:x@y", ["models.moirai-mini.ref", "BASE@METHOD in a study"]),
         (
             "compression/methods/joint-0.5/method",
             "joined",
@@ -413,9 +413,9 @@ def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
 def test_all_models_are_those_that_are_made_from_no_other() -> None:
     params = load(ROOT / "params" / "full.yaml")
     variants = {name for name, model in params.models.items() if model.base_model is not None}
-    assert variants - set(params.compressed) == {"lag-llama-nano-rope"}
+    assert variants - set(params.compressed) == {"lag-llama-mini-rope"}
     assert set(params.expand("ranks-flow", "models")) == set(params.models) - variants
-    assert "lag-llama-nano-rope" in params.expand("isotropy-fig8", "models")
+    assert "lag-llama-mini-rope" in params.expand("isotropy-fig8", "models")
     assert set(params.compressed) == {name for name in variants if "@" in name}
     assert set(params.compressed) <= {*params.expand("grid", "models"), *params.expand("compression-table2", "models")}
 
@@ -429,7 +429,7 @@ def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_wh
 
 
 def test_heads_precision_and_the_embedding_that_is_taken_over_are_part_of_a_key_where_they_are_used() -> None:
-    recipe = load(ROOT / "params" / "full.yaml").checkpoints.recipes["chronos-t5-nano"]
+    recipe = load(ROOT / "params" / "full.yaml").checkpoints.recipes["chronos-t5-mini"]
 
     def key(source: Job | None = None, **changes: Any) -> str:
         return training_job("m", Recipe.model_validate(recipe.model_dump() | changes), source).key
@@ -479,35 +479,35 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     tmp_path: Path, ranks: dict[str, Any], number: float
 ) -> None:
     block = changed("compression/methods/mine", {"method": "joint", "ranks": ranks})
-    block["studies"]["isotropy-fig8"]["models"] = ["lag-llama-nano", "lag-llama-nano-rope@mine"]
+    block["studies"]["isotropy-fig8"]["models"] = ["lag-llama-mini", "lag-llama-mini-rope@mine"]
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     params = load(tmp_path / "params.yaml")
-    made, base = params.models["lag-llama-nano-rope@mine"], params.models["lag-llama-nano-rope"]
+    made, base = params.models["lag-llama-mini-rope@mine"], params.models["lag-llama-mini-rope"]
     assert (made.family, made.options) == (base.family, base.options)
-    assert made.base_model == "lag-llama-nano-rope"
+    assert made.base_model == "lag-llama-mini-rope"
     assert made.size == {"size_parameter": number, "size_rule": next(iter(ranks))}
     assert base.size == {"size_parameter": None, "size_rule": None}
-    assert made.ref == "compressed:lag-llama-nano-rope@mine"
-    assert "lag-llama-nano-rope@mine" not in params.expand("ranks-flow", "models")
+    assert made.ref == "compressed:lag-llama-mini-rope@mine"
+    assert "lag-llama-mini-rope@mine" not in params.expand("ranks-flow", "models")
     assert params.compression.methods["mine"].plain()["method"] == "joint"
 
 
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        ("models/chronos-t5-nano/family", "chronos_t5", "models.chronos-t5-nano.family: .*'chronos_t5'; did you mean"),
-        ("checkpoints/recipes/chronos-t5-nano/family", "qqq", "chronos-t5-nano.family: unknown family 'qqq'; known: "),
+        ("models/chronos-t5-mini/family", "chronos_t5", "models.chronos-t5-mini.family: .*'chronos_t5'; did you mean"),
+        ("checkpoints/recipes/chronos-t5-mini/family", "qqq", "chronos-t5-mini.family: unknown family 'qqq'; known: "),
     ],
 )
 def test_a_family_that_no_package_adds_is_named_before_any_work(
     path: str, value: str, expected: str, tmp_path: Path
 ) -> None:
     block = changed(path, value)
-    both = {"models": block["models"]["chronos-t5-nano"], "recipes": block["checkpoints"]["recipes"]["chronos-t5-nano"]}
+    both = {"models": block["models"]["chronos-t5-mini"], "recipes": block["checkpoints"]["recipes"]["chronos-t5-mini"]}
     both["models"]["family"] = both["recipes"]["family"] = value  # they must say the same
     if path.startswith("checkpoints"):
-        block["models"]["chronos-t5-nano"]["family"] = "chronos-t5"
-        block["models"]["chronos-t5-nano"]["ref"] = "folder"
+        block["models"]["chronos-t5-mini"]["family"] = "chronos-t5"
+        block["models"]["chronos-t5-mini"]["ref"] = "folder"
     file = tmp_path / "params.yaml"
     file.write_text(yaml.safe_dump(block))
     with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
@@ -545,7 +545,7 @@ def test_a_key_that_occurs_twice_is_refused_where_dvc_refuses_it(text: str) -> N
 def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command: list[str]) -> None:
     text = (ROOT / "params" / "smoke.yaml").read_text() + "\nresources: {actors: 1}\nresources: {actors: 2}\n"
     (tmp_path / "params.yaml").write_text(text)
-    options = ["--models", "patchtst-nano", "--datasets", "nile"] if "new" in command else []
+    options = ["--models", "patchtst-mini", "--datasets", "nile"] if "new" in command else []
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, *command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True
