@@ -270,6 +270,37 @@ def best_or_tied(cells: Sequence[Cell], ours: str) -> list[dict[str, Any]]:
     return rows
 
 
+def draw(table: Mapping[str, Mapping[float, tuple[float, float, float]]], path: Path) -> None:
+    """Draw the means against the size, as PNG: our method with its interval, the others as thin lines."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 6), dpi=110, layout="constrained")
+    order = sorted(table, key=lambda method: -np.mean([one[0] for one in table[method].values()]))
+    for number, method in enumerate(order):
+        sizes = sorted(table[method])
+        mean, low, high = np.array([table[method][size] for size in sizes]).T
+        is_ours, is_point = method == OURS, method in ROUNDED
+        colour = "black" if is_ours else f"C{number % 10}"
+        style = {"marker": "*", "markersize": 13, "linestyle": "none"} if is_point else {
+            "marker": "osD^vPX"[number % 7], "markersize": 5, "linestyle": ("-", "--", ":")[number // 7 % 3],
+        }  # fmt: skip
+        axes.plot(sizes, mean, color=colour, linewidth=2.5 if is_ours else 1.1, label=method, zorder=3, **style)
+        if is_ours:
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, label=f"{method}, 95 % over models")
+    axes.set(xscale="log", yscale="log", xlabel="bytes of the attention that are left, as a share")
+    axes.set_ylabel("WQL over the dense model's, geometric mean over models and data sets")
+    for axis, ticks in ((axes.xaxis, sorted(SIZES)), (axes.yaxis, [1.0, 1.1, 1.25, 1.5, 2.0, 3.0])):
+        axis.set_major_locator(mpl.ticker.FixedLocator(ticks))
+        axis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.legend(fontsize=8, ncols=2)
+    figure.savefig(path)
+
+
 def read_cells(path: Path | None) -> list[Cell]:
     """Return the cells of a file of JSON lines; a line that a stopped run broke off is left out."""
     cells = []
@@ -286,6 +317,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, one seed")
     parser.add_argument("--cells", type=Path, help="file of finished cells")
+    parser.add_argument("--picture", type=Path, help="PNG of the first table")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -307,6 +339,8 @@ def main() -> None:
             ((size, one),) = by_size.items() if len(by_size) == 1 else [(np.mean(list(by_size)), (0.0, 0.0, 0.0))]
             printed = [f"{one[0]:7.3f} at size {size:.3f}"]
         print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
+    if options.picture:
+        draw(table, options.picture)
     rows = best_or_tied(cells, OURS)
     for row in rows:
         print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
