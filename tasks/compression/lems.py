@@ -40,7 +40,8 @@ def compress(
     relative error of the last hidden states if only this matrix is truncated to r₀ (a share MEASURED of its
     parameters), E_i the share of the squared singular values, and h_l falls from 1 in the first attention layer to 0 in
     the last: the normalised sum of (k + 1)^−α over the layers from l on. Ranks have the least sum of these errors.
-    Of TRIALS pairs of α and γ, the one with the least error of the truncated model is used.
+    Of TRIALS pairs of α and γ, the one with the least error of the truncated model is used. The first pair is (0, 0),
+    with which all layers have the same weight.
     Source: LEMS and its public code (ICML 2026). Deviations: errors of the last hidden states (an option there) instead
     of a divergence of token probabilities, which only some families have; h_l by attention layer instead of by block; a
     greedy allocation instead of an integer program; trials on a Halton sequence instead of Optuna's.

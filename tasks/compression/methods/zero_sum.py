@@ -75,8 +75,8 @@ def _count(candidates: Sequence[Candidate], ranks: Sequence[int]) -> int:
 def _changes(candidate: Candidate, statistics: Statistics) -> Float[np.ndarray, " rank"]:
     """Return the predicted change of the loss by the removal of each singular value: −σ uᵀ G S⁻ᵀ v.
 
-    σ, u and v are those of W S, S Sᵀ = E x xᵀ, and G is the mean gradient by W. With σ vᵀ = uᵀ W S the change is −uᵀ G Wᵀ u, which needs no inverse
-    of S. The factors of `weighted_factors` are U and Uᵀ W.
+    σ, u and v are those of W S, with S Sᵀ = E x xᵀ, and G is the mean gradient by W. Since σ vᵀ = uᵀ W S, the change is
+    −uᵀ G Wᵀ u, which needs no inverse of S. The factors of `weighted_factors` are U and Uᵀ W.
     """
     (name,), (factors,) = candidate.parts, candidate.factors
     gradient = statistics[candidate.layer.name][name].gradients.mean(axis=0, dtype=np.float64)
