@@ -120,7 +120,8 @@ def diagonal(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
 
 def shrink(moments: Float[np.ndarray, "n n"], share: float) -> Float[np.ndarray, "n n"]:
     """Return (1 − share) moments + share times the mean variance times I."""
-    return (1 - share) * moments + share * np.trace(moments) / len(moments) * np.eye(len(moments))
+    variance = float(np.trace(moments)) / len(moments)
+    return (1 - share) * moments + share * variance * np.eye(len(moments))
 
 
 def shrink_singular(moments: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
