@@ -16,6 +16,7 @@ from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.allocation import least_error
 from tsfmscope.tasks.compression.methods.registry import list_candidates
 from tsfmscope.tasks.compression.truncation import apply_ranks, candidate_rows, ranks_by_budget
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.low_rank import compression_entries
 
 if TYPE_CHECKING:
@@ -39,15 +40,22 @@ def compress(
     relative error of the last hidden states if only this matrix is truncated to r₀ (a share MEASURED of its
     parameters), E_i the share of the squared singular values, and h_l falls from 1 in the first attention layer to 0 in
     the last: the normalised sum of (k + 1)^−α over the layers from l on. Ranks have the least sum of these errors.
-    Of TRIALS pairs of α and γ, the one with the least error of the truncated model is used.
+    Of TRIALS pairs of α and γ, the one with the least error of the truncated model is used. The first pair is (0, 0),
+    with which all layers have the same weight.
     Source: LEMS and its public code (ICML 2026). Deviations: errors of the last hidden states (an option there) instead
-    of a divergence of token probabilities, which only some families have; a greedy allocation instead of an integer
-    program; trials on a Halton sequence instead of Optuna's.
+    of a divergence of token probabilities, which only some families have; h_l by attention layer instead of by block; a
+    greedy allocation instead of an integer program; trials on a Halton sequence instead of Optuna's.
 
     method: as in `truncation.compress`, with the rule `budget`. tokens, windows: the same calibration windows, as
-    `gather` and `gather_gradients` take them. BudgetError if rank 1 of everything exceeds the budget.
+    `gather` and `gather_gradients` take them. BudgetError if rank 1 of everything exceeds the budget. ModelError if the
+    last hidden states do not depend on some attention layers (VisionTS' decoder).
     """
     layers, budget = list(model.attentions()), method["ranks"]["budget"]
+    if hidden := sorted({layer.name for layer in layers if layer.stack not in model.stacks}):
+        raise ModelError(
+            f"method {METHOD}: {model.name} has attention layers after its last hidden states, {', '.join(hidden)}; "
+            f"use method {FACTORS}, which measures no hidden states"
+        )
     idle = inert_matrices(model, univariate=method.get("univariate", False))
     candidates = list_candidates(FACTORS, layers, gather_gradients(model, windows), idle)
     expected = [last_states(model, part) for part in tokens]
@@ -56,7 +64,8 @@ def compress(
         trial = copy.deepcopy(model)
         _apply(trial, candidates, ranks)
         parts = zip(expected, tokens, strict=True)
-        return float(np.nanmean([np.nanmean(np.square(window_errors(trial, states, part))) for states, part in parts]))
+        squares = [np.square(window_errors(trial, states, part)) for states, part in parts]
+        return float(np.nanmean([np.nanmean(one) for one in squares]))
 
     def ranks_with(shares: Sequence[float]) -> list[int]:
         weighed = [replace(one, shares=[share]) for one, share in zip(candidates, shares, strict=True)]
@@ -85,7 +94,7 @@ def depth_weights(layers: int, alpha: float, gamma: float) -> np.ndarray:
 
 
 def _share_alone(candidates: Sequence[Candidate], index: int, error: Any) -> float:
-    """Return D_i over the squared relative error of the matrix itself at the measured rank; 0 if it is idle."""
+    """Return D_i / (1 − E_i(r₀)) of one matrix; 0 if it is idle."""
     candidate = candidates[index]
     if not any(candidate.shares):
         return 0.0

@@ -36,15 +36,17 @@ def compress(
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": one of METHODS, "ranks": one rule, "univariate": optional, as in `candidates.inert_matrices`}.
+    method: {"method": name in TRUNCATIONS, "ranks": one rule, "univariate": optional, as in
+    `candidates.inert_matrices`}. statistics: what the method reads, by layer.
 
     Methods:
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
       dense.
     - "joint": makes narrower heads, with the least error of the products W_Qᵀ W_K and W_O W_V.
-    - "activation-aware-svd", "activation-aware": "svd" and "joint" with the least error on calibration data,
-      given as `moments`.
+    - "activation-aware-svd", "activation-aware": "svd" and "joint" with the least error on calibration data.
     - "project": projects W_Q, W_K and W_V on the leading directions of their inputs.
+    - "asvd", "svd-llm", "fwsvd", "gfwsvd", "kfac-svd", "zs-svd": like "svd" with other weights, as in
+      tasks/compression/methods/peers.py.
 
     Rules:
     - {"epsilon": ε}: number of singular values above ε times the largest; the maximum over heads that share a
@@ -52,7 +54,8 @@ def compress(
     - {"share": s}: int(s * full), at least 1.
     - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
       errors. "activation-aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
-      smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`candidates.inert_matrices`) get
+      smallest ε for all matrices (`allocate_by_tolerance`); published methods for single matrices take one share
+      (`one_share`), "zs-svd" its own rule (`zero_sum`). Matrices without effect (`candidates.inert_matrices`) get
       rank 1.
     - {"time": t}: the same error, within t times the seconds of a forecast. `saved_seconds` contains the seconds that
       narrower heads save. All parts of a layer get one width.

@@ -22,20 +22,23 @@ def one_tolerance(candidates: Sequence[Candidate], budget: int, statistics: Any 
 
 
 def one_share(candidates: Sequence[Candidate], budget: int, statistics: Any = None) -> list[int]:
-    """Return ranks that leave the same share of the parameters of every matrix, as SVD-LLM and ASVD do by default.
+    """Return ranks that leave the same share of the parameters of every matrix, as the code of SVD-LLM does.
 
-    The rank is int(s * full cost / cost of a rank), at least 1, with the largest s within the budget. A rank at which
-    factors have as many numbers as the matrix is the full rank. Idle candidates get rank 1. BudgetError if rank 1 of
-    every candidate exceeds the budget.
+    The rank is int(s * parameters of the matrix / parameters per rank), at least 1, with the largest share s within the
+    budget. It is the full rank if s is 1, or if two factors of this rank have as many numbers as the matrix. Idle
+    candidates get rank 1. BudgetError if rank 1 of every candidate exceeds the budget.
     """
     per_rank = np.array([candidate.costs[0] for candidate in candidates])
     full = np.array([candidate.before for candidate in candidates])
+    widths = np.array([candidate.full for candidate in candidates])
     is_idle = np.array([not any(candidate.shares) for candidate in candidates])
     if budget < per_rank.sum():
         refuse(budget, int(per_rank.sum()))
 
     def ranks(share: float) -> list[int]:
-        wanted = np.where(is_idle, 1, np.maximum(1, np.floor(share * full / per_rank + 1e-9))).astype(int)
+        # 1e-9 because share * full / per_rank may be just below the integer from which the share was computed.
+        shared = np.floor(share * full / per_rank + 1e-9) if share < 1 else widths
+        wanted = np.where(is_idle, 1, np.maximum(1, shared)).astype(int)
         return [candidate.widest(rank) for candidate, rank in zip(candidates, wanted.tolist(), strict=True)]
 
     def count(share: float) -> int:
@@ -43,6 +46,6 @@ def one_share(candidates: Sequence[Candidate], budget: int, statistics: Any = No
         return sum(int(candidate.costs[rank - 1]) for candidate, rank in chosen)
 
     # Ranks change only at these shares.
-    steps = zip(candidates, full, per_rank, strict=True)
-    shares = np.unique(np.concatenate([[0.0], *(np.arange(one.full + 1) * cost / whole for one, whole, cost in steps)]))
+    steps = [np.arange(one.full) * cost / whole for one, whole, cost in zip(candidates, full, per_rank, strict=True)]
+    shares = np.unique(np.concatenate([*steps, [1.0]]))
     return ranks(max(float(share) for share in shares if share <= 1 and count(share) <= budget))

@@ -1,4 +1,4 @@
-"""Methods svd, activation-aware-svd, svd-llm and project: whole matrices as two thin factors."""
+"""Methods svd, activation-aware-svd and project: whole matrices as two thin factors."""
 
 from __future__ import annotations
 
