@@ -50,6 +50,7 @@ from tsfmscope.tasks.compression.candidates import count_parameters
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
 from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.registry import family_class
@@ -192,7 +193,7 @@ class Race:
         return self._calibrations[seed]
 
     def cell(self, method: str, size: float, seed: int) -> Cell | None:
-        """Compress the model and score it; None if the budget is too small for the method."""
+        """Compress the model and score it; None if the method cannot compress it to this size."""
         model, calibration = copy.deepcopy(self.base), self.calibration(seed)
         spec = {"method": method, "ranks": {"budget": size}}
         try:
@@ -206,7 +207,8 @@ class Race:
                 lems.compress(model, spec, calibration.tokens, calibration.windows)
             else:
                 truncation.compress(model, spec, calibration.statistics.get(TRUNCATIONS[method].reads))
-        except BudgetError:
+        # LEMS measures nothing in layers after the last hidden state (VisionTS).
+        except (BudgetError, ModelError):
             return None
         logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
         return Cell(self.name, method, size, seed, logs)
@@ -277,7 +279,7 @@ def draw(table: Mapping[str, Mapping[float, tuple[float, float, float]]], path: 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 6), dpi=110, layout="constrained")
+    figure, axes = plt.subplots(figsize=(10, 6), dpi=110, layout="constrained")
     order = sorted(table, key=lambda method: -np.mean([one[0] for one in table[method].values()]))
     for number, method in enumerate(order):
         sizes = sorted(table[method])
@@ -297,7 +299,7 @@ def draw(table: Mapping[str, Mapping[float, tuple[float, float, float]]], path: 
         axis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(mpl.ticker.NullLocator())
     axes.axhline(1, color="grey", linewidth=0.8)
-    axes.legend(fontsize=8, ncols=2)
+    figure.legend(loc="outside right upper", fontsize=8)
     figure.savefig(path)
 
 
