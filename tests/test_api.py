@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": (
-        "model, data, *, to, method, windows, calibrate_on, heal, context, horizon, max_series, seed, columns"
+        "model, data, *, to, method, windows, calibrate_on, heal, bits, context, horizon, max_series, seed, columns"
     ),
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",

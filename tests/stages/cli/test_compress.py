@@ -246,6 +246,20 @@ def test_healing_is_recorded_and_changes_attention_only_where_it_helps() -> None
     assert all("Attention" in name for name in changed)
 
 
+def test_eight_bits_are_the_last_step_and_the_model_that_is_judged_is_the_stored_one() -> None:
+    how = (*HOW, "--to", "0.5", "--method", "joint")
+    done = run("chronos-bolt-nano", "small", *how, "--heal", "2", "--bits", "8", "--json")
+    costs = {row["quantity"]: row for row in json.loads(done.stdout)["costs"]}
+    assert costs["file_bytes"]["ratio"] < 0.3 < 0.7 < costs["bytes"]["ratio"]
+    stored = sum(one.numel() * one.element_size() for one in load_file(Path("small/compressed.safetensors")).values())
+    assert costs["file_bytes"]["after"] == stored
+    assert json.loads(Path("small/config.json").read_text())["compression"]["bits"] == 8
+    assert costs["wql"]["after"] == pytest.approx(naive_wql(ChronosBolt.load(Path("small")), series()), rel=1e-5)
+    wrong = run("chronos-bolt-nano", "wrong", *how, "--bits", "4")
+    assert wrong.exit_code == 2 and "--bits: got 4, expected one of 8, 32" in wrong.output
+    assert not Path("wrong").exists()
+
+
 def test_an_interrupted_healing_leaves_nothing() -> None:
     request = InspectRequest("chronos-bolt-nano", "mine.csv", None, context=64, horizon=12)
 
