@@ -250,6 +250,13 @@ def mean_table(cells: Sequence[Cell]) -> dict[str, dict[float, tuple[float, floa
     return table
 
 
+def with_mean_sizes(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with one size, the mean, for each way of rounding, whose scales take other shares by model."""
+    sizes = {name: [cell.size for cell in cells if cell.method == name] for name in ROUNDED}
+    means_of = {name: round(float(np.mean(found)), 3) for name, found in sizes.items() if found}
+    return [cell._replace(size=means_of.get(cell.method, cell.size)) for cell in cells]
+
+
 def best_or_tied(cells: Sequence[Cell], ours: str) -> list[dict[str, Any]]:
     """Return for each model and size our error, the best other method, and the significantly better ones."""
     by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
@@ -333,13 +340,13 @@ def main() -> None:
         if options.cells:
             with options.cells.open("a") as file:
                 file.write(json.dumps(cell._asdict()) + "\n")
-    table = mean_table(cells)
+    table = mean_table(with_mean_sizes(cells))
     print(f"{'method':24s} " + " ".join(f"{size:>22}" for size in sizes))
     for method, by_size in sorted(table.items(), key=lambda item: min(item[1].values())):
         row = [by_size.get(size) for size in sizes]
         printed = [f"{one[0]:7.3f} [{one[1]:5.3f}, {one[2]:5.3f}]" if one else "-" for one in row]
         if method in ROUNDED:
-            ((size, one),) = by_size.items() if len(by_size) == 1 else [(np.mean(list(by_size)), (0.0, 0.0, 0.0))]
+            ((size, one),) = by_size.items()
             printed = [f"{one[0]:7.3f} at size {size:.3f}"]
         print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
     if options.picture:
