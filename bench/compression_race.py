@@ -215,8 +215,8 @@ class Race:
         return Cell(self.name, method, size, seed, logs)
 
 
-def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], done: set[Any]) -> Iterator[Cell]:
-    """Yield the cells that are not done, seed by seed; print a line of progress per model and size."""
+def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], finished: set[Any]) -> Iterator[Cell]:
+    """Yield the cells that are not finished, seed by seed; print a line of progress per model and size."""
     series = load_series()
     races = {name: Race(name, series) for name in models}
     for seed, name, size in itertools.product(seeds, models, sizes):
@@ -226,7 +226,7 @@ def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], don
                 method in TRUNCATIONS and TRUNCATIONS[method].reads == "nothing"
             )
             is_repeated = (reads_nothing and seed != seeds[0]) or (method in ROUNDED and size != sizes[0])
-            if is_repeated or (name, method, size, seed) in done:
+            if is_repeated or (name, method, size, seed) in finished:
                 continue
             count += 1
             yield races[name].cell(method, size, seed) or Cell(name, method, size, seed, {})
@@ -332,10 +332,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     cells = read_cells(options.cells)
-    done = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
-    done |= {(cell.model, cell.method, SIZES[0], cell.seed) for cell in cells if cell.method in ROUNDED}
+    finished = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
+    finished |= {(cell.model, cell.method, SIZES[0], cell.seed) for cell in cells if cell.method in ROUNDED}
     models, sizes, seeds = (options.models, SIZES, SEEDS) if not options.quick else (["patchtst-mini"], (0.25,), (0,))
-    for cell in run(models, sizes, seeds, done):
+    for cell in run(models, sizes, seeds, finished):
         cells.append(cell)
         if options.cells:
             with options.cells.open("a") as file:

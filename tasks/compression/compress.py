@@ -66,7 +66,7 @@ def compress_model(
 
 
 def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:
-    """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step of a compression."""
+    """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step."""
     if method.get(int8.KEY) == int8.BITS:
         int8.round_weights(model.network)
         model.compression = {**(model.compression or {}), int8.KEY: int8.BITS}

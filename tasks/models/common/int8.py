@@ -66,7 +66,7 @@ def join(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def stored_bytes(network: torch.nn.Module, *, rounded: bool) -> int:
-    """Return the bytes of a network's weights in a file, as float32 or as `pack` stores them; tied ones count once."""
+    """Return the bytes of a network's weights in a file, as float32 or as `pack` stores them."""
     weights = {weight.data_ptr(): weight for weight in network.state_dict().values()}.values()
     return sum(_stored_bytes(weight, rounded=rounded) for weight in weights)
 
