@@ -66,7 +66,7 @@ tsfmscope inspect chronos-bolt-nano nile   # isotropy, dimension and rank of eve
 tsfmscope embed chronos-bolt-nano nile     # one vector per series
 tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
 tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
-tsfmscope new study mine --models chronos-bolt-nano --datasets nile --conditions context-500
+tsfmscope new study mine --models chronos-bolt-mini --datasets nile --conditions context-500
 tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
 tsfmscope report                           # where the results and their page are
 

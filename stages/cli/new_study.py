@@ -35,7 +35,7 @@ def study(
     """Add a study to params.yaml.
 
     \b
-    tsfmscope new study rivers --models chronos-bolt-nano --datasets nile,co2 --conditions context-500
+    tsfmscope new study rivers --models chronos-bolt-mini --datasets nile,co2 --conditions context-500
     tsfmscope new study weights --models all --measures weights --plot growth
 
     The file is checked first, and the rest of it does not change.
