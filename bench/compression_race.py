@@ -32,32 +32,27 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
+from bench.race_removals import REMOVALS, ROUNDED, round_attention
+from bench.race_tables import Cell, best_or_tied, draw, mean_table, read_cells, with_mean_sizes
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
-from tsfmscope.stages.config.compression import METHOD as OURS
 from tsfmscope.tasks.compression import lems, truncation, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, equal_windows
-from tsfmscope.tasks.compression.candidates import count_parameters
-from tsfmscope.tasks.compression.fidelity import last_states, window_errors
 from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import Tokens
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Windows
-from tsfmscope.tasks.statistics import means
 
 TRAINED = "chronos-bolt-350k"
 # Model -> family. Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
@@ -72,89 +67,6 @@ SEEDS = (0, 1, 2)
 # Series and calibration windows per data set.
 SERIES, WINDOWS, CONTEXT = 8, 32, 512
 METHODS = (*TRUNCATIONS, *two_step.METHODS, lems.METHOD)
-ROUNDED = {"bfloat16": 2, "int8": 1}
-
-
-class Cell(NamedTuple):
-    """One compressed model: the logarithms of its errors over the dense model's, by data set."""
-
-    model: str
-    method: str
-    size: float
-    seed: int
-    logs: dict[str, float]
-
-
-def prune_heads(model: Forecaster, size: float, _: Sequence[Any]) -> None:
-    """Set the output matrices of heads to zero, those with the smallest stable rank first, in place.
-
-    A head counts as one share of its layer's parameters. One head of every layer stays.
-    """
-    layers = list(model.attentions())
-    ranks = []
-    for number, layer in enumerate(layers):
-        read = layer.read()
-        shared = layer.heads // layer.groups
-        for head in range(layer.heads):
-            values = np.linalg.svd(read.o[head] @ read.v[head // shared], compute_uv=False)
-            ranks.append((float(np.square(values).sum() / max(values[0] ** 2, 1e-30)), number, head))
-    total = remaining = float(count_parameters(layers))
-    left = [layer.heads for layer in layers]
-    for _rank, number, head in sorted(ranks):
-        layer = layers[number]
-        if remaining <= size * total:
-            return
-        if left[number] > 1:
-            _zero(layer.linear("o").weight, layer.heads, head)
-            left[number] -= 1
-            remaining -= count_parameters([layer]) / layer.heads
-    if remaining > size * total:
-        raise BudgetError(f"{size}: one head of every layer has more")
-
-
-def drop_layers(model: Forecaster, size: float, tokens: Sequence[Any]) -> None:
-    """Set the output matrices of whole layers to zero, those with the least effect on the last states first."""
-    layers = list(model.attentions())
-    effects = []
-    for number in range(len(layers)):
-        trial = copy.deepcopy(model)
-        _zero(list(trial.attentions())[number].linear("o").weight, 1, 0)
-        errors = [np.nanmean(np.square(window_errors(trial, last_states(model, part), part))) for part in tokens]
-        effects.append((float(np.mean(errors)), number))
-    total = remaining = count_parameters(layers)
-    for _effect, number in sorted(effects):
-        if remaining <= size * total:
-            return
-        _zero(layers[number].linear("o").weight, 1, 0)
-        remaining -= count_parameters([layers[number]])
-
-
-def _zero(weight: torch.Tensor, heads: int, head: int) -> None:
-    with torch.no_grad():
-        weight.view(len(weight), heads, -1)[:, head] = 0
-
-
-REMOVALS: dict[str, Callable[[Forecaster, float, Sequence[Any]], None]] = {
-    "prune-heads": prune_heads,
-    "drop-layers": drop_layers,
-}
-
-
-def round_attention(model: Forecaster, name: str) -> float:
-    """Round the attention matrices in place; return their bytes over those in float32."""
-    size = rounded = 0
-    for layer in model.attentions():
-        for matrix in NAMES:
-            weight = layer.linear(matrix).weight
-            size, rounded = size + 4 * weight.numel(), rounded + ROUNDED[name] * weight.numel()
-            with torch.no_grad():
-                if name == "bfloat16":
-                    weight.copy_(weight.bfloat16())
-                    continue
-                scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
-                weight.copy_((weight / scale).round() * scale)
-                rounded += 4 * len(weight)
-    return rounded / size
 
 
 class Calibration(NamedTuple):
@@ -234,94 +146,6 @@ def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], fin
         print(f"seed {seed}, {name}, size {size}: {rate:.2f} cells a second", file=sys.stderr, flush=True)
 
 
-def mean_table(cells: Sequence[Cell]) -> dict[str, dict[float, tuple[float, float, float]]]:
-    """Return by method and size the geometric mean of the errors, and its 95 % interval over models."""
-    found: dict[str, dict[float, dict[str, list[float]]]] = {}
-    for cell in cells:
-        if cell.logs:
-            by_model = found.setdefault(cell.method, {}).setdefault(cell.size, {})
-            by_model.setdefault(cell.model, []).append(float(np.mean(list(cell.logs.values()))))
-    table: dict[str, dict[float, tuple[float, float, float]]] = {}
-    for method, by_size in found.items():
-        for size, by_model in by_size.items():
-            interval = means.mean(np.array([np.mean(logs) for logs in by_model.values()]))
-            limits = np.exp([interval.estimate, interval.low, interval.high])
-            table.setdefault(method, {})[size] = (float(limits[0]), float(limits[1]), float(limits[2]))
-    return table
-
-
-def with_mean_sizes(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells with one size, the mean, for each way of rounding, whose scales take other shares by model."""
-    sizes = {name: [cell.size for cell in cells if cell.method == name] for name in ROUNDED}
-    means_of = {name: round(float(np.mean(found)), 3) for name, found in sizes.items() if found}
-    return [cell._replace(size=means_of.get(cell.method, cell.size)) for cell in cells]
-
-
-def best_or_tied(cells: Sequence[Cell], ours: str) -> list[dict[str, Any]]:
-    """Return for each model and size our error, the best other method, and the significantly better ones."""
-    by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
-    for cell in cells:
-        if cell.logs and cell.method not in ROUNDED:
-            by_method = by_cell.setdefault((cell.model, cell.size), {})
-            for dataset, log in cell.logs.items():
-                by_method.setdefault(cell.method, {}).setdefault(dataset, []).append(log)
-    rows = []
-    for (model, size), by_method in by_cell.items():
-        logs = {name: np.array([np.mean(parts[key]) for key in sorted(parts)]) for name, parts in by_method.items()}
-        if ours not in logs:
-            continue
-        others = {name: values for name, values in logs.items() if name != ours}
-        better = sorted(name for name, values in others.items() if means.mean(logs[ours] - values).low > 0)
-        best = min(others, key=lambda name: float(others[name].mean()))
-        rows.append(
-            {"model": model, "size": size, "ours": round(float(np.exp(logs[ours].mean())), 4), "best_other": best,
-             "other": round(float(np.exp(others[best].mean())), 4), "better": better}
-        )  # fmt: skip
-    return rows
-
-
-def draw(table: Mapping[str, Mapping[float, tuple[float, float, float]]], path: Path) -> None:
-    """Draw the means against the size, as PNG: our method with its interval, the others as thin lines."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(10, 6), dpi=110, layout="constrained")
-    order = sorted(table, key=lambda method: -np.mean([one[0] for one in table[method].values()]))
-    for number, method in enumerate(order):
-        sizes = sorted(table[method])
-        mean, low, high = np.array([table[method][size] for size in sizes]).T
-        is_ours, is_point = method == OURS, method in ROUNDED
-        colour = "black" if is_ours else f"C{number % 10}"
-        style = {"marker": "*", "markersize": 13, "linestyle": "none"} if is_point else {
-            "marker": "osD^vPX"[number % 7], "markersize": 5, "linestyle": ("-", "--", ":")[number // 7 % 3],
-        }  # fmt: skip
-        axes.plot(sizes, mean, color=colour, linewidth=2.5 if is_ours else 1.1, label=method, zorder=3, **style)
-        if is_ours:
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, label=f"{method}, 95 % over models")
-    axes.set(xscale="log", yscale="log", xlabel="bytes of the attention that are left, as a share")
-    axes.set_ylabel("WQL over the dense model's, geometric mean over models and data sets")
-    for axis, ticks in ((axes.xaxis, sorted(SIZES)), (axes.yaxis, [1.0, 1.1, 1.25, 1.5, 2.0, 3.0])):
-        axis.set_major_locator(mpl.ticker.FixedLocator(ticks))
-        axis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
-        axis.set_minor_locator(mpl.ticker.NullLocator())
-    axes.axhline(1, color="grey", linewidth=0.8)
-    figure.legend(loc="outside right upper", fontsize=8)
-    figure.savefig(path)
-
-
-def read_cells(path: Path | None) -> list[Cell]:
-    """Return the cells of a file of JSON lines; a line that a stopped run broke off is left out."""
-    cells = []
-    for line in path.read_text().splitlines() if path and path.exists() else []:
-        try:
-            cells.append(Cell(**json.loads(line)))
-        except json.JSONDecodeError:
-            continue
-    return cells
-
-
 def main() -> None:
     """Run the race and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -351,21 +175,13 @@ def main() -> None:
         print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
     if options.picture:
         draw(table, options.picture)
-    rows = best_or_tied(cells, OURS)
+    rows = best_or_tied(cells)
     for row in rows:
         print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
     tied = sum(not row["better"] for row in rows)
     print(f"ours best or tied in {tied} of {len(rows)} cells")
-    print(
-        json.dumps(
-            {
-                "means": {
-                    method: {size: round(one[0], 4) for size, one in sizes.items()} for method, sizes in table.items()
-                },
-                "cells": rows,
-            }
-        )
-    )
+    rounded = {name: {size: round(one[0], 4) for size, one in by_size.items()} for name, by_size in table.items()}
+    print(json.dumps({"means": rounded, "cells": rows}))
 
 
 if __name__ == "__main__":

@@ -258,10 +258,10 @@ def test_embed_pools_the_states_of_the_last_steps(model: Model, frame: pd.DataFr
 
 def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in model.family.network.state_dict().items()}
-    small = ts.compress(model, frame, to=0.5, context=64, horizon=8, windows=8)
+    small = ts.compress(model, frame, to=0.5, context=64, horizon=8, windows=8, bits=8)
     costs = small.costs.set_index("quantity")
     assert costs.loc["attention_parameters", "ratio"] == pytest.approx(0.5, abs=0.05)
-    assert costs.loc["wql", "before"] > 0
+    assert costs.loc["wql", "before"] > 0 and costs.loc["file_bytes", "ratio"] < 0.3
     for name, weight in model.family.network.state_dict().items():
         assert torch.equal(weight, before[name])
     again = ts.load(str(small.save(tmp_path / "out")))
@@ -274,6 +274,7 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
         ({"to": 0}, "to: got 0"),
         ({"method": "pca"}, "method: got 'pca', expected one of svd"),
         ({"windows": 0}, "windows: got 0"),
+        ({"bits": 4}, "bits: got 4, expected one of 8, 32"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.compress(model, frame, context=64, **wrong)  # type: ignore[arg-type]

@@ -72,9 +72,7 @@ def compress(
     """
     check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     check_at_least(0, heal=heal)
-    if bits not in BITS:
-        raise ValueError(f"bits: got {bits}, expected one of {', '.join(map(str, BITS))}")
-    model = _compressible(model, method, to, calibrate_on)
+    model = _compressible(model, method, to, calibrate_on, bits)
     data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
     if not data_sets:
         raise ValueError("data: got an empty list, expected a data set")
@@ -108,12 +106,14 @@ def compress(
     )
 
 
-def _compressible(model: Model | str | Path, method: str, to: float, calibrate_on: str) -> Model:
+def _compressible(model: Model | str | Path, method: str, to: float, calibrate_on: str, bits: int) -> Model:
     """Return the model, loaded, after the arguments of `compress` are checked. Raises the errors of `compress`."""
     if method not in METHODS:
         raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
     if calibrate_on not in SOURCES:
         raise ValueError(f"calibrate_on: got {calibrate_on!r}, expected one of {', '.join(SOURCES)}")
+    if bits not in BITS:
+        raise ValueError(f"bits: got {bits}, expected one of {', '.join(map(str, BITS))}")
     if not 0 < to <= 1:
         raise ValueError(f"to: got {to}, expected a share in (0, 1]")
     model = as_model(model)

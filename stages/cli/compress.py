@@ -25,11 +25,11 @@ from tsfmscope.stages.cli.options import (
 )
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
-from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn, MethodName
+from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.store.printable import printable
 from tsfmscope.store.render import to_json
-from tsfmscope.tasks.defaults import Precision
+from tsfmscope.tasks.defaults import MethodName, Precision
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.compressing import CompressResult
@@ -40,9 +40,14 @@ COLUMNS |= {"ratio": "ratio"}
 
 SmallPrecision = Annotated[
     Precision | None,
-    typer.Option(
-        help="Precision that runs the compressed model (weights are saved as float32); default: the model's own."
-    ),
+    typer.Option(help="Precision that runs the compressed model, whatever --bits stores; default: the model's own."),
+]
+
+Heal = Annotated[
+    int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
+]
+Bits = Annotated[
+    int, typer.Option(help="Bits of every stored weight, embeddings included: 32, or 8 with one scale per row.")
 ]
 
 
@@ -58,12 +63,8 @@ def compress(
     calibrate_on: Annotated[
         CalibrateOn, typer.Option(help="Series that calibrate: those of --data, synthetic series, or both.")
     ] = "both",
-    heal: Annotated[
-        int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
-    ] = 0,
-    bits: Annotated[
-        int, typer.Option(help="Bits of every stored weight, embeddings included: 32, or 8 with one scale per row.")
-    ] = 32,
+    heal: Heal = 0,
+    bits: Bits = 32,
     family: Family = None,
     context: Context = None,
     horizon: Horizon = None,
@@ -84,9 +85,9 @@ def compress(
     tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
-    certificate. Only attention is compressed (docs/compression.md). Calibration ends before the last fifth of every
-    series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this run. The
-    exit code is 0 with any verdict.
+    certificate. Only attention is truncated and healed; --bits rounds all weights. Calibration ends before the last
+    fifth of every series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this
+    run. The exit code is 0 with any verdict.
     """
     from tsfmscope.stages.cli.certify import certificate_facts
     from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention

@@ -8,24 +8,8 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
-from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, MethodName
 
-MethodName = Literal[
-    "svd",
-    "activation-aware-svd",
-    "joint",
-    "activation-aware",
-    "activation-aware-2step",
-    "activation-aware-refit",
-    "project",
-    "asvd",
-    "svd-llm",
-    "fwsvd",
-    "gfwsvd",
-    "kfac-svd",
-    "kfac-svd-lems",
-    "zs-svd",
-]
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]
 # Bits of every stored weight.
@@ -93,7 +77,7 @@ class Method(Strict):
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
         if self.method in SEARCHING and self.ranks.budget is None:
             (rule,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} divides nothing else")
+            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} takes no other rule")
         return self
 
     @property

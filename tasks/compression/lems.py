@@ -71,13 +71,15 @@ def compress(
         weighed = [replace(one, shares=[share]) for one, share in zip(candidates, shares, strict=True)]
         return ranks_by_budget(budget, candidates, layers, lambda remaining: least_error(weighed, remaining))
 
-    alone = [_share_alone(candidates, index, error) for index in range(len(candidates))]
+    measured = [_measure_weight(candidates, index, error) for index in range(len(candidates))]
     depths = [layers.index(candidate.layer) for candidate in candidates]
     trials = [(0.0, 0.0), *(qmc.Halton(2, seed=0).random(TRIALS - 1) * LARGEST).tolist()]
     chosen = {}
     for alpha, gamma in trials:
         weights = depth_weights(len(layers), alpha, gamma)
-        chosen[alpha, gamma] = ranks_with([one * weights[depth] for one, depth in zip(alone, depths, strict=True)])
+        chosen[alpha, gamma] = ranks_with(
+            [weight * weights[depth] for weight, depth in zip(measured, depths, strict=True)]
+        )
     errors = {trial: error(ranks) for trial, ranks in chosen.items()}
     ranks = chosen[min(errors, key=lambda trial: errors[trial])]
     _apply(model, candidates, ranks)
@@ -93,7 +95,7 @@ def depth_weights(layers: int, alpha: float, gamma: float) -> np.ndarray:
     return weights
 
 
-def _share_alone(candidates: Sequence[Candidate], index: int, error: Any) -> float:
+def _measure_weight(candidates: Sequence[Candidate], index: int, error: Any) -> float:
     """Return D_i / (1 − E_i(r₀)) of one matrix; 0 if it is idle."""
     candidate = candidates[index]
     if not any(candidate.shares):

@@ -137,6 +137,8 @@ def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
     assert Method.model_validate(block | {"heal": 0}).plain() == block
     healed = Method.model_validate(block | {"heal": 300})
     assert healed.plain() == block | {"heal": 300} and healed.reads_data
+    assert Method.model_validate(block | {"bits": 32}).plain() == block
+    assert Method.model_validate(block | {"bits": 8}).plain() == block | {"bits": 8}
 
 
 def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:

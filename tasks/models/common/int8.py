@@ -17,10 +17,10 @@ KEY, BITS = "bits", 8
 LARGEST = 127
 # Suffix of the name of a matrix's scales in a file.
 SCALE = "::scale"
-# Rows with fewer numbers stay in float32: their scales would take a quarter of what is saved.
+# Rows with fewer numbers stay in float32: they are in small matrices, and every scale takes four bytes.
 SHORTEST = 16
-# Mantissa bits that a scale has less than float32. Products with numbers up to LARGEST are then exact, so that the
-# scale and the numbers of a rounded row can be computed from it.
+# Number of mantissa bits of float32 that are zero in a scale. Products with numbers up to LARGEST are then exact, so
+# that the scale and the numbers of a rounded row can be computed from it.
 DROPPED_BITS = 8
 
 
@@ -35,16 +35,16 @@ def round_weights(network: torch.nn.Module) -> None:
     with torch.no_grad():
         # Some networks save matrices that are joined from several parameters, row by row, and buffers.
         for weight in (*network.parameters(), *network.state_dict().values()):
-            if is_rounded(weight):
-                weight.copy_(join(*split(weight.detach())))
+            if is_roundable(weight):
+                weight.copy_(dequantise(*quantise(weight.detach())))
 
 
-def is_rounded(weight: torch.Tensor) -> bool:
+def is_roundable(weight: torch.Tensor) -> bool:
     """Whether a weight has at least two dimensions, floating numbers and rows of at least SHORTEST numbers."""
     return weight.is_floating_point() and weight.dim() >= 2 and weight[0].numel() >= SHORTEST
 
 
-def split(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return whole numbers, int8 in the weight's shape, and the scale of each row, float32 [rows].
 
     A row of zeros has scale 1. ModelError for a weight with NaN or infinity.
@@ -54,25 +54,28 @@ def split(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     rows = weight.float().reshape(len(weight), -1)
     if not bool(torch.isfinite(rows).all()):
         raise ModelError("int8: weights contain NaN or infinity; check the checkpoint and its dtype")
-    scales = _rounded_up(rows.abs().amax(dim=1) / LARGEST)
+    scales = _round_up(rows.abs().amax(dim=1) / LARGEST)
     scales = torch.where(scales > 0, scales, torch.ones_like(scales))
     numbers = (rows.double() / scales[:, None]).round().clamp(-LARGEST, LARGEST)
     return numbers.to(torch.int8).reshape(weight.shape), scales
 
 
-def join(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+def dequantise(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Return the float32 weight of whole numbers and the scales of its rows."""
     return numbers.float() * scales.reshape(-1, *[1] * (numbers.dim() - 1))
 
 
 def stored_bytes(network: torch.nn.Module, *, rounded: bool) -> int:
-    """Return the bytes of a network's weights in a file, as float32 or as `pack` stores them."""
+    """Return the bytes of a network's weights in a file, as float32 or as `pack` stores them.
+
+    Weights that share memory are counted once.
+    """
     weights = {weight.data_ptr(): weight for weight in network.state_dict().values()}.values()
     return sum(_stored_bytes(weight, rounded=rounded) for weight in weights)
 
 
 def _stored_bytes(weight: torch.Tensor, *, rounded: bool) -> int:
-    if rounded and is_rounded(weight):
+    if rounded and is_roundable(weight):
         return weight.numel() + 4 * len(weight)
     return weight.numel() * (4 if weight.is_floating_point() else weight.element_size())
 
@@ -86,8 +89,8 @@ def pack(path: Path) -> None:
 
 def _packed(tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in tensors.items():
-        if is_rounded(tensor):
-            numbers, scales = split(tensor)
+        if is_roundable(tensor):
+            numbers, scales = quantise(tensor)
             yield name, numbers.contiguous()
             yield name + SCALE, scales
         else:
@@ -112,14 +115,14 @@ def unpack(tensors: Mapping[str, Any], location: Path) -> dict[str, torch.Tensor
             raise ModelError(
                 f"{location}: got scales {got} of {name}, expected float32 {shape} for int8; fetch or save it again"
             )
-        found[name] = join(tensor, scales)
+        found[name] = dequantise(tensor, scales)
     if unused := sorted(name for name in tensors if name.endswith(SCALE) and name.removesuffix(SCALE) not in found):
         raise ModelError(f"{location}: got scales {unused[:3]} of weights that are missing; fetch or save it again")
     return found
 
 
-def _rounded_up(scales: torch.Tensor) -> torch.Tensor:
-    """Return the least numbers with DROPPED_BITS fewer mantissa bits that are not smaller."""
+def _round_up(scales: torch.Tensor) -> torch.Tensor:
+    """Return the scales, rounded up until the last DROPPED_BITS bits of the mantissa are zero."""
     import torch
 
     step = 1 << DROPPED_BITS

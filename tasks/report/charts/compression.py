@@ -6,10 +6,11 @@ Printed values come from Yu et al. 2026, Tables 2 to 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from tsfmscope.tasks.defaults import MethodName
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import COLOURS, apply_style, escape
@@ -19,23 +20,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # Methods, in the order that assigns the colours of figures.COLOURS.
-METHODS = (
-    "svd",
-    "joint",
-    "activation-aware",
-    "activation-aware-svd",
-    "project",
-    "activation-aware-2step",
-    "activation-aware-refit",
-    "asvd",
-    "svd-llm",
-    "fwsvd",
-    "gfwsvd",
-    "kfac-svd",
-    "kfac-svd-lems",
-    "zs-svd",
-    "other",
-)
+METHODS = (*get_args(MethodName), "other")
 # Kind of a dense model whose weights are read in another precision, such as bfloat16.
 READ = "other precision"
 # Column of a score -> the title of its panel.

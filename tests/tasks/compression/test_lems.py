@@ -92,13 +92,13 @@ def test_a_matrix_that_matters_more_gets_a_larger_rank(
     toys: dict[str, Any], windows: Windows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Errors that are measured a thousand times larger for one matrix move the budget to it."""
-    measure, ranks = lems._share_alone, []
+    measure, ranks = lems._measure_weight, []
 
     def measure_more(candidates: Sequence[Any], index: int, error: Any) -> float:
         return measure(candidates, index, error) * (1000 if index == 2 else 1)
 
     for function in (measure, measure_more):
-        monkeypatch.setattr(lems, "_share_alone", function)
+        monkeypatch.setattr(lems, "_measure_weight", function)
         ranks.append([row["rank"] for row in search(copy.deepcopy(toys["chronos-t5"]), windows, 0.3)])
     assert ranks[1][2] > ranks[0][2] and sum(ranks[1]) <= sum(ranks[0]) + 16
 
@@ -110,14 +110,14 @@ def test_errors_alone_are_those_of_the_model_with_one_truncated_matrix(
     model = copy.deepcopy(toys["chronos-t5"])
     tokens, before = model.tokenize(windows), copy.deepcopy(model.network.state_dict())
     seen: list[tuple[Any, int, float]] = []
-    measure = lems._share_alone
+    measure = lems._measure_weight
 
     def keep(candidates: Sequence[Any], index: int, error: Any) -> float:
         seen.append((candidates[index], index, measure(candidates, index, error)))
         assert all(torch.equal(tensor, before[name]) for name, tensor in model.network.state_dict().items())
         return seen[-1][2]
 
-    monkeypatch.setattr(lems, "_share_alone", keep)
+    monkeypatch.setattr(lems, "_measure_weight", keep)
     search(model, windows, 0.5)
     for candidate, _, found in (seen[0], seen[-1]):
         twin = copy.deepcopy(toys["chronos-t5"])

@@ -18,7 +18,7 @@ from tsfmscope.tasks.compression.compress import file_bytes, reduce_bits
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
-from tsfmscope.tasks.models.common.int8 import SCALE, join, pack, split, unpack
+from tsfmscope.tasks.models.common.int8 import SCALE, dequantise, pack, quantise, unpack
 from tsfmscope.tasks.models.registry import facts, family_class
 
 
@@ -30,8 +30,8 @@ def random_weight(seed: int, size: float = 1.0, shape: tuple[int, ...] = (5, 40)
 @given(st.integers(0, 99), st.sampled_from([1e-30, 1e-6, 1.0, 1e20]))
 def test_a_number_is_off_by_at_most_half_a_scale_and_the_largest_by_a_thousandth(seed: int, size: float) -> None:
     weight = random_weight(seed, size)
-    numbers, scales = split(weight)
-    error = (join(numbers, scales) - weight).abs()
+    numbers, scales = quantise(weight)
+    error = (dequantise(numbers, scales) - weight).abs()
     assert bool((error <= 0.5001 * scales[:, None]).all())
     assert torch.equal(numbers.abs().amax(1), torch.full((5,), 127, dtype=torch.int8))
     largest = weight.abs().amax(1)
@@ -41,18 +41,18 @@ def test_a_number_is_off_by_at_most_half_a_scale_and_the_largest_by_a_thousandth
 @settings(deadline=None)
 @given(st.integers(0, 999), st.floats(-36, 36))
 def test_rounding_twice_is_rounding_once(seed: int, exponent: float) -> None:
-    rounded = join(*split(random_weight(seed, 10.0**exponent)))
-    assert torch.equal(join(*split(rounded)), rounded)
+    rounded = dequantise(*quantise(random_weight(seed, 10.0**exponent)))
+    assert torch.equal(dequantise(*quantise(rounded)), rounded)
 
 
 def test_rows_of_zeros_stay_and_other_dtypes_are_read() -> None:
     weight = random_weight(0)
     weight[2] = 0
-    assert torch.equal(join(*split(weight))[2], torch.zeros(40))
-    assert torch.equal(join(*split(weight.half()))[2], torch.zeros(40))
+    assert torch.equal(dequantise(*quantise(weight))[2], torch.zeros(40))
+    assert torch.equal(dequantise(*quantise(weight.half()))[2], torch.zeros(40))
     kernel = random_weight(1, shape=(4, 3, 8))
-    numbers, scales = split(kernel)
-    assert numbers.shape == kernel.shape and scales.shape == (4,) and join(numbers, scales).shape == kernel.shape
+    numbers, scales = quantise(kernel)
+    assert numbers.shape == kernel.shape and scales.shape == (4,) and dequantise(numbers, scales).shape == kernel.shape
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -60,7 +60,7 @@ def test_weights_that_are_no_numbers_are_refused(wrong: float) -> None:
     weight = random_weight(0)
     weight[1, 1] = wrong
     with pytest.raises(ModelError, match="NaN or infinity"):
-        split(weight)
+        quantise(weight)
 
 
 def made(family: str) -> Family:

@@ -1,0 +1,116 @@
+"""Tables and picture of bench/compression_race.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.race_removals import ROUNDED
+from tsfmscope.stages.config.compression import METHOD as OURS
+from tsfmscope.tasks.statistics import means
+
+# Method -> size -> geometric mean of the errors, and its 95 % interval.
+Table = dict[str, dict[float, tuple[float, float, float]]]
+
+
+class Cell(NamedTuple):
+    """One compressed model: the logarithms of its errors over the dense model's, by data set."""
+
+    model: str
+    method: str
+    size: float
+    seed: int
+    logs: dict[str, float]
+
+
+def mean_table(cells: Sequence[Cell]) -> Table:
+    """Return by method and size the geometric mean of the errors, and its 95 % interval over models."""
+    found: dict[str, dict[float, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs:
+            by_model = found.setdefault(cell.method, {}).setdefault(cell.size, {})
+            by_model.setdefault(cell.model, []).append(float(np.mean(list(cell.logs.values()))))
+    table: Table = {}
+    for method, by_size in found.items():
+        for size, by_model in by_size.items():
+            interval = means.mean(np.array([np.mean(logs) for logs in by_model.values()]))
+            limits = np.exp([interval.estimate, interval.low, interval.high])
+            table.setdefault(method, {})[size] = (float(limits[0]), float(limits[1]), float(limits[2]))
+    return table
+
+
+def with_mean_sizes(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with one size, the mean, for each way of rounding, whose scales take other shares by model."""
+    sizes = {name: [cell.size for cell in cells if cell.method == name] for name in ROUNDED}
+    means_of = {name: round(float(np.mean(found)), 3) for name, found in sizes.items() if found}
+    return [cell._replace(size=means_of.get(cell.method, cell.size)) for cell in cells]
+
+
+def best_or_tied(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Return for each model and size our error, the best other method, and the significantly better ones."""
+    by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs and cell.method not in ROUNDED:
+            by_method = by_cell.setdefault((cell.model, cell.size), {})
+            for dataset, log in cell.logs.items():
+                by_method.setdefault(cell.method, {}).setdefault(dataset, []).append(log)
+    rows = []
+    for (model, size), by_method in by_cell.items():
+        logs = {name: np.array([np.mean(parts[key]) for key in sorted(parts)]) for name, parts in by_method.items()}
+        if OURS not in logs:
+            continue
+        others = {name: values for name, values in logs.items() if name != OURS}
+        better = sorted(name for name, values in others.items() if means.mean(logs[OURS] - values).low > 0)
+        best = min(others, key=lambda name: float(others[name].mean()))
+        rows.append(
+            {"model": model, "size": size, "ours": round(float(np.exp(logs[OURS].mean())), 4), "best_other": best,
+             "other": round(float(np.exp(others[best].mean())), 4), "better": better}
+        )  # fmt: skip
+    return rows
+
+
+def draw(table: Table, path: Path) -> None:
+    """Draw the means against the size, as PNG: our method with its interval, the others as thin lines."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(10, 6), dpi=110, layout="constrained")
+    order = sorted(table, key=lambda method: -np.mean([one[0] for one in table[method].values()]))
+    for number, method in enumerate(order):
+        sizes = sorted(table[method])
+        mean, low, high = np.array([table[method][size] for size in sizes]).T
+        is_ours, is_point = method == OURS, method in ROUNDED
+        colour = "black" if is_ours else f"C{number % 10}"
+        style = {"marker": "*", "markersize": 13, "linestyle": "none"} if is_point else {
+            "marker": "osD^vPX"[number % 7], "markersize": 5, "linestyle": ("-", "--", ":")[number // 7 % 3],
+        }  # fmt: skip
+        axes.plot(sizes, mean, color=colour, linewidth=2.5 if is_ours else 1.1, label=method, zorder=3, **style)
+        if is_ours:
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, label=f"{method}, 95 % over models")
+    axes.set(xscale="log", yscale="log", xlabel="bytes of the attention that are left, as a share")
+    axes.set_ylabel("WQL over the dense model's, geometric mean over models and data sets")
+    sizes_shown = sorted(table[OURS])
+    for axis, ticks in ((axes.xaxis, sizes_shown), (axes.yaxis, [1.0, 1.1, 1.25, 1.5, 2.0, 3.0])):
+        axis.set_major_locator(mpl.ticker.FixedLocator(ticks))
+        axis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.axhline(1, color="grey", linewidth=0.8)
+    figure.legend(loc="outside right upper", fontsize=8)
+    figure.savefig(path)
+
+
+def read_cells(path: Path | None) -> list[Cell]:
+    """Return the cells of a file of JSON lines; a line that a stopped run broke off is left out."""
+    cells = []
+    for line in path.read_text().splitlines() if path and path.exists() else []:
+        try:
+            cells.append(Cell(**json.loads(line)))
+        except json.JSONDecodeError:
+            continue
+    return cells
