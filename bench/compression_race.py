@@ -34,7 +34,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import torch
 
@@ -42,17 +42,14 @@ from bench.race_removals import REMOVALS, ROUNDED, round_attention
 from bench.race_tables import Cell, best_or_tied, draw, mean_table, read_cells, with_mean_sizes
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
-from tsfmscope.tasks.compression import lems, truncation, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, equal_windows
-from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.calibration_data import CalibrationData
+from tsfmscope.tasks.compression.compress import compress_with
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
+from tsfmscope.tasks.defaults import MethodName
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.models.types import Tokens
 from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Windows
 
 TRAINED = "chronos-bolt-350k"
 # Model -> family. Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
@@ -66,15 +63,7 @@ SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 SEEDS = (0, 1, 2)
 # Series and calibration windows per data set.
 SERIES, WINDOWS, CONTEXT = 8, 32, 512
-METHODS = (*TRUNCATIONS, *two_step.METHODS, lems.METHOD)
-
-
-class Calibration(NamedTuple):
-    """Calibration windows, their tokens, and statistics by what a method reads."""
-
-    windows: list[Windows]
-    tokens: list[Tokens]
-    statistics: dict[str, Any]
+METHODS: tuple[str, ...] = get_args(MethodName)
 
 
 class Race:
@@ -87,39 +76,26 @@ class Race:
         unseen = {dataset: part[:SERIES] for dataset, part in series.items() if dataset not in CALIBRATE}
         self.windows = score_windows(unseen)
         self.dense = {dataset: log_wql(self.base, windows) for dataset, windows in self.windows.items()}
-        self._calibrations: dict[int, Calibration] = {}
+        self._calibrations: dict[int, CalibrationData] = {}
 
-    def calibration(self, seed: int) -> Calibration:
-        """Return the calibration data of a seed, and what methods read of them."""
+    def calibration(self, seed: int) -> CalibrationData:
+        """Return the calibration data of a seed."""
         if seed not in self._calibrations:
-            options: dict[str, Any] = {
-                "datasets": list(CALIBRATE),
-                "windows": WINDOWS,
-                "context": CONTEXT,
-                "horizon": 24,
-            }
-            options |= {"held_out": 0.2, "seed": seed, "synthetic": SYNTHETIC}
-            windows = equal_windows(self.base, self.tables, **options)
-            tokens = calibration_tokens(self.base, self.tables, **options)
-            statistics = {"inputs": gather(self.base, *tokens), "gradients": gather_gradients(self.base, windows)}
-            self._calibrations[seed] = Calibration(windows, tokens, statistics)
+            options = {"datasets": CALIBRATE, "windows": WINDOWS, "context": CONTEXT, "horizon": 24, "held_out": 0.2}
+            options |= {"seed": seed, "synthetic": SYNTHETIC}
+            self._calibrations[seed] = CalibrationData(self.base, self.tables, options)
         return self._calibrations[seed]
 
     def cell(self, method: str, size: float, seed: int) -> Cell | None:
         """Compress the model and score it; None if the method cannot compress it to this size."""
-        model, calibration = copy.deepcopy(self.base), self.calibration(seed)
-        spec = {"method": method, "ranks": {"budget": size}}
+        model, data = copy.deepcopy(self.base), self.calibration(seed)
         try:
             if method in REMOVALS:
-                REMOVALS[method](model, size, calibration.tokens)
+                REMOVALS[method](model, size, data.tokens)
             elif method in ROUNDED:
                 size = round(round_attention(model, method), 3)
-            elif method in two_step.METHODS:
-                two_step.compress(model, spec, calibration.tokens)
-            elif method == lems.METHOD:
-                lems.compress(model, spec, calibration.tokens, calibration.windows)
             else:
-                truncation.compress(model, spec, calibration.statistics.get(TRUNCATIONS[method].reads))
+                compress_with(model, {"method": method, "ranks": {"budget": size}}, data)
         # LEMS measures nothing in layers after the last hidden state (VisionTS).
         except (BudgetError, ModelError):
             return None

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.tasks.compression import lems, truncation, two_step
-from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows, equal_windows
+from tsfmscope.tasks.compression.calibration_data import CalibrationData
+from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.export import save
-from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
-from tsfmscope.tasks.compression.timing import forecast_seconds, measure
+from tsfmscope.tasks.compression.timing import SavedSeconds, forecast_seconds, measure
 from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
@@ -48,21 +47,26 @@ def compress_model(
     calibration, for a model that contains thin factors.
     """
     truncation.refuse_factors(model.attentions(), base_model)
-    options, statistics, saved = calibration or {}, None, None
-    if method["method"] in two_step.METHODS:
-        return two_step.compress(model, method, calibration_tokens(model, tables, **options))
-    if method["method"] == lems.METHOD:
-        tokens, windows = calibration_tokens(model, tables, **options), equal_windows(model, tables, **options)
-        return lems.compress(model, method, tokens, windows)
-    reads = TRUNCATIONS[method["method"]].reads
-    if reads == "inputs":
-        statistics = gather(model, *calibration_tokens(model, tables, **options))
-    if reads == "gradients":
-        statistics = gather_gradients(model, equal_windows(model, tables, **options))
+    options, saved = calibration or {}, None
     if "time" in method["ranks"]:
         timed, *_ = calibration_windows(model, tables, **{**options, "windows": TIMED})
         saved = measure(model, forecast_seconds(timed))
-    return truncation.compress(model, method, statistics, saved)
+    return compress_with(model, method, CalibrationData(model, tables, options), saved)
+
+
+def compress_with(
+    model: Family, method: Mapping[str, Any], data: CalibrationData, saved: SavedSeconds | None = None
+) -> list[dict[str, Any]]:
+    """Compress a model without factors in place, as `compress_model` does, with given calibration data.
+
+    saved: the seconds that narrower heads save, for the rule `time`.
+    """
+    name = method["method"]
+    if name in two_step.METHODS:
+        return two_step.compress(model, method, data.tokens)
+    if name == lems.METHOD:
+        return lems.compress(model, method, data.tokens, data.statistics("gradients"))
+    return truncation.compress(model, method, data.statistics(TRUNCATIONS[name].reads), saved)
 
 
 def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:

@@ -12,8 +12,8 @@ from scipy.stats import qmc
 
 from tsfmscope.tasks.compression.candidates import Candidate, inert_matrices
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
-from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.allocation import least_error
+from tsfmscope.tasks.compression.methods.interface import Statistics
 from tsfmscope.tasks.compression.methods.registry import list_candidates
 from tsfmscope.tasks.compression.truncation import apply_ranks, candidate_rows, ranks_by_budget
 from tsfmscope.tasks.errors import ModelError
@@ -22,7 +22,6 @@ from tsfmscope.tasks.models.common.low_rank import compression_entries
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
-    from tsfmscope.tasks.series.types import Windows
 
 METHOD, FACTORS = "kfac-svd-lems", "kfac-svd"
 # Share of the parameters at which every matrix is measured alone.
@@ -32,7 +31,7 @@ TRIALS, LARGEST = 10, (3.0, 7.0)
 
 
 def compress(
-    model: Family, method: Mapping[str, Any], tokens: Sequence[Tokens], windows: Sequence[Windows]
+    model: Family, method: Mapping[str, Any], tokens: Sequence[Tokens], gradients: Statistics | None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place to a budget of the attention parameters; return the rows of `truncation.compress`.
 
@@ -46,9 +45,9 @@ def compress(
     of a divergence of token probabilities, which only some families have; h_l by attention layer instead of by block; a
     greedy allocation instead of an integer program; trials on a Halton sequence instead of Optuna's.
 
-    method: as in `truncation.compress`, with the rule `budget`. tokens, windows: the same calibration windows, as
-    `gather` and `gather_gradients` take them. BudgetError if rank 1 of everything exceeds the budget. ModelError if the
-    last hidden states do not depend on some attention layers (VisionTS' decoder).
+    method: as in `truncation.compress`, with the rule `budget`. tokens: calibration windows, as `gather` takes them.
+    gradients: result of `gather_gradients` for the same windows. BudgetError if rank 1 of everything exceeds the
+    budget. ModelError if the last hidden states do not depend on some attention layers (VisionTS' decoder).
     """
     layers, budget = list(model.attentions()), method["ranks"]["budget"]
     if hidden := sorted({layer.name for layer in layers if layer.stack not in model.stacks}):
@@ -57,7 +56,7 @@ def compress(
             f"use method {FACTORS}, which measures no hidden states"
         )
     idle = inert_matrices(model, univariate=method.get("univariate", False))
-    candidates = list_candidates(FACTORS, layers, gather_gradients(model, windows), idle)
+    candidates = list_candidates(FACTORS, layers, gradients, idle)
     expected = [last_states(model, part) for part in tokens]
 
     def error(ranks: Sequence[int]) -> float:

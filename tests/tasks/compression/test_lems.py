@@ -15,6 +15,7 @@ from tests.tasks.compression.test_calibration import VISIONTS
 from tsfmscope.tasks.compression import lems
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.candidates import count_parameters
+from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.registry import family_class
@@ -35,7 +36,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def search(model: Any, windows: Windows, budget: float) -> list[dict[str, Any]]:
     method = {"method": lems.METHOD, "ranks": {"budget": budget}}
-    return lems.compress(model, method, [model.tokenize(windows)], [windows])
+    return lems.compress(model, method, [model.tokenize(windows)], gather_gradients(model, [windows]))
 
 
 def harmonic_weight(layer: int, layers: int, alpha: float, gamma: float) -> float:
@@ -133,7 +134,7 @@ def test_errors_alone_are_those_of_the_model_with_one_truncated_matrix(
 def test_layers_that_the_last_states_do_not_depend_on_are_an_error() -> None:
     model = family_class("visionts").new(VISIONTS, seed=1)
     with pytest.raises(ModelError, match=r"after its last hidden states, decoder.*use method kfac-svd"):
-        lems.compress(model, {"method": lems.METHOD, "ranks": {"budget": 0.5}}, [], [])
+        lems.compress(model, {"method": lems.METHOD, "ranks": {"budget": 0.5}}, [], {})
 
 
 def test_ranks_are_those_of_the_factors_that_are_written(toys: dict[str, Any], windows: Windows) -> None:

@@ -1,0 +1,48 @@
+"""Calibration data of a compression: windows, tokens, and the statistics that methods read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, equal_windows
+from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.methods.interface import Reads, Statistics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.types import Tokens
+
+
+class CalibrationData:
+    """Data of one model, computed when a method first reads them, and then kept."""
+
+    def __init__(self, model: Family, tables: Mapping[str, pa.Table], options: Mapping[str, Any]) -> None:
+        """Compute nothing yet.
+
+        model: the model before compression. tables: calibration series by data set. options: of `calibration_windows`.
+        """
+        self._model, self._tables, self._options = model, tables, options
+
+    @cached_property
+    def tokens(self) -> list[Tokens]:
+        """Tokens of the calibration windows, one item per data set."""
+        return calibration_tokens(self._model, self._tables, **self._options)
+
+    @cached_property
+    def _inputs(self) -> Statistics:
+        return gather(self._model, *self.tokens)
+
+    @cached_property
+    def _gradients(self) -> Statistics:
+        return gather_gradients(self._model, equal_windows(self._model, self._tables, **self._options))
+
+    def statistics(self, reads: Reads) -> Statistics | None:
+        """Return the statistics of all layers that a method reads; None if it reads nothing."""
+        if reads == "nothing":
+            return None
+        return self._inputs if reads == "inputs" else self._gradients
