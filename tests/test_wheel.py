@@ -126,6 +126,6 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     assert "no database at" in call(python, "-m", "tsfmscope", "sql", "select 1", at=here, code=2)
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())
-    call(program, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
+    call(program, "new", "study", "mine", "--models", "chronos-bolt-mini", "--measures", "weights", at=here)
     assert "mine" in call(program, "plan", at=here)
     assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {"look.html", "params.yaml"}
