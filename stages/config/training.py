@@ -70,11 +70,12 @@ LATER: dict[str, Any] = {
     "schedule": "linear",
     "averaging": None,
     "relative_bias_std": None,
+    "value_embedding_std": None,
 }
 
 
 class Phase(Strict):
-    """First part of a training with another mixture and batch size than the rest."""
+    """First part of a training with another mixture, and optionally other batches, than the rest."""
 
     until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
@@ -82,6 +83,7 @@ class Phase(Strict):
     periods: list[Annotated[float, Field(ge=2)]] | None = Field(
         None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
     )
+    contexts: list[int] | None = Field(None, min_length=1, description="as in the recipe; null: those of the recipe")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Phase:
@@ -135,12 +137,21 @@ class Recipe(Strict):
     relative_bias_std: float | None = Field(
         None, gt=0, description="standard deviation of the initial position biases of T5 attention; null: T5's own"
     )
+    value_embedding_std: float | None = Field(
+        None,
+        gt=0,
+        description="standard deviation of the initial embedding of ids of values, where near values have near "
+        "vectors; null: independent vectors, as the family draws them",
+    )
 
     def spec(self) -> dict[str, Any]:
         """Return the recipe as it enters a checkpoint's key, without keys of LATER that are not used."""
         fields = self.model_dump()
         if self.heads:
             fields["heads"] = self.heads.model_dump(exclude_none=True)
+        for phase in fields["phases"]:
+            if phase["contexts"] is None:  # added later, as LATER
+                del phase["contexts"]
         return {name: field for name, field in fields.items() if name not in LATER or field != LATER[name]}
 
     @model_validator(mode="after")

@@ -163,6 +163,13 @@ class Family(ABC):
         """
         return None
 
+    def id_positions(self) -> Float64[np.ndarray, " id"] | None:
+        """Return the place of each id on a line where near ids mean nearly the same, NaN for special ids.
+
+        Returns None for a family without such ids. By default these are `id_values`.
+        """
+        return self.id_values()
+
     def stock_model(self) -> Any:
         """Return the model as the class that its own package forecasts with; by default this model.
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tsfmscope.tasks.compression.schedules import attention_widths
+from tsfmscope.tasks.models.common.smooth_embedding import smooth_embedding
 from tsfmscope.tasks.models.common.attention import Widths, shapes
 from tsfmscope.tasks.models.registry import family_class
 
@@ -27,13 +30,18 @@ def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
     recipe["relative_bias_std"], optional, is the standard deviation of random relative position biases, for families
     with T5 attention. At T5's own, which is nearly zero, no head prefers a distance, and it takes thousands of
     steps until one does.
+    recipe["value_embedding_std"], optional, is the standard deviation of an embedding in which near values have near
+    vectors (`smooth_embedding`), for families whose ids stand for values. From independent vectors, as T5 draws them,
+    a model has to learn the order of its ids first.
     embedding: checkpoint folder of the same family whose embedding of ids is copied; it is trained further.
-    ValueError for heads that cannot be narrowed, for a family without position biases, and for an embedding
-    that does not exist or does not fit.
+    ValueError for heads that cannot be narrowed, for a family without position biases, for one without ids of values,
+    and for an embedding that does not exist or does not fit.
     """
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
     if deviation := recipe.get("relative_bias_std"):
         _spread_biases(family, deviation, recipe["seed"])
+    if deviation := recipe.get("value_embedding_std"):
+        _order_embedding(family, deviation, recipe["seed"])
     if heads := recipe.get("heads"):
         _narrow_heads(family, heads)
     if embedding is not None:
@@ -51,6 +59,19 @@ def _spread_biases(family: Family, deviation: float, seed: int) -> None:
     with torch.no_grad():
         for bias in biases:
             bias.copy_(deviation * torch.randn(bias.shape, generator=stream))
+
+
+def _order_embedding(family: Family, deviation: float, seed: int) -> None:
+    """Set the embedding's rows of ids of values to a `smooth_embedding`; other rows stay."""
+    import torch
+
+    values = family.id_positions() if family.softmax_head else None
+    if values is None:
+        raise ValueError(f"value_embedding_std: ids of {family.name} stand for no values; remove the key")
+    embedding, known = _embedding(family), ~np.isnan(values)
+    rows = smooth_embedding(values[known], width=embedding.shape[1], std=deviation, seed=seed)
+    with torch.no_grad():
+        embedding[torch.from_numpy(known)] = torch.from_numpy(rows).to(embedding.dtype)
 
 
 def _narrow_heads(family: Family, heads: Mapping[str, Any]) -> None:

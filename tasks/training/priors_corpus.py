@@ -29,9 +29,9 @@ EARLIER = 5_000
 class PriorsCorpus:
     """Corpus whose training batch of any step can be drawn again, from the step number alone.
 
-    No series is drawn twice. Until step phases[0]["until"], the mixture and the batch size (if not None) of that phase
-    replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not None, are the only periods
-    of its plain periodic series.
+    No series is drawn twice. Until step phases[0]["until"], the mixture, the batch size and the contexts (the last two
+    if given) of that phase replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not
+    None, are the only periods of its plain periodic series.
     """
 
     # Kind of data of the values of a batch.
@@ -51,6 +51,7 @@ class PriorsCorpus:
         rng, clocks = streams(self.seed, step)
         phase = next((phase for phase in self.phases if step <= phase["until"]), None)
         mixture, steps = (phase["mixture"], phase["batch_steps"] or steps) if phase else (self.mixture, steps)
+        contexts = (phase.get("contexts") if phase else None) or contexts
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
         # Later sources without a share take no random number, so that they change no batch of older recipes.

@@ -132,6 +132,11 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         missing = sorted({*OWN, *SAMPLING} - set(block))
         return f"{cls.block} lacks {missing}" if missing else _find_problem(block)
 
+    def id_positions(self) -> Float[np.ndarray, " id"]:
+        """Return the centre of each bin of coefficients; PAD, EOS and START have NaN."""
+        count = self.network.config.wavetoken_config["n_tokens"] - SPECIAL
+        return np.pad(self.bins.centres(np.arange(count)), (SPECIAL, 0), constant_values=np.nan)
+
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context steps, and the horizon minus 1 for the decoder.
 
