@@ -36,7 +36,8 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete, except
-    `id_values`, `loss_horizon`, `attentions`, `stock_model` and `forecast_graph` where their defaults do not hold.
+    `id_values`, `id_positions`, `loss_horizon`, `attentions`, `stock_model` and `forecast_graph` where their defaults
+    do not hold.
     """
 
     name: ClassVar[str]

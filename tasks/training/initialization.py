@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.tasks.compression.schedules import attention_widths
-from tsfmscope.tasks.models.common.smooth_embedding import smooth_embedding
 from tsfmscope.tasks.models.common.attention import Widths, shapes
+from tsfmscope.tasks.models.common.smooth_embedding import smooth_embedding
 from tsfmscope.tasks.models.registry import family_class
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-# Shortest and longest wavelength, in units of a scaled value. Neighbouring bins of Chronos are 0.03 apart with 1,024 ids,
-# and the values go from -15 to 15.
+# Shortest and longest wavelength, in units of a scaled value. Values go from -15 to 15; with 1,024 ids, the bins of
+# Chronos are 0.03 apart.
 SHORTEST, LONGEST = 0.15, 60.0
 
 
@@ -16,8 +16,8 @@ def smooth_embedding(
     """Return vectors whose inner products depend on the difference of two values alone, largest at zero.
 
     The features sin(2 pi x / w) and cos(2 pi x / w) at width // 2 wavelengths w, in a geometric row from SHORTEST to
-    LONGEST, are rotated by a random orthogonal matrix and scaled to a root mean square of `std` per entry. Deviation: the
-    positions of Vaswani et al. 2017 use wavelengths 2 pi to 20000 pi and no rotation.
+    LONGEST, are rotated by a random orthogonal matrix and scaled to a root mean square of `std` per entry. Source: the
+    encoding of positions by Vaswani et al. 2017, with other wavelengths and without the rotation.
     Raises ValueError for an odd width, for a `std` that is not above 0, and for values that are not finite.
     """
     if width < 2 or width % 2:

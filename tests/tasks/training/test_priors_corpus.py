@@ -43,6 +43,12 @@ def test_the_first_phase_has_its_own_mixture_and_size() -> None:
         assert gaps != is_plain
 
 
+def test_a_phase_may_have_contexts_of_its_own() -> None:
+    corpus = PriorsCorpus({"priors": 1.0}, [PHASES[0] | {"contexts": [48]}], seed=3)
+    assert {corpus.batch(step, **CUT).context.shape[1] for step in range(1, 11)} == {48}
+    assert {corpus.batch(step, **CUT).context.shape[1] for step in range(11, 31)} == {64, 256}
+
+
 def test_a_source_without_a_share_changes_no_batch() -> None:
     batches = [
         PriorsCorpus({"priors": 0.7, "periodic": 0.3} | more, [], seed=1).batch(5, **CUT).context
