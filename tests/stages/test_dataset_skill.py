@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 from pathlib import Path
@@ -49,6 +51,22 @@ def params_of(folder: Path, **skill: Any) -> Params:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the series of linear-2, of nile, and of a data set of the user; those of co2 are missing."""
     monkeypatch.chdir(tmp_path)
+    write_series()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Such a folder after the stage has run, and what the stage printed."""
+    folder, printed = tmp_path_factory.mktemp("measured"), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        write_series()
+        checkpoints.main(params_of(folder, max_series=4))
+    return folder, printed.getvalue()
+
+
+def write_series() -> None:
+    """Write the series under data/."""
     drawn = [Series("linear-2", one.series, one.values) for one in kernelsynth_series(3, 0)]
     write_parquet(Path("data/kernelsynth/series/linear-2.parquet"), series_table(drawn))
     rng = np.random.default_rng(1)
@@ -57,7 +75,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, count in (("nile", 1), ("mine", 5)):
         series = [Series(name, f"{name}/{n}", walks[n], domain="nature", freq="D") for n in range(count)]
         write_parquet(Path(f"data/datasets/series/{name}.parquet"), series_table(series))
-    return tmp_path
 
 
 def row_of(model: str, recipe: str | None) -> dict[str, Any]:
@@ -130,10 +147,8 @@ def test_a_baseline_leaves_out_the_series_that_it_does_not_forecast(here: Path) 
     to_arrow("dataset_skill", [{**row, "job_key": job.key}])
 
 
-def test_the_stage_writes_a_row_for_each_data_set_and_the_means(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    params = params_of(here, max_series=4)
-    checkpoints.main(params)
-    printed = capsys.readouterr().out
+def test_the_stage_writes_a_row_for_each_data_set_and_the_means(measured: tuple[Path, str]) -> None:
+    here, printed = measured
     rows = read_rows(here / "data/checkpoints", "dataset_skill").to_pylist()
     facts = {(row["model"], row["dataset"]): row for row in rows}
     assert set(facts) == {(model, name) for model in (BOLT, THEIRS, BASELINE) for name in ("linear-2", "nile", "mine")}
@@ -162,14 +177,17 @@ def test_a_line_has_an_interval_where_there_is_one() -> None:
     )
 
 
-def test_a_card_has_the_numbers_of_the_tables_and_keeps_them_for_the_same_weights_alone(here: Path) -> None:
+def test_a_card_has_the_numbers_of_the_tables_and_keeps_them_for_the_same_weights_alone(
+    measured: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = shutil.copytree(measured[0], tmp_path / "copy")
+    monkeypatch.chdir(here)
     params, folder = params_of(here, max_series=4), here / "kept" / BOLT
-    checkpoints.main(params)
     commit(params, folder.parent)
     card = (folder / CARD).read_text()
     cells = {line.split(" | ")[0][2:]: line.strip("| ").split(" | ")[1:] for line in card.splitlines() if " | " in line}
-    measured = read_rows(here / "data/checkpoints", "dataset_skill").to_pylist()
-    rows = {row["dataset"]: row for row in measured if row["model"] == BOLT}
+    skill = read_rows(here / "data/checkpoints", "dataset_skill").to_pylist()
+    rows = {row["dataset"]: row for row in skill if row["model"] == BOLT}
     assert {"linear-2", "nile", "mine"} == set(rows)
     for name, row in rows.items():
         trained_on = "yes" if row["trained_on"] else "no"
