@@ -27,7 +27,8 @@ from tsfmscope.tasks.series.types import Series, Skip, Windows
 from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.models.base import Family, Forecaster
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.types import ForecastModel
 
 # Kinds of tokens whose own input is known and that forecast the next step.
 FORECASTING = (TokenKind.START, TokenKind.FUTURE)
@@ -257,7 +258,7 @@ class ScoredWindows(NamedTuple):
 
 
 def score_forecasts(
-    model: Forecaster,
+    model: ForecastModel,
     series: Sequence[Series],
     *,
     context: int,

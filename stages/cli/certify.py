@@ -64,7 +64,9 @@ Horizons = Annotated[
 
 def certify(
     base: Model,
-    small: Annotated[str, typer.Argument(help="Compressed or other small model, named like BASE.")],
+    small: Annotated[
+        str, typer.Argument(help="Compressed or other small model, named like BASE, or a folder of `export --onnx`.")
+    ],
     data: DataSets,
     margin: Annotated[
         float, typer.Option(help="Largest mean ratio of WQL, small model over base; fix it before you look at scores.")

@@ -35,9 +35,13 @@ from tsfmscope.tasks.series.types import describe_reasons
 from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, Certificate, assess, check_ratio
 
 if TYPE_CHECKING:
+    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
     from tsfmscope.tasks.lens import ScoredWindows
     from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.types import ForecastModel
 
+# File by which a folder of `export --onnx` is recognised: `onnx_export.DESCRIPTION`, which is slow to import.
+ONNX = "onnx.json"
 # Ends of the interval whose coverage is compared.
 LOW, HIGH = 0.1, 0.9
 
@@ -62,7 +66,7 @@ class ModelPair(NamedTuple):
     """Loaded base and small model. source: checkpoint of the base."""
 
     base: Family
-    small: Family
+    small: Family | OnnxForecaster
     source: Source
 
 
@@ -95,18 +99,27 @@ def certify_models(
 ) -> CertifyResult:
     """Load both models and test the small one against the base on every task.
 
-    request: the model is the base; its data and horizon are replaced by those of each task. data: names of data
-    sets, files and folders; every file of a folder is a data set. Raises ParamsError for a name or value that
-    is not valid, and the errors of `certify_pair`.
+    request: the model is the base; its data and horizon are replaced by those of each task. small: a model, or a
+    folder that `export --onnx` wrote. data: names of data sets, files and folders; every file of a folder is a data
+    set. Raises ParamsError for a name or value that is not valid, and the errors of `certify_pair`.
     """
     readers = open_data(params, request, data)
-    base, other = (resolve(params, name, request.family) for name in (request.model, small))
-    if base.folder.resolve() == other.folder.resolve() and base.options == other.options:
+    base = resolve(params, request.model, request.family)
+    is_onnx = Path(small, ONNX).is_file()
+    other = base if is_onnx else resolve(params, small, request.family)
+    if not is_onnx and base.folder.resolve() == other.folder.resolve() and base.options == other.options:
         raise ParamsError(f"{small}: expected another model than the base, got the same checkpoint, {base.folder}")
     with device_context(request.device):
         watch("loading the models", 0, 0)
-        pair = ModelPair(load_family(base, request.device), load_family(other, request.device), base)
+        loaded = _load_onnx(Path(small)) if is_onnx else load_family(other, request.device)
+        pair = ModelPair(load_family(base, request.device), loaded, base)
     return certify_pair(params, request, pair, readers, options, watch)
+
+
+def _load_onnx(folder: Path) -> OnnxForecaster:
+    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
+
+    return OnnxForecaster.load(folder)
 
 
 def certify_pair(
@@ -181,10 +194,11 @@ def list_data(params: Params, names: Sequence[str]) -> list[str]:
 
 def check_models(params: Params, pair: ModelPair) -> None:
     """Raise ParamsError for models that cannot be compared."""
+    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
     from tsfmscope.tasks.models.base import Forecaster
 
     for model in (pair.base, pair.small):
-        if not isinstance(model, Forecaster):
+        if not isinstance(model, Forecaster | OnnxForecaster):
             raise ParamsError(f"expected models that forecast; family {model.name} does not")
     if pair.base.modality != pair.small.modality:
         raise ParamsError(
@@ -234,12 +248,12 @@ def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: 
     }
 
 
-def forecast_last_windows(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWindows:
-    """Forecast and score the last window of every series, with any model of the case's modality."""
+def forecast_last_windows(case: LoadedCase, model: Family | ForecastModel, options: Forecasts) -> ScoredWindows:
+    """Forecast and score the last window of every series, with any model that forecasts data of the case's modality."""
     from tsfmscope.tasks.lens import score_forecasts, window_seed
-    from tsfmscope.tasks.models.base import Forecaster
+    from tsfmscope.tasks.models.base import Family, Forecaster
 
-    assert isinstance(model, Forecaster)
+    assert isinstance(model, Forecaster) or not isinstance(model, Family)
     return score_forecasts(
         model,
         case.series.series,

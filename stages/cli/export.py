@@ -34,6 +34,10 @@ def export(
         int | None,
         typer.Option(min=1, help="With --onnx, steps of the forecast; default: the most of one forward pass."),
     ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(help="With --onnx, 8: int8 weights and activations; default: the 32 bits of float32."),
+    ] = None,
     family: Family = None,
     as_json: Json = False,
 ) -> None:
@@ -42,28 +46,34 @@ def export(
     \b
     tsfmscope export chronos-bolt-nano copy
     tsfmscope export chronos-bolt-nano dense --dense --json
-    tsfmscope export chronos-bolt-nano bolt-onnx --onnx --context 128 --horizon 24
+    tsfmscope export chronos-bolt-nano bolt-onnx --onnx --context 128 --horizon 24 --bits 8
 
     A compressed model is BASE@METHOD of params.yaml, or a folder that `tsfmscope compress` wrote. With
     --dense it gets the original shapes, so that the model's own package loads it. With --onnx, forecasts of
-    onnxruntime are compared with the model's own before the folder is made.
+    onnxruntime are compared with the model's own before the folder is made. With --bits 8 they differ: the output
+    states by how much, and `tsfmscope certify MODEL FOLDER` tests whether that matters.
     """
     from tsfmscope.stages.cli.exporting import export_model, export_onnx
 
     if onnx:
         if dense:
             raise ParamsError("--dense and --onnx: got both, expected one; an ONNX model runs in any shape")
-        _print_onnx(export_onnx(params_here(), model, folder, context, horizon, family=family), folder, as_json)
+        if bits not in (None, 8):
+            raise ParamsError(f"--bits: got {bits}, expected 8; leave it out for 32 bits")
+        exported = export_onnx(params_here(), model, folder, context, horizon, family=family, bits=bits or 32)
+        _print_onnx(exported, folder, as_json)
         return
     if context is not None or horizon is not None:
         raise ParamsError("--context and --horizon: got without --onnx, expected with it; a checkpoint has all steps")
-    exported = export_model(params_here(), model, folder, dense=dense, family=family)
+    if bits is not None:
+        raise ParamsError("--bits: got without --onnx, expected with it; `compress --bits 8` writes checkpoints")
+    written = export_model(params_here(), model, folder, dense=dense, family=family)
     if as_json:
-        print_json(asdict(exported) | {"folder": str(folder), "loader": exported.loader})
+        print_json(asdict(written) | {"folder": str(folder), "loader": written.loader})
         return
-    unchanged = "" if exported.was_compressed or not dense else "; it was dense before"
-    typer.echo(f"{folder}: {exported.parameters:,} parameters, {exported.bytes:,} bytes{unchanged}")
-    typer.echo(f"load it: {exported.loader}")
+    unchanged = "" if written.was_compressed or not dense else "; it was dense before"
+    typer.echo(f"{folder}: {written.parameters:,} parameters, {written.bytes:,} bytes{unchanged}")
+    typer.echo(f"load it: {written.loader}")
 
 
 def _print_onnx(exported: OnnxModel, folder: Path, as_json: bool) -> None:
@@ -71,15 +81,18 @@ def _print_onnx(exported: OnnxModel, folder: Path, as_json: bool) -> None:
         print_json(asdict(exported) | {"folder": str(folder)})
         return
     e = exported
+    of_float, float_run = "", ""
+    if e.bits == 8:
+        of_float, float_run = f" ({e.float_bytes:,} in float32)", f"{e.float_seconds:.4f} in float32 and "
     typer.echo(
-        f"{folder}: {e.bytes:,} bytes, context {e.context}, horizon {e.horizon}, {len(e.levels)} quantiles, "
+        f"{folder}: {e.bytes:,} bytes{of_float}, context {e.context}, horizon {e.horizon}, {len(e.levels)} quantiles, "
         f"opset {e.opset}"
     )
     typer.echo(
-        f"largest difference from the model's own forecast: {e.difference:.1e} standard deviations of the context, "
-        f"over {e.series} random series"
+        f"difference from the model's own forecast: {e.difference:.1e} at most, {e.mean_difference:.1e} on average, in "
+        f"standard deviations of the context, over {e.series} random series"
     )
     typer.echo(
         f"seconds of a forecast of {e.timed_series} series, {e.threads} threads: torch {e.torch_seconds:.4f}, "
-        f"onnxruntime {e.onnxruntime_seconds:.4f}"
+        f"onnxruntime {float_run}{e.onnxruntime_seconds:.4f}{' in int8' if e.bits == 8 else ''}"
     )

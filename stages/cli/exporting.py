@@ -59,11 +59,18 @@ def export_model(params: Params, name: str, target: Path, *, dense: bool, family
 
 
 def export_onnx(
-    params: Params, name: str, target: Path, context: int | None, horizon: int | None, *, family: str | None
+    params: Params,
+    name: str,
+    target: Path,
+    context: int | None,
+    horizon: int | None,
+    *,
+    family: str | None,
+    bits: int = 32,
 ) -> OnnxModel:
     """Write the model's forecast as an ONNX model to a new or empty folder, which appears when all is checked.
 
-    context, horizon: steps of the input and of the forecast; None: the largest.
+    context, horizon: steps of the input and of the forecast; None: the largest. bits: 32, or 8 for int8.
     Raises ParamsError for a name, a family, a folder, a context or a horizon that cannot be used, ModelError if the
     checkpoint or its family cannot be exported, ModuleNotFoundError without the packages of the extra onnx.
     """
@@ -73,7 +80,7 @@ def export_onnx(
     source, model = _load(params, name, family)
     with new_folder(target) as folder:
         try:
-            return write_onnx(model, folder, context=context, horizon=horizon, origin=_origin(source))
+            return write_onnx(model, folder, context=context, horizon=horizon, origin=_origin(source), bits=bits)
         except ValueError as error:
             raise ParamsError(f"export {name} --onnx: {error}") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,8 @@ from jaxtyping import Float, Float32, Int, Int8, Int32
 
 if TYPE_CHECKING:
     import torch
+
+    from tsfmscope.tasks.series.types import Windows
 
 
 class TokenKind(IntEnum):
@@ -80,6 +82,16 @@ class Forecast:
     @property
     def median(self) -> Float32[np.ndarray, "window horizon"]:
         return self.values[:, self.levels.index(0.5)]
+
+
+class ForecastModel(Protocol):
+    """What scoring needs of a model; a `Forecaster` has it, and so has an `OnnxForecaster`."""
+
+    def with_condition(self, context: int, history: int) -> tuple[Self, int]:
+        """Return this model under a condition, and the number of context steps that its windows need."""
+
+    def forecast(self, windows: Windows, *, levels: Sequence[float], samples: int, seeds: Sequence[int]) -> Forecast:
+        """Return quantiles of the horizon."""
 
 
 @dataclass(frozen=True, eq=False)

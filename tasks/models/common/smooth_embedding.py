@@ -29,4 +29,5 @@ def smooth_embedding(
     angles = np.asarray(values, np.float64)[:, None] * (2 * np.pi / np.geomspace(SHORTEST, LONGEST, width // 2))
     features = np.concatenate((np.sin(angles), np.cos(angles)), axis=1) * (std * np.sqrt(2))
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))
-    return features @ rotation
+    rows: np.ndarray = features @ rotation
+    return rows

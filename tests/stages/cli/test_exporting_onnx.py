@@ -38,9 +38,23 @@ def test_the_folder_has_the_model_and_its_description_and_the_output_the_facts(t
     assert written["base_model"] == "bolt" and str(tmp_path) not in (tmp_path / "out" / "onnx.json").read_text()
 
 
+def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> None:
+    done = run("export", "chronos-bolt-nano", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
+    assert done.exit_code == 0, done.stderr
+    assert " in float32 and " in done.stdout and done.stdout.rstrip().endswith(" in int8")
+    data = ("--data", "nile", "--data", "co2", "--data", "sunspots", "--context", "64", "--horizon", "12")
+    judged = run("certify", "chronos-bolt-nano", "int8", *data, "--json")
+    assert judged.exit_code == 3, judged.stderr
+    ratios = [row["ratio"] for row in json.loads(judged.stdout)["tasks"]]
+    assert len(ratios) == 3 and all(0.8 < ratio < 1.25 and ratio != 1 for ratio in ratios)
+    longer = run("certify", "chronos-bolt-nano", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
+    assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
+        (("bolt", "out", "--bits", "4"), 2, "--bits: got 4, expected 8; leave it out for 32 bits"),
         (("chronos-t5-nano", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
         (("bolt", "out", "--context", "33"), 2, "export bolt --onnx: --context: got 33, expected 1 to 32"),
         (("bolt", "out", "--dense"), 2, "--dense and --onnx: got both, expected one"),
@@ -59,6 +73,8 @@ def test_what_cannot_be_exported_is_one_line_and_nothing_is_written(
 def test_steps_without_onnx_are_refused() -> None:
     done = run("export", "bolt", "out", "--context", "16")
     assert done.exit_code == 2 and "--context and --horizon: got without --onnx" in done.stderr
+    done = run("export", "bolt", "out", "--bits", "8")
+    assert done.exit_code == 2 and "--bits: got without --onnx" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["onnx", "onnxruntime", "onnxscript"])

@@ -15,6 +15,7 @@ import torch
 
 from tsfmscope.tasks.compression import onnx_export
 from tsfmscope.tasks.compression.onnx_export import DESCRIPTION, MODEL, TOLERANCE, open_session, run_session, write_onnx
+from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
@@ -65,6 +66,10 @@ def series(context: int, horizon: int, freq: str = "D") -> Windows:
     return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "walks", freq, 1)
 
 
+def quantiles_of(session: Any, windows: Windows) -> np.ndarray:
+    return run_session(session, windows.context, windows.freq)
+
+
 def difference(model: Forecaster, quantiles: np.ndarray, windows: Windows, levels: tuple[float, ...]) -> float:
     own = model.forecast(windows, levels=levels, seeds=[0] * len(windows)).values
     assert quantiles.shape == own.shape and quantiles.dtype == np.float32
@@ -113,7 +118,7 @@ def test_onnxruntime_forecasts_as_the_model_does(make: Callable[[], Forecaster],
     for freq in ("D", "W", "Q") if "frequency" in {one.name for one in session.get_inputs()} else ("D",):
         for rows in (slice(None), slice(1), slice(2, 5)):
             windows = series(context, 12, freq).take(rows)
-            assert difference(model, run_session(session, windows), windows, exported.levels) < TOLERANCE
+            assert difference(model, quantiles_of(session, windows), windows, exported.levels) < TOLERANCE
     check_description(tmp_path, session)
 
 
@@ -131,6 +136,46 @@ def check_description(folder: Path, session: Any) -> None:
     assert description["base_model"] == "a-model" and description["check"]["tolerance"] == TOLERANCE
 
 
+def test_int8_is_smaller_near_and_leaves_the_first_products_in_float32(tmp_path: Path) -> None:
+    model = load("chronos-bolt-nano")
+    exported = write_onnx(model, tmp_path, context=CONTEXT, horizon=12, origin=ORIGIN, bits=8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MODEL, DESCRIPTION]
+    assert exported.bytes == (tmp_path / MODEL).stat().st_size < 0.6 * exported.float_bytes
+    assert TOLERANCE < exported.mean_difference < 0.1 and exported.mean_difference < exported.difference < 1
+    description = json.loads((tmp_path / DESCRIPTION).read_text())
+    assert description["bits"] == 8 and description["check"]["tolerance"] is None
+    nodes = onnx.load(tmp_path / MODEL).graph.node
+    weights = {one.name: one.dims for one in onnx.load(tmp_path / MODEL).graph.initializer}
+    floats = [node for node in nodes if node.op_type == "MatMul" and node.input[1] in weights]
+    # The residual block of the patches: its hidden layer and its skip connection read patches and their mask.
+    assert [weights[node.input[1]][0] for node in floats] == [2 * 16, 2 * 16]
+    assert sum(node.op_type == "MatMulInteger" for node in nodes) > 20
+
+    onnx_model, windows = OnnxForecaster.load(tmp_path), series(CONTEXT + 30, 5)
+    levels = (0.1, 0.5, 0.9)
+    found = onnx_model.forecast(windows, levels=levels, samples=1, seeds=[0] * len(windows))
+    whole = run_session(onnx_model.session, windows.context[:, -CONTEXT:], "D")
+    rows = [exported.levels.index(level) for level in levels]
+    np.testing.assert_array_equal(found.values, whole[:, rows, :5])
+    short = series(20, 5)
+    padded = np.pad(short.context, ((0, 0), (CONTEXT - 20, 0)), constant_values=np.nan)
+    np.testing.assert_array_equal(
+        onnx_model.forecast(short, levels=levels, samples=1, seeds=[0] * len(short)).values,
+        run_session(onnx_model.session, padded, "D")[:, rows, :5],
+    )
+    with pytest.raises(ModelError, match=r"horizon: got 13, expected at most 12, .* longer --horizon"):
+        onnx_model.forecast(series(CONTEXT, 13), levels=levels, samples=1, seeds=[0] * 9)
+    with pytest.raises(ModelError, match=r"levels: got \[0.05\], expected some of"):
+        onnx_model.forecast(short, levels=(0.05, 0.5), samples=1, seeds=[0] * 9)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"family": "chronos-bolt"}'])
+def test_a_broken_description_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / DESCRIPTION).write_text(text)
+    with pytest.raises(ModelError, match=r"onnx.json: expected the keys family, context, .* run `tsfmscope export"):
+        OnnxForecaster.load(tmp_path)
+
+
 def test_a_model_with_narrow_heads_and_factors_is_exported(tmp_path: Path) -> None:
     model = ChronosBolt.new(BOLT, seed=0)
     for layer in model.attentions():
@@ -139,7 +184,7 @@ def test_a_model_with_narrow_heads_and_factors_is_exported(tmp_path: Path) -> No
     exported = write_onnx(model, tmp_path, context=None, horizon=None, origin=ORIGIN)
     assert (exported.context, exported.horizon) == (32, 8)
     windows = series(32, 8)
-    assert difference(model, run_session(open_session(tmp_path / MODEL), windows), windows, exported.levels) < 1e-5
+    assert difference(model, quantiles_of(open_session(tmp_path / MODEL), windows), windows, exported.levels) < 1e-5
     assert json.loads((tmp_path / DESCRIPTION).read_text())["compression"]["method"] == "joint"
 
 

@@ -1,0 +1,78 @@
+"""Forecasts of an ONNX model that `export --onnx` wrote, computed by onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tsfmscope.tasks.compression.onnx_export import DESCRIPTION, MODEL, open_session, run_session
+from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.types import Forecast
+from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.series.catalog import Modality
+from tsfmscope.tasks.series.types import Windows
+
+# Bytes of DESCRIPTION.
+LARGEST_DESCRIPTION = 2**20
+KEYS = ("family", "context", "horizon", "levels")
+
+
+class OnnxForecaster:
+    """An ONNX model that forecasts as a `Forecaster` does. It has no states and no weights to look at."""
+
+    modality: ClassVar[Modality] = "series"
+
+    def __init__(self, session: Any, *, family: str, context: int, horizon: int, levels: Sequence[float]) -> None:
+        """Wrap an onnxruntime.InferenceSession; context, horizon: its numbers of steps; levels: of its quantiles."""
+        self.session, self.name = session, family
+        self.context, self.horizon, self.levels = context, horizon, tuple(levels)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Open the model of a folder.
+
+        Raises ModelError if its description is not valid or onnxruntime cannot run the model, ModuleNotFoundError
+        without onnxruntime.
+        """
+        path = folder / DESCRIPTION
+        try:
+            facts = json.loads(read_text(path, LARGEST_DESCRIPTION))
+            family, context, horizon, levels = (facts[key] for key in KEYS)
+            session = open_session(folder / MODEL)
+            return cls(session, family=str(family), context=int(context), horizon=int(horizon), levels=list(levels))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(
+                f"{path}: expected the keys {', '.join(KEYS)} ({type(error).__name__}: {error}); run "
+                "`tsfmscope export --onnx` again"
+            ) from error
+
+    def with_condition(self, context: int, history: int) -> tuple[Self, int]:
+        """Return this model and the context: it reads no step before the context."""
+        return self, context
+
+    def forecast(self, windows: Windows, *, levels: Sequence[float], samples: int, seeds: Sequence[int]) -> Forecast:
+        """Return quantiles [W, Q, H] in the data's units; samples, seeds: not used.
+
+        A context longer than the model's loses its first steps; a shorter one is filled up with missing steps.
+        Raises ModelError for a horizon or for levels that the model does not have, HealthError if a quantile is not
+        finite.
+        """
+        if windows.horizon > self.horizon:
+            raise ModelError(
+                f"horizon: got {windows.horizon}, expected at most {self.horizon}, which the ONNX model forecasts; "
+                "export it with a longer --horizon"
+            )
+        if missing := [level for level in levels if level not in self.levels]:
+            raise ModelError(f"levels: got {missing}, expected some of {list(self.levels)}, which the ONNX model has")
+        context = windows.context[:, -self.context :]
+        context = np.pad(context, ((0, 0), (self.context - context.shape[1], 0)), constant_values=np.nan)
+        quantiles = run_session(self.session, context, windows.freq)
+        values = quantiles[:, [self.levels.index(level) for level in levels], : windows.horizon]
+        if not np.isfinite(values).all():
+            raise HealthError(f"{self.name} in ONNX: the forecast contains NaN or infinity; check the input's scale")
+        return Forecast(clip_float32(values), tuple(levels))
