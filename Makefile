@@ -53,8 +53,10 @@ QUICK := tests/tasks/geometry tests/tasks/ranks tests/tasks/statistics tests/tas
 quick: $(READY) lint  ## check lint and types, and run the tests that a change most likely breaks, in two minutes
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile $(QUICK)
 
-test: $(READY) lint  ## check lint, types and import rules, and run the fast tests
-	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
+# Lint and types take a core for two minutes; the tests run meanwhile. More threads than cores would wait by spinning.
+test: $(READY)  ## check lint, types and import rules, and run the fast tests
+	@$(MAKE) --no-print-directory lint & \
+	OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile; tests=$$?; wait $$! && exit $$tests
 
 # Slow tests that run one at a time: they measure time, or fill the memory of the machine.
 ALONE := tests/store/test_interrupt.py tests/tasks/sweep/faults/test_nodes.py

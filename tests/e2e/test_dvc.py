@@ -139,6 +139,7 @@ def accept(made: Checkout, dump: Path) -> None:
     write_parquet(file, pa.Table.from_pylist(listed, schema=rows.schema))
 
 
+@pytest.mark.long
 def test_an_experiment_runs_and_is_kept(smoke: Checkout, tmp_path: Path) -> None:
     made = smoke.copy(tmp_path / "repository")
     made.run("dvc", "exp", "run", "-S", "geometry.k_max=3", "--name", "fewer")

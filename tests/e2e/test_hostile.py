@@ -14,7 +14,7 @@ from tests.e2e.checkout import ROOT, Checkout, checkout
 from tsfmscope.store.generated_checks import generate
 from tsfmscope.store.schema import TABLES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 # Model -> its layers, with both states of the last one, and its stacks.
 MODELS = {"chronos-t5-nano": (12, 2), "lag-llama-nano": (6, 1)}

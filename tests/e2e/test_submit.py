@@ -51,6 +51,7 @@ def submit(
     return shared.run(*target, ok=ok, **nodes.token, **environment)
 
 
+@pytest.mark.long
 def test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro(
     nodes: Nodes, shared: Checkout, tmp_path: Path
 ) -> None:

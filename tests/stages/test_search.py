@@ -258,6 +258,7 @@ def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_undisturbed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

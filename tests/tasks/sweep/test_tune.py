@@ -67,6 +67,7 @@ def test_a_killed_search_goes_on_and_repeats_less_than_an_interval_of_each_trial
     assert set(steps(tmp_path)[1.0]) == set(range(1, toy_search.STEPS + 1))
 
 
+@pytest.mark.long
 def test_a_search_that_is_asked_to_stop_names_the_next_step_and_continues_with_what_ended_trials_reported(
     tmp_path: Path,
 ) -> None:
