@@ -53,16 +53,19 @@ QUICK := tests/tasks/geometry tests/tasks/ranks tests/tasks/statistics tests/tas
 quick: $(READY) lint  ## check lint and types, and run the tests that a change most likely breaks, in two minutes
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile $(QUICK)
 
-# Lint and types take a core for two minutes; the tests run meanwhile. More threads than cores would wait by spinning.
-test: $(READY)  ## check lint, types and import rules, and run the fast tests
-	@$(MAKE) --no-print-directory lint & \
-	OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile; tests=$$?; wait $$! && exit $$tests
-
 # Slow tests that run one at a time: they measure time, or fill the memory of the machine.
 ALONE := tests/store/test_interrupt.py tests/tasks/sweep/faults/test_nodes.py
 # The longest of the others start first, so that neither of the two processes waits for the other at the end.
 LONGEST := tests/e2e/ tests/test_wheel.py tests/test_additions.py tests/tasks/
 PAIRED := $(LONGEST) $(filter-out $(LONGEST) %__pycache__/,$(wildcard tests/*/ tests/test_*.py))
+
+LINT := ruff check -q . && ruff format -q --check . && mypy && { printed=$$(lint-imports) || { echo "$$printed"; exit 1; }; }
+
+# Lint and types take a core for two minutes; the tests run meanwhile. More threads than cores would wait by spinning.
+test: $(READY)  ## check lint, types and import rules, and run the fast tests
+	@{ $(LINT); } & \
+	OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(PAIRED); \
+	tests=$$?; wait $$! && exit $$tests
 
 test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder \
@@ -73,10 +76,7 @@ test-long: $(READY)  ## run the slow tests that take too long for .ci/run
 	@python -m pytest -q -m long
 
 lint: $(READY)
-	@ruff check -q .
-	@ruff format -q --check .
-	@mypy
-	@lint-imports >.lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1); rm -f .lint-imports.log
+	@$(LINT)
 
 docs: $(READY)  ## build the documentation, which needs no network: site/index.html
 	@python -m mkdocs build --strict >.docs.log 2>&1 || (cat .docs.log; rm -f .docs.log; exit 1); rm -f .docs.log
