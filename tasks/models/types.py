@@ -85,7 +85,7 @@ class Forecast:
 
 
 class ForecastModel(Protocol):
-    """What scoring needs of a model; a `Forecaster` has it, and so has an `OnnxForecaster`."""
+    """Parts of a model that scoring uses; a `Forecaster` has them, and so has an `OnnxForecaster`."""
 
     def with_condition(self, context: int, history: int) -> tuple[Self, int]:
         """Return this model under a condition, and the number of context steps that its windows need."""
