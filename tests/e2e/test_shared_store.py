@@ -11,7 +11,11 @@ from tests.e2e.checkout import Checkout
 from tsfmscope.store import files
 from tsfmscope.store.stage_outputs import read_rows, table_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+]  # tests/stages/test_shared_store.py is not long
 STAGES = ("tokens", "embeddings", "geometry")
 
 
