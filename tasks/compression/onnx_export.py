@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
-from tsfmscope.tasks.compression.onnx_int8 import quantise_onnx
+from tsfmscope.tasks.compression.onnx_int8 import LARGEST_FILE, quantise_onnx
 from tsfmscope.tasks.compression.timing import fastest
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 # Largest difference from the model's own forecast, in standard deviations of the context.
 TOLERANCE = 1e-4
-# Bytes of weights above which they are written to a file of their own: protobuf's limit is 2 GiB.
-LARGEST_FILE = 1_900_000_000
 # Series of a timed forecast.
 TIMED = 8
 # One frequency of each id of TimesFM 2.0.

@@ -9,14 +9,18 @@ from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
 
+# Bytes of weights above which they are written to a file of their own: protobuf's limit is 2 GiB.
+LARGEST_FILE = 1_900_000_000
+
 
 def quantise_onnx(path: Path) -> None:
     """Replace an ONNX model by one whose matrix products have int8 weights and activations.
 
     Weights get a scale per output; activations get a scale per product, from their values in each run (dynamic
-    quantisation). Weights use 7 of the 8 bits: on CPUs without VNNI instructions, sums of products of 8 bits overflow
-    (onnxruntime's manual, "Quantize ONNX models"). Products that read the scaled series itself stay in float32, since
-    their inputs have the largest range: in a trained Chronos-Bolt they alone had half of the differences.
+    quantisation). A small model may become larger, since the scales are new nodes. Weights use 7 of the 8 bits: on CPUs
+    without VNNI instructions, sums of products of 8 bits overflow (onnxruntime's manual, "Quantize ONNX models").
+    Products that read the scaled series itself stay in float32, since their inputs have the largest range: in a trained
+    Chronos-Bolt they alone had half of the differences.
     Raises ModelError if no product is left.
     """
     import onnx
@@ -26,8 +30,8 @@ def quantise_onnx(path: Path) -> None:
     products, first = _products(model.graph), _first_products(model.graph)
     if not products - first:
         raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
-    size = path.stat().st_size
     quantised = path.with_name(f"quantised-{path.name}")
+    data = [part for part in path.parent.iterdir() if part.name.startswith(path.name) and part != path]
     logger = logging.getLogger()
     level = logger.level
     # It advises a preparation that its own documentation calls optional.
@@ -40,13 +44,14 @@ def quantise_onnx(path: Path) -> None:
             per_channel=True,
             reduce_range=True,
             nodes_to_quantize=sorted(products - first),
-            use_external_data_format=any(part.name.endswith(".data") for part in path.parent.iterdir()),
+            use_external_data_format=sum(part.stat().st_size for part in data) // 4 > LARGEST_FILE,
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
         logger.setLevel(level)
-    assert quantised.stat().st_size < size
     os.replace(quantised, path)
+    for part in data:
+        part.unlink()
 
 
 def _products(graph: Any) -> set[str]:
