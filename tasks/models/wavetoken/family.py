@@ -133,7 +133,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         return f"{cls.block} lacks {missing}" if missing else _find_problem(block)
 
     def id_positions(self) -> Float[np.ndarray, " id"]:
-        """Return the centre of each bin of coefficients; PAD, EOS and START have NaN."""
+        """Return the centre of each bin of coefficients; PAD, which is also the start, and EOS have NaN."""
         count = self.network.config.wavetoken_config["n_tokens"] - SPECIAL
         return np.pad(self.bins.centres(np.arange(count)), (SPECIAL, 0), constant_values=np.nan)
 

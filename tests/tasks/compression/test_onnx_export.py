@@ -94,7 +94,7 @@ def test_the_graph_of_a_family_has_the_forecasts_of_the_family(name: str) -> Non
 
 
 def small(family: str) -> Forecaster:
-    """A model of a few layers with random weights: exporting takes a tenth of a checkpoint's time."""
+    """A model of one layer with random weights: exporting takes a tenth of a checkpoint's time."""
     model = registry.family_class(family).new(SMALL[family], seed=0)
     assert isinstance(model, Forecaster)
     return model
