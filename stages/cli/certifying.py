@@ -28,6 +28,7 @@ from tsfmscope.stages.config import Forecasts
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set
+from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import modality
@@ -35,13 +36,9 @@ from tsfmscope.tasks.series.types import describe_reasons
 from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, Certificate, assess, check_ratio
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
     from tsfmscope.tasks.lens import ScoredWindows
     from tsfmscope.tasks.models.base import Family
-    from tsfmscope.tasks.models.types import ForecastModel
 
-# File by which a folder of `export --onnx` is recognised: `onnx_export.DESCRIPTION`, which is slow to import.
-ONNX = "onnx.json"
 # Ends of the interval whose coverage is compared.
 LOW, HIGH = 0.1, 0.9
 
@@ -105,21 +102,15 @@ def certify_models(
     """
     readers = open_data(params, request, data)
     base = resolve(params, request.model, request.family)
-    is_onnx = Path(small, ONNX).is_file()
+    is_onnx = Path(small, DESCRIPTION).is_file()
     other = base if is_onnx else resolve(params, small, request.family)
     if not is_onnx and base.folder.resolve() == other.folder.resolve() and base.options == other.options:
         raise ParamsError(f"{small}: expected another model than the base, got the same checkpoint, {base.folder}")
     with device_context(request.device):
         watch("loading the models", 0, 0)
-        loaded = _load_onnx(Path(small)) if is_onnx else load_family(other, request.device)
+        loaded = OnnxForecaster.load(Path(small)) if is_onnx else load_family(other, request.device)
         pair = ModelPair(load_family(base, request.device), loaded, base)
     return certify_pair(params, request, pair, readers, options, watch)
-
-
-def _load_onnx(folder: Path) -> OnnxForecaster:
-    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
-
-    return OnnxForecaster.load(folder)
 
 
 def certify_pair(
@@ -194,7 +185,6 @@ def list_data(params: Params, names: Sequence[str]) -> list[str]:
 
 def check_models(params: Params, pair: ModelPair) -> None:
     """Raise ParamsError for models that cannot be compared."""
-    from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster
     from tsfmscope.tasks.models.base import Forecaster
 
     for model in (pair.base, pair.small):
@@ -248,12 +238,12 @@ def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: 
     }
 
 
-def forecast_last_windows(case: LoadedCase, model: Family | ForecastModel, options: Forecasts) -> ScoredWindows:
+def forecast_last_windows(case: LoadedCase, model: Family | OnnxForecaster, options: Forecasts) -> ScoredWindows:
     """Forecast and score the last window of every series, with any model that forecasts data of the case's modality."""
     from tsfmscope.tasks.lens import score_forecasts, window_seed
-    from tsfmscope.tasks.models.base import Family, Forecaster
+    from tsfmscope.tasks.models.base import Forecaster
 
-    assert isinstance(model, Forecaster) or not isinstance(model, Family)
+    assert isinstance(model, Forecaster | OnnxForecaster)
     return score_forecasts(
         model,
         case.series.series,

@@ -9,17 +9,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
+from tsfmscope.tasks.compression.onnx_forecaster import (
+    DESCRIPTION,
+    MODEL,
+    first_line,
+    n_threads,
+    open_session,
+    run_session,
+)
 from tsfmscope.tasks.compression.onnx_int8 import LARGEST_FILE, quantise_onnx
 from tsfmscope.tasks.compression.timing import fastest
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.scale import mean_and_deviation
-from tsfmscope.tasks.models.timesfm.patches import frequency
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import ForecastGraph
 
-MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 # Largest difference from the model's own forecast, in standard deviations of the context.
 TOLERANCE = 1e-4
 # Series of a timed forecast.
@@ -87,74 +92,43 @@ def write_onnx(
     import onnxscript
 
     assert onnx and onnxruntime and onnxscript
-    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
-    if graph is None:
-        raise ModelError(
-            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles (docs/cli.md "
-            "lists them), found none; export without --onnx"
-        )
-    assert isinstance(model, Forecaster)
+    forecaster, graph = _require_graph(model)
     context = _check_steps("context", context, graph.context)
     horizon = _check_steps("horizon", horizon, graph.horizon)
     folder.mkdir(parents=True, exist_ok=True)
     opset = _trace(graph, context, horizon, folder / MODEL, model.name)
-    session = open_session(folder / MODEL)
     checks = [
         random_windows(context, horizon, freq) for freq in (FREQUENCIES if graph.reads_frequency else FREQUENCIES[:1])
     ]
-    largest, mean = _differences(model, session, graph, checks)
-    if not largest <= TOLERANCE:
+    of_float = measured = _measure(forecaster, graph, folder, checks)
+    if not of_float.difference <= TOLERANCE:
         raise ModelError(
-            f"family {model.name}: forecasts of the ONNX model differ from the model's own by {largest:.2g} standard "
-            f"deviations of the context, expected at most {TOLERANCE:g}; export without --onnx, and report it"
+            f"family {model.name}: forecasts of the ONNX model differ from the model's own by "
+            f"{of_float.difference:.2g} standard deviations of the context, expected at most {TOLERANCE:g}; export "
+            "without --onnx, and report it"
         )
-    timed = checks[0].take(slice(TIMED))
-    torch_seconds = fastest(lambda: _forecast(model, graph, timed))
-    seconds = float_seconds = fastest(lambda: _run(session, timed))
-    size = float_size = _size(folder)
     if bits == 8:
         quantise_onnx(folder / MODEL)
-        session = open_session(folder / MODEL)
-        largest, mean = _differences(model, session, graph, checks)
-        seconds, size = fastest(lambda: _run(session, timed)), _size(folder)
+        measured = _measure(forecaster, graph, folder, checks)
     exported = OnnxModel(
         context=context,
         horizon=horizon,
         levels=graph.levels,
         opset=opset,
         bits=bits,
-        bytes=size,
-        float_bytes=float_size,
+        bytes=measured.bytes,
+        float_bytes=of_float.bytes,
         series=sum(map(len, checks)),
-        difference=largest,
-        mean_difference=mean,
+        difference=measured.difference,
+        mean_difference=measured.mean_difference,
         timed_series=TIMED,
-        threads=_threads(),
-        torch_seconds=torch_seconds,
-        float_seconds=float_seconds,
-        onnxruntime_seconds=seconds,
+        threads=n_threads(),
+        torch_seconds=fastest(lambda: _forecast(forecaster, graph, checks[0].take(slice(TIMED)))),
+        float_seconds=of_float.seconds,
+        onnxruntime_seconds=measured.seconds,
     )
     (folder / DESCRIPTION).write_text(json.dumps(_describe(exported, graph, model) | dict(origin), indent=2) + "\n")
     return exported
-
-
-def open_session(path: Path) -> Any:
-    """Return an onnxruntime.InferenceSession on the CPU, with as many threads as torch has.
-
-    Raises ModelError if onnxruntime cannot run the model, such as one of a newer opset.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = _threads(), 1
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    # Its exceptions have no common class.
-    except Exception as error:
-        raise ModelError(
-            f"{path}: onnxruntime {onnxruntime.__version__} cannot run it ({_first_line(error)}); install a newer one"
-        ) from error
 
 
 def random_windows(context: int, horizon: int, freq: str) -> Windows:
@@ -182,16 +156,15 @@ def random_windows(context: int, horizon: int, freq: str) -> Windows:
     return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "random", freq, 1)
 
 
-def run_session(
-    session: Any, context: Float32[np.ndarray, "window step"], freq: str
-) -> Float32[np.ndarray, "window quantile horizon"]:
-    """Return the quantiles of an ONNX model that `write_onnx` wrote; freq: frequency of the series."""
-    names = {value.name for value in session.get_inputs()}
-    inputs = {"context": context}
-    if "frequency" in names:
-        inputs["frequency"] = np.full(len(context), frequency(freq), dtype=np.int64)
-    quantiles: np.ndarray = session.run(["quantiles"], inputs)[0]
-    return quantiles
+def _require_graph(model: Family) -> tuple[Forecaster, ForecastGraph]:
+    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
+    if graph is None:
+        raise ModelError(
+            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles (docs/cli.md "
+            "lists them), found none; export without --onnx"
+        )
+    assert isinstance(model, Forecaster)
+    return model, graph
 
 
 def _check_steps(name: str, steps: int | None, largest: int) -> int:
@@ -223,44 +196,47 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
                 dynamic_shapes={name: {0: batch} for name in inputs},
             )
             assert program is not None
+            # Notes for debugging, such as lines of Python: up to half of a small model's file.
+            for node in program.model.graph.all_nodes():
+                node.metadata_props.clear()
             program.save(path, external_data=weights > LARGEST_FILE)
     # The exporter's errors have no common class.
     except Exception as error:
         raise ModelError(
-            f"family {family}: torch {torch.__version__} cannot export the forecast as ONNX ({_first_line(error)}); "
+            f"family {family}: torch {torch.__version__} cannot export the forecast as ONNX ({first_line(error)}); "
             "export without --onnx"
         ) from error
     return int(program.model.opset_imports[""])
 
 
-def _differences(model: Forecaster, session: Any, graph: ForecastGraph, checks: list[Windows]) -> tuple[float, float]:
-    """Return the largest and the mean difference of the forecasts, in standard deviations of the context.
+class _Measured(NamedTuple):
+    """A written model: its differences in standard deviations of the context, seconds of a forecast, and bytes."""
 
-    Each batch and its first window alone are compared.
-    """
-    largest, means = [], []
+    difference: float
+    mean_difference: float
+    seconds: float
+    bytes: int
+
+
+def _measure(model: Forecaster, graph: ForecastGraph, folder: Path, checks: list[Windows]) -> _Measured:
+    """Compare forecasts of the ONNX model with the model's own, for each batch and its first window alone."""
+    session, largest, means = open_session(folder / MODEL), [], []
     for windows in checks:
         scale = mean_and_deviation(windows.context)[1][:, None, None]
-        own = _forecast(model, graph, windows)
+        own = _forecast(model, graph, windows).astype(np.float64)
         whole, first = (
-            np.abs(_run(session, windows.take(part)).astype(np.float64) - own[part]) / scale[part]
+            np.abs(run_session(session, windows.context[part], windows.freq) - own[part]) / scale[part]
             for part in (slice(None), slice(1))
         )
         largest += [whole.max(), first.max()]
         means.append(whole.mean())
-    return float(np.max(largest)), float(np.mean(means))
-
-
-def _run(session: Any, windows: Windows) -> np.ndarray:
-    return run_session(session, windows.context, windows.freq)
+    seconds = fastest(lambda: run_session(session, checks[0].context[:TIMED], checks[0].freq))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return _Measured(float(np.max(largest)), float(np.mean(means)), seconds, size)
 
 
 def _forecast(model: Forecaster, graph: ForecastGraph, windows: Windows) -> np.ndarray:
     return model.forecast(windows, levels=graph.levels, seeds=[0] * len(windows)).values
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[str, Any]:
@@ -295,14 +271,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:200]}"

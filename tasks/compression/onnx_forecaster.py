@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from jaxtyping import Float32
 
-from tsfmscope.tasks.compression.onnx_export import DESCRIPTION, MODEL, open_session, run_session
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.timesfm.patches import frequency
 from tsfmscope.tasks.models.types import Forecast
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.types import Windows
 
+MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 # Bytes of DESCRIPTION.
 LARGEST_DESCRIPTION = 2**20
 KEYS = ("family", "context", "horizon", "levels")
@@ -76,3 +78,47 @@ class OnnxForecaster:
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} in ONNX: the forecast contains NaN or infinity; check the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
+
+
+def open_session(path: Path) -> Any:
+    """Return an onnxruntime.InferenceSession on the CPU, with as many threads as torch has.
+
+    Raises ModelError if onnxruntime cannot run the model, such as one of a newer opset.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = n_threads(), 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    # Its exceptions have no common class.
+    except Exception as error:
+        raise ModelError(
+            f"{path}: onnxruntime {onnxruntime.__version__} cannot run it ({first_line(error)}); install a newer one"
+        ) from error
+
+
+def run_session(
+    session: Any, context: Float32[np.ndarray, "window step"], freq: str
+) -> Float32[np.ndarray, "window quantile horizon"]:
+    """Return the quantiles of an ONNX model that `write_onnx` wrote; freq: frequency of the series."""
+    names = {value.name for value in session.get_inputs()}
+    inputs = {"context": context}
+    if "frequency" in names:
+        inputs["frequency"] = np.full(len(context), frequency(freq), dtype=np.int64)
+    quantiles: np.ndarray = session.run(["quantiles"], inputs)[0]
+    return quantiles
+
+
+def n_threads() -> int:
+    """Return the number of threads of torch, which onnxruntime gets too."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def first_line(error: Exception) -> str:
+    """Return the name and the text of an error of another package, as one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:200]}"

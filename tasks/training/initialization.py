@@ -41,7 +41,7 @@ def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
     if deviation := recipe.get("relative_bias_std"):
         _spread_biases(family, deviation, recipe["seed"])
     if deviation := recipe.get("value_embedding_std"):
-        _order_embedding(family, deviation, recipe["seed"])
+        _set_value_embedding(family, deviation, recipe["seed"])
     if heads := recipe.get("heads"):
         _narrow_heads(family, heads)
     if embedding is not None:
@@ -61,7 +61,7 @@ def _spread_biases(family: Family, deviation: float, seed: int) -> None:
             bias.copy_(deviation * torch.randn(bias.shape, generator=stream))
 
 
-def _order_embedding(family: Family, deviation: float, seed: int) -> None:
+def _set_value_embedding(family: Family, deviation: float, seed: int) -> None:
     """Set the embedding's rows of ids of values to a `smooth_embedding`; other rows stay."""
     import torch
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tsfmscope.tasks.compression.onnx_export import open_session
+from tsfmscope.tasks.compression.onnx_forecaster import open_session
 from tsfmscope.tasks.compression.onnx_int8 import quantise_onnx
 from tsfmscope.tasks.errors import ModelError
 
