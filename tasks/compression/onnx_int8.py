@@ -20,7 +20,8 @@ def quantise_onnx(path: Path) -> None:
     quantisation). A small model may become larger, since the scales are new nodes. Weights use 7 of the 8 bits: on CPUs
     without VNNI instructions, sums of products of 8 bits overflow (onnxruntime's manual, "Quantize ONNX models").
     Products that read the scaled series itself stay in float32, since their inputs have the largest range: in a trained
-    Chronos-Bolt they alone had half of the differences.
+    Chronos-Bolt they alone had half of the differences. A head that reads one state per series (a Gemm, in TimesFM)
+    stays in float32, too: in int8, the mean difference of timesfm-mini is 0.66 standard deviations instead of 0.19.
     Raises ModelError if no product is left.
     """
     import onnx
@@ -55,12 +56,12 @@ def quantise_onnx(path: Path) -> None:
 
 
 def _products(graph: Any) -> set[str]:
-    """Return the names of the nodes that multiply by a weight matrix."""
+    """Return the names of the MatMul nodes whose second factor is a weight matrix."""
     weights = {weight.name for weight in graph.initializer}
     return {
         node.name
         for node in graph.node
-        if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1 and node.input[1] in weights
+        if node.op_type == "MatMul" and node.input[1] in weights
     }
 
 
