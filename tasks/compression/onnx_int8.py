@@ -58,11 +58,7 @@ def quantise_onnx(path: Path) -> None:
 def _products(graph: Any) -> set[str]:
     """Return the names of the MatMul nodes whose second factor is a weight matrix."""
     weights = {weight.name for weight in graph.initializer}
-    return {
-        node.name
-        for node in graph.node
-        if node.op_type == "MatMul" and node.input[1] in weights
-    }
+    return {node.name for node in graph.node if node.op_type == "MatMul" and node.input[1] in weights}
 
 
 def _first_products(graph: Any) -> set[str]:
