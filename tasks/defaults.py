@@ -25,6 +25,7 @@ MethodName = Literal[
     "kfac-svd",
     "kfac-svd-lems",
     "zs-svd",
+    "whole-model",
 ]
 # Share of every series, at its end, that no committed checkpoint is trained on and no compression is calibrated
 # on. Forecasts of bundled series are scored there.

@@ -9,7 +9,7 @@ import numpy as np
 from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.results import isotropy_measures
-from tsfmscope.tasks.compression import lems, two_step
+from tsfmscope.tasks.compression import lems, two_step, whole_model
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.geometry.measure import measure_states
 from tsfmscope.tasks.geometry.measures import MEASURES, presets
@@ -18,7 +18,7 @@ from tsfmscope.tasks.report.charts import compression as plots
 
 def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:
     methods = set(get_args(Method.model_fields["method"].annotation))
-    assert methods == {*TRUNCATIONS, *two_step.METHODS, lems.METHOD}
+    assert methods == {*TRUNCATIONS, *two_step.METHODS, lems.METHOD, whole_model.METHOD}
     assert methods == set(plots.METHODS) - {"other"}
     assert {name for name in methods if name not in TRUNCATIONS or TRUNCATIONS[name].reads != "nothing"} == CALIBRATED
     assert {*two_step.METHODS, lems.METHOD} == SEARCHING

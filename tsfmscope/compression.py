@@ -41,17 +41,19 @@ def compress(
     seed: int | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> CompressedModel:
-    """Compress the attention of a model, as `tsfmscope compress` does.
+    """Compress the attention of a model, or the whole model, as `tsfmscope compress` does.
 
     Args:
         model: a model that `load` returned, or its name or folder; it is not changed.
         data: one data set as in `inspect`, or a list of data sets; every file of a folder is a data set.
-        to: share of the attention parameters that is kept, in (0, 1].
+        to: share that is kept, in (0, 1]: of the attention parameters, or of the bytes of the weights in a file with
+            the method "whole-model".
         method: a method of docs/compression.md.
         windows: number of calibration windows per data set.
         calibrate_on: series that calibrate: "data" (the first 80 % of every series), "synthetic" or "both".
         heal: steps of training towards the outputs of the original, for example 300.
-        bits: of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix.
+        bits: of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix. `whole-model`
+            takes 8 in any case.
         context: as in `inspect`.
         horizon: steps of the compared forecasts, in the last 20 % of every series. None: that of each data set.
         max_series: as in `inspect`.

@@ -25,7 +25,7 @@ from tsfmscope.stages.cli.options import (
 )
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
-from tsfmscope.stages.config.compression import METHOD, SHARE, WINDOWS, CalibrateOn
+from tsfmscope.stages.config.compression import METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.store.printable import printable
 from tsfmscope.store.render import to_json
@@ -56,7 +56,10 @@ def compress(
     folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
     data: DataSets,
     to: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
+        float,
+        typer.Option(
+            min=0.01, max=1, help="Share that is kept, of attention's parameters; with whole-model, of bytes."
+        ),
     ] = SHARE,
     method: Annotated[MethodName, typer.Option(help="Compression method of docs/compression.md.")] = METHOD,
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows per data set.")] = WINDOWS,
@@ -78,14 +81,16 @@ def compress(
     precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
-    """Compress a model's attention and print its costs.
+    """Compress a model, and print its costs.
 
     \b
     tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
     tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
+    tsfmscope compress chronos-bolt-nano small-file --method whole-model --to 0.2 --data nile --context 64
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
-    certificate. Only attention is truncated and healed; --bits rounds all weights. Calibration ends before the last
+    certificate. Only attention is truncated and healed, unless --method is whole-model, which also removes neurons of
+    MLPs and rounds all weights; --bits rounds them with any method. Calibration ends before the last
     fifth of every series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this
     run. The exit code is 0 with any verdict.
     """
@@ -107,7 +112,8 @@ def compress(
         print_left_out(result.judged.skipped, as_json=True)
         return
     after = f", run in {precision} after" if precision else ""
-    _show(f"{model} to {to:g} of its attention{after}", model, folder, result)
+    what = "bytes" if method == WHOLE else "attention"
+    _show(f"{model} to {to:g} of its {what}{after}", model, folder, result)
 
 
 def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:

@@ -22,7 +22,7 @@ from tsfmscope.stages.cli.certifying import (
 )
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.config.compression import BITS, CALIBRATED, METHOD, SHARE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.compression import BITS, CALIBRATED, METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
@@ -46,10 +46,10 @@ Reader = Callable[[], NamedSeries]
 class CompressOptions:
     """Options of the compression.
 
-    to: share of the attention parameters that is kept. method: a method of docs/compression.md. windows:
-    number of calibration windows per data set. precision: precision in which the compressed model runs; None: as
-    the model itself. calibrate_on: series that calibrate. heal: number of steps of healing. bits: of every stored
-    weight, 8 or 32.
+    to: share that is kept, of the attention parameters, or of the bytes of the file with `whole-model`. method: a
+    method of docs/compression.md. windows: number of calibration windows per data set. precision: precision in which
+    the compressed model runs; None: as the model itself. calibrate_on: series that calibrate. heal: number of steps
+    of healing. bits: of every stored weight, 8 or 32; 8 with `whole-model`.
     """
 
     to: float = SHARE
@@ -67,7 +67,8 @@ class CompressOptions:
 
     def method_block(self) -> dict[str, Any]:
         """Return the method as `compress_model` takes it."""
-        block = {"method": self.method, "ranks": {"budget": self.to}, "heal": self.heal, "bits": self.bits}
+        ranks, bits = ({"bytes": self.to}, 8) if self.method == WHOLE else ({"budget": self.to}, self.bits)
+        block = {"method": self.method, "ranks": ranks, "heal": self.heal, "bits": bits}
         return Method.model_validate(block).plain()
 
 

@@ -81,9 +81,8 @@ def _print_onnx(exported: OnnxModel, folder: Path, as_json: bool) -> None:
         print_json(asdict(exported) | {"folder": str(folder)})
         return
     e = exported
-    of_float, float_run = "", ""
-    if e.bits == 8:
-        of_float, float_run = f" ({e.float_bytes:,} in float32)", f"{e.float_seconds:.4f} in float32 and "
+    of_float = f" ({e.float_bytes:,} with float32 weights)" if e.bytes != e.float_bytes else ""
+    float_run = f"{e.float_seconds:.4f} in float32 and " if e.bits == 8 else ""
     typer.echo(
         f"{folder}: {e.bytes:,} bytes{of_float}, context {e.context}, horizon {e.horizon}, {len(e.levels)} quantiles, "
         f"opset {e.opset}"

@@ -20,6 +20,8 @@ METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
 # Methods that try several divisions of a budget, and therefore need the rule `budget`.
 SEARCHING = {"activation-aware-2step", "activation-aware-refit", "kfac-svd-lems"}
+# The method that compresses MLPs too, which needs the rule `bytes` and weights of eight bits.
+WHOLE: MethodName = "whole-model"
 # Methods of compression that use calibration data.
 CALIBRATED = set(get_args(MethodName)) - {"svd", "joint"}
 
@@ -29,7 +31,7 @@ NARROWING = ("joint", "activation-aware")
 
 
 class Ranks(Strict):
-    """Rule for the ranks of a compressed model's attention. Exactly one key is given.
+    """Rule for the size of a compressed model. Exactly one key is given; all but `bytes` are about attention alone.
 
     Every result row of the model has the key in column `size_rule`. Column `size_parameter` has its number; for
     a flow, this is the first dimension.
@@ -45,6 +47,9 @@ class Ranks(Strict):
     share: float | None = Field(None, gt=0, le=1, description="share of the width that every head keeps")
     flat: int | None = Field(None, ge=1, description="number of dimensions that every head keeps")
     flow: FlowRanks | None = None
+    bytes: float | None = Field(
+        None, gt=0, le=1, description="share of the bytes of the original's weights in a file; method whole-model"
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> Ranks:
@@ -61,7 +66,7 @@ class Method(Strict):
 
     method: MethodName = Field(
         description="svd: every matrix alone; joint: products of a head; activation-aware-svd and activation-aware: "
-        "the same two, weighed by calibration data"
+        "the same two, weighed by calibration data; whole-model: attention and MLPs"
     )
     ranks: Ranks
     univariate: bool = Field(
@@ -78,6 +83,10 @@ class Method(Strict):
         if self.method in SEARCHING and self.ranks.budget is None:
             (rule,) = self.ranks.model_dump(exclude_none=True)
             raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} takes no other rule")
+        if (self.method == WHOLE) != (self.ranks.bytes is not None):
+            raise ValueError(f"ranks: got method {self.method}, expected bytes with {WHOLE}, and another rule without")
+        if self.method == WHOLE and self.bits != 8:
+            raise ValueError(f"bits: got {self.bits}, expected 8, since {WHOLE} rounds all weights")
         return self
 
     @property

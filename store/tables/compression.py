@@ -23,10 +23,9 @@ TABLES = (
             C(
                 "method",
                 TEXT,
-                "svd, joint, activation-aware, activation-aware-svd, activation-aware-2step, "
-                "activation-aware-refit or project",
+                "method of compression, as in docs/compression.md",
             ),
-            C("ranks", TEXT, "rule that chose the ranks (JSON): epsilon, budget, time, share, flat or flow"),
+            C("ranks", TEXT, "rule that chose the ranks (JSON): epsilon, budget, time, share, flat, flow or bytes"),
             C("parameters", I64, "parameters of the model; shared ones count once", "parameters"),
             C("base_parameters", I64, "parameters of the original", "parameters"),
             C("attention_parameters", I64, "parameters of the attention layers", "parameters"),
@@ -42,15 +41,15 @@ TABLES = (
     ),
     Table(
         "compressed_heads",
-        "one truncated part of one attention layer of a compressed model",
+        "one truncated part of an attention layer, or one MLP, of a compressed model",
         (
             *_WHICH,
             STACK,
             C("layer", I16, "block, from 1"),
-            C("attention", TEXT, "kind of attention: self, cross, group or time"),
-            C("part", TEXT, "truncated part: product qk or vo of heads, or matrix q, k, v or o"),
-            C("full_width", I32, "largest possible rank", "dimensions"),
-            C("rank", I32, "rank after truncation, of every head", "dimensions", range=(0, None)),
+            C("attention", TEXT, "kind of attention: self, cross, group or time; null for an MLP", null=True),
+            C("part", TEXT, "product qk or vo of heads, matrix q, k, v or o, or mlp, with the name of its expert"),
+            C("full_width", I32, "largest possible rank, or neurons of the original MLP", "dimensions"),
+            C("rank", I32, "rank of every head after truncation, or number of neurons", "dimensions", range=(0, None)),
             C("relative_error", F64, "relative error of the truncation, in the norm of the method", "", DATA_AWARE),
         ),
         stages=("compression",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.tasks.compression import lems, truncation, two_step
+from tsfmscope.tasks.compression import lems, truncation, two_step, whole_model
 from tsfmscope.tasks.compression.calibration_data import CalibrationData
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.compression.candidates import inert_matrices
@@ -64,6 +64,8 @@ def compress_with(
     name = method["method"]
     if name in two_step.METHODS:
         return two_step.compress(model, method, data.tokens)
+    if name == whole_model.METHOD:
+        return whole_model.compress(model, method, data.tokens)
     if name == lems.METHOD:
         return lems.compress(model, method, data.tokens, data.statistics("gradients"))
     return truncation.compress(model, method, data.statistics(TRUNCATIONS[name].reads), saved)

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common import int8
+from tsfmscope.tasks.models.common import int8, mlp
 from tsfmscope.tasks.models.common.attention import BLOCK, NAMES, Projections, Widths
 from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, STOCK, share
 
@@ -77,15 +77,17 @@ def as_package_model(model: Family, **options: Any) -> Any:
 def densify(model: Family) -> Family:
     """Give a compressed model the shapes of the original, in place; its function stays the same.
 
-    Heads are padded with zeros to the original widths, factors are multiplied out, dropped biases become
+    Heads and MLPs are padded with zeros to the original widths, factors are multiplied out, dropped biases become
     zeros, and the config loses its block `compression`. The result is exact up to the rounding of products,
     and stock packages load it. ModelError if the original lacks a bias that the model has.
     """
-    original = {layer.name: layer for layer in _original(model).attentions()}
+    original_model = _original(model)
+    original = {layer.name: layer for layer in original_model.attentions()}
     for layer in model.attentions():
         full = original[layer.name]
         biases = [name for name in NAMES if full.linear(name).bias is not None]
         layer.write(pad_heads(layer.read(), full.widths, biases, layer.name))
+    mlp.restore_neurons(model.network, original_model.network, (model.compression or {}).get(mlp.KEY, {}))
     model.compression = None
     return model
 

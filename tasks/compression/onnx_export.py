@@ -22,9 +22,11 @@ from tsfmscope.tasks.compression.onnx_forecaster import (
     run_session,
 )
 from tsfmscope.tasks.compression.onnx_int8 import LARGEST_FILE, quantise_onnx
+from tsfmscope.tasks.compression.onnx_weights import pack_weights
 from tsfmscope.tasks.compression.timing import fastest
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.scale import mean_and_deviation
 from tsfmscope.tasks.series.types import Windows
 
@@ -46,10 +48,10 @@ FREQUENCIES = ("D", "W", "Q")
 class OnnxModel:
     """ONNX model that was written and checked.
 
-    levels: of the quantiles. bits: of the weights of matrix products, 32 or 8. bytes: size of the model's files.
+    levels: of the quantiles. bits: of matrix products, 32 or 8. bytes: size of the model's files.
     difference, mean_difference: largest and mean difference from the model's own forecast of `series` random series, in
     standard deviations of the context. torch_seconds, onnxruntime_seconds: of a forecast of `timed_series` series with
-    `threads` threads. float_bytes, float_seconds: of the same ONNX model in 32 bits.
+    `threads` threads. float_bytes, float_seconds: of the same ONNX model with float32 weights.
     """
 
     context: int
@@ -82,7 +84,8 @@ def write_onnx(
 
     context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
     DESCRIPTION, such as the base model. bits: 32, or 8 for a model that passed the check and is then quantised
-    (`onnx_int8`), whose forecasts differ.
+    (`onnx_int8`), whose forecasts differ. The weights of a model that was compressed to eight bits are stored in eight
+    bits in any case (`onnx_weights`).
     Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
     `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
     Raises ModuleNotFoundError if packages of the extra onnx are missing.
@@ -107,8 +110,9 @@ def write_onnx(
             f"{of_float.difference:.2g} standard deviations of the context, expected at most {TOLERANCE:g}; export "
             "without --onnx, and report it"
         )
-    if bits == 8:
-        quantise_onnx(folder / MODEL)
+    is_rounded = int8.KEY in (model.compression or {})
+    if change := quantise_onnx if bits == 8 else pack_weights if is_rounded else None:
+        change(folder / MODEL)
         measured = _measure(forecaster, graph, folder, checks)
     exported = OnnxModel(
         context=context,

@@ -1,9 +1,10 @@
-"""Least-squares fit of the output projections of a truncated model to the attention outputs of its base."""
+"""Least-squares fit of the outputs of a truncated model's attention layers and MLPs to those of its base."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from tsfmscope.tasks.ranks.tall import TallQR
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.common.attention import AttentionLayer
+    from tsfmscope.tasks.models.common.mlp import Mlp
     from tsfmscope.tasks.models.types import Tokens
 
 # Penalty on the change of a matrix, relative to the mean square of its inputs. Calibrated on 256 synthetic series,
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 RIDGE = 0.01
 
 
-def fit_outputs(base: Family, model: Family, parts: Sequence[Tokens], *, ridge: float = RIDGE) -> None:
-    """Fit the output projection of every attention layer of a truncated model, in place.
+def fit_outputs(
+    base: Family, model: Family, parts: Sequence[Tokens], *, ridge: float = RIDGE, mlps: Sequence[Mlp] = ()
+) -> None:
+    """Fit the output projection of every attention layer of a truncated model, in place, and the outputs of some MLPs.
 
     Equation: minimise Σ ‖y − (W + D) h‖² + λ ‖D‖² over D, where y is the output of the base's layer, h the input of
     the truncated model's output projection W for the same token, and λ = ridge times the mean of Σ h² over the
@@ -36,35 +40,55 @@ def fit_outputs(base: Family, model: Family, parts: Sequence[Tokens], *, ridge: 
     layers are fitted to one pass of the truncated model, so the inputs of later layers are those before the fit.
     Degenerate input: directions of h without data stay as they are. A layer of a stack without tokens is left out.
 
-    base: the model before truncation. parts: calibration windows, as `calibration.gather` takes them.
+    base: the model before truncation. parts: calibration windows, as `calibration.gather` takes them. mlps: MLPs that
+    read every token, at the same paths in both networks.
     """
-    pairs = [
-        (base_layer, layer)
+    fits = [
+        _Fit(_attention_output(base_layer), _attention_output(layer))
         for base_layer, layer in zip(base.attentions(), model.attentions(), strict=True)
         if layer.stack in model.stacks
     ]
-    fits = [_Fit(base_layer, layer) for base_layer, layer in pairs]
+    fits += [_Fit(_mlp_output(mlp, base.network), _mlp_output(mlp, model.network)) for mlp in mlps]
     for tokens in parts:
         for start in range(0, len(tokens), model.batch):
             batch = tokens.take(np.arange(start, min(start + model.batch, len(tokens))))
-            targets = _inputs(base, {fit.name: (fit.base_layer, fit.base_layer.linear("o")) for fit in fits}, batch)
-            inputs = _inputs(model, {fit.name: (fit.layer, fit.linear) for fit in fits}, batch)
+            targets = _inputs(base, [fit.base for fit in fits], batch)
+            inputs = _inputs(model, [fit.output for fit in fits], batch)
             for fit in fits:
-                fit.add(inputs[fit.name], targets[fit.name])
+                fit.add(inputs[fit.output.name], targets[fit.output.name])
     for fit in fits:
         fit.apply(ridge)
 
 
-class _Fit:
-    """Least-squares problem of the output projection of one layer, gathered batch by batch."""
+class _Output(NamedTuple):
+    """Last Linear of an attention layer or of an MLP.
 
-    def __init__(self, base_layer: AttentionLayer, layer: AttentionLayer) -> None:
-        self.name, self.base_layer, self.layer = layer.name, base_layer, layer
-        output = layer.linear("o")
+    align(shape, valid): the mask of rows that count among inputs of this shape, from the mask of tokens of `stack`.
+    """
+
+    name: str
+    stack: str
+    linear: Any
+    align: Callable[[tuple[int, ...], np.ndarray], np.ndarray]
+
+
+def _attention_output(layer: AttentionLayer) -> _Output:
+    return _Output(layer.name, layer.stack, layer.linear("o"), partial(align_mask, layer))
+
+
+def _mlp_output(mlp: Mlp, network: Any) -> _Output:
+    return _Output(mlp.name, mlp.stack, network.get_submodule(mlp.output), lambda shape, valid: valid.reshape(shape))
+
+
+class _Fit:
+    """Least-squares problem of one output, gathered batch by batch."""
+
+    def __init__(self, base: _Output, output: _Output) -> None:
         # Of two thin factors, the second gives the output.
-        self.linear = output.wide if isinstance(output, LowRank) else output
+        self.linear = output.linear.wide if isinstance(output.linear, LowRank) else output.linear
+        self.base, self.output = base, output._replace(linear=self.linear)
         self._weight, self._bias = _arrays(self.linear)
-        self._base_weight, self._base_bias = _arrays(base_layer.linear("o"))
+        self._base_weight, self._base_bias = _arrays(base.linear)
         self._factor = TallQR(sum(self._weight.shape))
 
     def add(self, inputs: Float[np.ndarray, "row n"], base_inputs: Float[np.ndarray, "row m"]) -> None:
@@ -102,21 +126,20 @@ def solve_ridge(
     return change
 
 
-def _inputs(
-    model: Family, points: Mapping[str, tuple[AttentionLayer, Any]], tokens: Tokens
-) -> dict[str, Float[np.ndarray, "row n"]]:
-    """Return the inputs of a Linear of each layer in one pass, one row per token without PADDING."""
+def _inputs(model: Family, outputs: Sequence[_Output], tokens: Tokens) -> dict[str, Float[np.ndarray, "row n"]]:
+    """Return the inputs of every output in one pass, by name, one row per token without PADDING."""
     valid = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in points}
+    by_name = {output.name: output for output in outputs}
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in by_name}
 
     def add(name: str, states: torch.Tensor) -> torch.Tensor:
-        layer, _ = points[name]
+        output = by_name[name]
         values = states.detach().double().cpu().numpy()
         values = values.reshape(-1, *values.shape[-2:])
-        rows[name].append(values[align_mask(layer, values.shape[:2], valid[layer.stack])])
+        rows[name].append(values[output.align(values.shape[:2], valid[output.stack])])
         return states.new_empty(0)
 
-    with capture({}, {name: linear for name, (_, linear) in points.items()}, add):
+    with capture({}, {name: output.linear for name, output in by_name.items()}, add):
         for _ in model.hidden_states(tokens):
             pass
     return {name: np.concatenate(blocks) for name, blocks in rows.items()}

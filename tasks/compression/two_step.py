@@ -78,8 +78,10 @@ def folds(parts: Sequence[Tokens]) -> list[Fold]:
     """Return two folds; each holds out the windows that the other fold fits.
 
     Several data sets are split by data set, one data set by series, and one series by time. The list is empty
-    if there is a single window.
+    if there is a single window, or none.
     """
+    if not parts:
+        return []
     if len(parts) > 1:
         first, second = list(parts[::2]), list(parts[1::2])
     else:
@@ -155,14 +157,14 @@ def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Toke
                 del errors[heads]
                 continue
             for states, tokens in zip(expected, held_out, strict=True):
-                errors[heads] += _by_unit(window_errors(trial, states, tokens), tokens)
+                errors[heads] += by_unit(window_errors(trial, states, tokens), tokens)
     if not errors:
         assert budget_error is not None, "thin factors alone are a candidate of every budget"
         raise budget_error
     return choose(errors)
 
 
-def _by_unit(errors: np.ndarray, tokens: Tokens) -> list[float]:
+def by_unit(errors: np.ndarray, tokens: Tokens) -> list[float]:
     """Return the mean squared error per series, or per window of a single series; NaN is left out."""
     names = np.array(tokens.series)
     if len(set(tokens.series)) == 1:

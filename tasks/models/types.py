@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -120,6 +120,7 @@ class WeightMatrix:
     patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
     bilinear form uses the `self` matrices of families whose `plain_attention` is True.
     heads: number of query heads; None for an MLP matrix.
+    linear: the torch Linear that has the matrix; None where no single Linear has it.
     """
 
     stack: str
@@ -128,13 +129,14 @@ class WeightMatrix:
     attention: str | None
     heads: int | None
     matrix: np.ndarray
+    linear: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
         cls, module: Any, stack: str, layer: int, name: str, *, attention: str | None = None, heads: int | None = None
     ) -> Self:
         """Return the matrix of a torch Linear, in float32."""
-        return cls(stack, layer, name, attention, heads, module.weight.detach().float().cpu().numpy())
+        return cls(stack, layer, name, attention, heads, module.weight.detach().float().cpu().numpy(), module)
 
 
 def tokens_to_table(tokens: Tokens) -> pa.Table:

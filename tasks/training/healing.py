@@ -13,6 +13,7 @@ import numpy as np
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.compression.loss_statistics import Parts, loss_batches
 from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.common import mlp
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.training.averaging import Average
 from tsfmscope.tasks.training.learning_rate import rate
@@ -86,12 +87,12 @@ def heal(
 
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
-    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained; factors keep
-    their ranks. The training series are random (`PriorsCorpus`), with contexts as long as the windows'. The weights
-    with the least validation error remain, among averages after CHECKS steps and the weights before healing. That
-    error is a geometric mean: of the mean distance on random series that are not trained on, and, with the same weight,
-    of those on the windows, data set by data set. The windows alone would favour the weights before healing, since a
-    compression that reads data has been fitted to them.
+    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained, and those of
+    MLPs if some lost neurons; factors keep their ranks. The training series are random (`PriorsCorpus`), with contexts
+    as long as the windows'. The weights with the least validation error remain, among averages after CHECKS steps and
+    the weights before healing. That error is a geometric mean: of the mean distance on random series that are not
+    trained on, and, with the same weight, of those on the windows, data set by data set. The windows alone would favour
+    the weights before healing, since a compression that reads data has been fitted to them.
 
     Args:
         model: the compressed model.
@@ -137,11 +138,14 @@ def heal(
 def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float) -> Iterator[int]:
     """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite.
 
-    All parameters but those of attention are fixed until the end.
+    All parameters but those of attention, and of MLPs if some lost neurons, are fixed until the end.
     """
     import torch
 
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
+    if mlp.KEY in (model.compression or {}):
+        paths = [path for item in mlp.mlps(model) for path in (*item.inputs, item.output)]
+        linears += map(model.network.get_submodule, paths)
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
     trained = set(parameters)
     fixed = [weight for weight in model.network.parameters() if weight.requires_grad and weight not in trained]

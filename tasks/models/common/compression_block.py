@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import int8
+from tsfmscope.tasks.models.common import int8, mlp
 from tsfmscope.tasks.models.common.attention import BLOCK, AttentionLayer, apply_shapes
 from tsfmscope.tasks.models.common.low_rank import apply_factors
 
@@ -27,6 +27,8 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
     apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
         apply_factors(layers, factors, location)
+    if neurons := block.get(mlp.KEY):
+        mlp.apply_neurons(network, neurons, location)
     set_block(network, block)
 
 

@@ -132,9 +132,9 @@ class Moirai(Forecaster):
             attention, ffn = block.self_attn, block.ffn
             projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
             for matrix, module in projections.items():
-                yield WeightMatrix("encoder", layer, matrix, "self", attention.num_heads, _matrix(module))
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=attention.num_heads)
             for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
-                yield WeightMatrix("encoder", layer, matrix, None, None, _matrix(module))
+                yield WeightMatrix.of(module, "encoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return the self-attention of every block; queries and keys are normed and rotated."""
@@ -310,8 +310,3 @@ def _without_nan_gradient(leaf: torch.Tensor) -> torch.Tensor:
     if leaf.requires_grad:
         leaf.register_hook(torch.nan_to_num)
     return leaf
-
-
-def _matrix(module: Any) -> np.ndarray:
-    matrix: np.ndarray = module.weight.detach().float().cpu().numpy()
-    return matrix

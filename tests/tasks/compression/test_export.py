@@ -24,6 +24,7 @@ from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common.attention import Projections, Widths, shapes
+from tsfmscope.tasks.models.common.mlp import keep_neurons, mlps, neuron_entries
 from tsfmscope.tasks.models.registry import facts, family_class
 from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.types import Windows
@@ -56,7 +57,8 @@ def assert_same(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def compress_model(family: str) -> Family:
-    """Random weights with narrower heads, each layer at widths of its own, value biases moved into output biases."""
+    """Random weights with narrower heads and fewer neurons, each layer at widths of its own, value biases moved into
+    output biases."""
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
     rng = np.random.default_rng(0)
     for index, layer in enumerate(model.attentions()):
@@ -67,7 +69,14 @@ def compress_model(family: str) -> Family:
             moved = rng.normal(size=narrow.o.shape[1])
             narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)
         layer.write(narrow._replace(k_bias=None))
-    model.compression = {"widths": shapes(model.attentions())}
+    every = mlps(model)
+    full = {mlp.name: model.network.get_submodule(mlp.output).in_features for mlp in every}
+    for index, mlp in enumerate(every):
+        output = model.network.get_submodule(mlp.output)
+        kept = np.sort(rng.permutation(output.in_features)[: 1 + 3 * index])
+        keep_neurons(model.network, mlp, kept, output.weight.detach().numpy()[:, kept], None)
+    assert every
+    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, every, full)}
     return model
 
 

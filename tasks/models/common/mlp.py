@@ -1,0 +1,175 @@
+"""Access to the MLPs of a network: their neurons, and Linears with fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.attention import BLOCK
+
+if TYPE_CHECKING:
+    from tsfmscope.tasks.models.base import Family
+
+# Key of the block `compression` in config.json: the paths and the number of neurons of every MLP that lost some.
+KEY = "neurons"
+# Names of MLP matrices in `Family.weights`: those whose rows are neurons, and the one whose columns are.
+INPUTS, OUTPUT = ("mlp_in", "mlp_gate"), "mlp_out"
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """MLP whose neuron i comes from row i of its input Linears and goes to column i of its output.
+
+    stack, layer: as in WeightMatrix. expert: name of the expert, "" without experts. inputs: paths in the network of
+    the Linears that are read: one, or two if the MLP is gated. output: path of the Linear that reads the neurons.
+    """
+
+    stack: str
+    layer: int
+    expert: str
+    inputs: tuple[str, ...]
+    output: str
+
+    @property
+    def name(self) -> str:
+        """Name STACK.LAYER.mlp, with the expert at its end, unique in a model."""
+        return ".".join(filter(None, (self.stack, str(self.layer), "mlp", self.expert)))
+
+
+def mlps(model: Family) -> list[Mlp]:
+    """Return the MLPs of a model, in the order of `Family.weights`, by the names of its matrices.
+
+    An MLP is left out if one of its matrices is not a Linear of its own.
+    """
+    paths = {id(module): path for path, module in model.network.named_modules()}
+    grouped: dict[tuple[str, int, str], dict[str, str]] = {}
+    for matrix in model.weights():
+        role, _, expert = matrix.name.partition(".")
+        if role in (*INPUTS, OUTPUT) and (path := paths.get(id(matrix.linear))):
+            grouped.setdefault((matrix.stack, matrix.layer, expert), {})[role] = path
+    return [
+        Mlp(*key, tuple(path for role, path in roles.items() if role != OUTPUT), roles[OUTPUT])
+        for key, roles in grouped.items()
+        if OUTPUT in roles and len(roles) > 1
+    ]
+
+
+def keep_neurons(
+    network: Any,
+    mlp: Mlp,
+    neuron_ids: Int[np.ndarray, " neuron"],
+    weight: Float[np.ndarray, "out neuron"],
+    bias: Float[np.ndarray, " out"] | None,
+) -> None:
+    """Remove the other neurons of an MLP, and set weight and bias of its output Linear.
+
+    bias: None keeps the bias that there is, if any.
+    """
+    import torch
+
+    _resize(network, mlp.inputs, mlp.output, neuron_ids)
+    output = network.get_submodule(mlp.output)
+    with torch.no_grad():
+        output.weight.copy_(torch.from_numpy(weight))
+        if bias is not None:
+            output.bias.copy_(torch.from_numpy(bias))
+
+
+def neuron_entries(network: Any, all_mlps: Iterable[Mlp], full: Mapping[str, int]) -> dict[str, Any]:
+    """Return the `compression` entry with which `apply_neurons` prepares a network; empty if no MLP lost a neuron.
+
+    full: number of neurons of every MLP before compression, by name.
+    """
+    widths = {mlp.name: (mlp, int(network.get_submodule(mlp.output).in_features)) for mlp in all_mlps}
+    entry = {
+        mlp.output: {"inputs": list(mlp.inputs), "width": width}
+        for name, (mlp, width) in widths.items()
+        if width < full[name]
+    }
+    return {KEY: entry} if entry else {}
+
+
+def apply_neurons(network: Any, entry: Any, location: str) -> None:
+    """Give MLPs the numbers of neurons of a compressed checkpoint; the weights are not set.
+
+    entry: as `neuron_entries` returns it under KEY. Raises ModelError, which names `location`, if a path is not that
+    of a Linear, or a width does not fit.
+    """
+    if not (isinstance(entry, Mapping) and all(_is_item(item) for item in entry.values())):
+        raise ModelError(f"{location}: {BLOCK} contains neurons {entry!r}, expected `inputs` and `width` by path")
+    for path, item in entry.items():
+        inputs, width = tuple(item["inputs"]), item["width"]
+        full = _linear(network, path, location).in_features
+        rows = [_linear(network, name, location).out_features for name in inputs]
+        if any(count != full for count in rows) or not 1 <= width <= full:
+            raise ModelError(
+                f"{location}: {BLOCK} contains {width} neurons of {path}, whose inputs have {rows}, expected inputs of "
+                f"{full} and 1 to {full} neurons"
+            )
+        _resize(network, inputs, path, np.arange(width))
+
+
+def restore_neurons(network: Any, original: Any, entry: Mapping[str, Any]) -> None:
+    """Give MLPs the numbers of neurons of the original network; weights of new neurons are 0.
+
+    So the function of the network stays the same.
+    original: the network before compression; only its shapes are read. entry: as `neuron_entries` returns it under KEY.
+    """
+    import torch
+
+    for path, item in entry.items():
+        for name in (*item["inputs"], path):
+            old, full = network.get_submodule(name), original.get_submodule(name)
+            like = {"device": old.weight.device, "dtype": old.weight.dtype}
+            new = torch.nn.Linear(full.in_features, full.out_features, bias=old.bias is not None, **like)
+            rows, columns = old.weight.shape
+            with torch.no_grad():
+                new.weight.zero_()[:rows, :columns].copy_(old.weight)
+                if old.bias is not None:
+                    new.bias.zero_()[:rows].copy_(old.bias)
+            network.set_submodule(name, new.train(old.training))
+
+
+def _resize(network: Any, inputs: Iterable[str], output: str, neuron_ids: Int[np.ndarray, " neuron"]) -> None:
+    """Replace the Linears of an MLP by ones of these neurons; the weight of the output is not set."""
+    import torch
+
+    for path in (*inputs, output):
+        old = network.get_submodule(path)
+        width = len(neuron_ids)
+        columns, rows = (width, old.out_features) if path == output else (old.in_features, width)
+        like = {"device": old.weight.device, "dtype": old.weight.dtype}
+        new = torch.nn.Linear(columns, rows, bias=old.bias is not None, **like)
+        with torch.no_grad():
+            if path != output:
+                new.weight.copy_(old.weight[neuron_ids])
+            if old.bias is not None:
+                new.bias.copy_(old.bias if path == output else old.bias[neuron_ids])
+        network.set_submodule(path, new.train(old.training))
+
+
+def _linear(network: Any, path: str, location: str) -> Any:
+    import torch
+
+    try:
+        module = network.get_submodule(path)
+    except AttributeError:
+        module = None
+    if not isinstance(module, torch.nn.Linear):
+        raise ModelError(f"{location}: {BLOCK} names neurons of {path!r}, expected the path of a Linear")
+    return module
+
+
+def _is_item(item: Any) -> bool:
+    return (
+        isinstance(item, Mapping)
+        and type(item.get("width")) is int
+        and isinstance(item.get("inputs"), list | tuple)
+        and bool(item["inputs"])
+        and all(isinstance(path, str) for path in item["inputs"])
+    )
