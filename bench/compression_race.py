@@ -42,6 +42,7 @@ from bench.race_removals import REMOVALS, ROUNDED, round_attention
 from bench.race_tables import Cell, best_or_tied, draw, mean_table, read_cells, with_mean_sizes
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
+from tsfmscope.stages.config.compression import WHOLE
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration_data import CalibrationData
 from tsfmscope.tasks.compression.compress import compress_with
@@ -63,7 +64,8 @@ SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 SEEDS = (0, 1, 2)
 # Series and calibration windows per data set.
 SERIES, WINDOWS, CONTEXT = 8, 32, 512
-METHODS: tuple[str, ...] = get_args(MethodName)
+# Methods that compress attention alone.
+METHODS: tuple[str, ...] = tuple(name for name in get_args(MethodName) if name != WHOLE)
 
 
 class Race:

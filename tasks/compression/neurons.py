@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.types import Tokens
 
 # Up to this number, neurons are removed one by one; of n more than that, n // GROUPS are removed at a time.
-SINGLE, GROUPS = 512, 256
+SINGLE, GROUPS = 512, 32
 
 
 class Elimination(NamedTuple):

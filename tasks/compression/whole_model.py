@@ -8,6 +8,7 @@ the moments.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,95 +60,89 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     all_mlps = [mlp for mlp in mlps(model) if mlp.stack in model.stacks]
     if not all_mlps:
         raise ModelError(f"{model.name}: names no MLP whose matrices are Linears; use another method")
-    share = method["ranks"]["bytes"]
-    total = int8.stored_bytes(model.network, rounded=False)
-    target, base = int(share * total), copy.deepcopy(model)
     network: Any = model.network
+    share, total = method["ranks"]["bytes"], int8.stored_bytes(network, rounded=False)
+    case = _Case(copy.deepcopy(model), method, all_mlps, int(share * total))
     full = {mlp.name: int(network.get_submodule(mlp.output).in_features) for mlp in all_mlps}
-    try:
-        division = _choose(model, method, all_mlps, parts, target)
-        rows = _apply(base, model, method, all_mlps, division, gather(model, *parts), parts, target)
-    except _TooSmall as error:
-        raise BudgetError(f"ranks bytes: got {share}, expected at least {error.least / total:.4f}") from error
+    moments, divisions = gather(model, *parts), DIVISIONS
+    if int8.stored_bytes(network, rounded=True) <= case.target:
+        divisions = divisions[:1]
+    sizes = {division: case.least_bytes(division, moments) for division in divisions}
+    fitting = [division for division in divisions if sizes[division] <= case.target]
+    if not fitting:
+        # Rounded up, so that the number can be asked for.
+        least = math.ceil((min(sizes.values()) + 1) / total * 1e4) / 1e4
+        raise BudgetError(f"ranks bytes: got {share}, expected at least {least:.4f}")
+    division = case.choose(fitting, parts) if len(fitting) > 1 else fitting[0]
+    rows = case.apply(model, division, moments, parts)
     model.compression = {
         **method, **compression_entries(model.attentions()), **neuron_entries(model.network, all_mlps, full)
     }  # fmt: skip
     return rows
 
 
-class _TooSmall(BudgetError):
-    """Error for a target in bytes that a division cannot meet; least: the bytes that it can."""
+class _Case(NamedTuple):
+    """A model before compression, its method and its MLPs, and the bytes of the rounded model to reach."""
 
-    def __init__(self, least: int) -> None:
-        super().__init__(f"expected at least {least} bytes")
-        self.least = least
+    base: Family
+    method: Mapping[str, Any]
+    all_mlps: Sequence[Mlp]
+    target: int
 
+    def least_bytes(self, division: Division, moments: Mapping[str, Moments]) -> float:
+        """Return the bytes with one neuron in every MLP; infinity if attention cannot be truncated that far."""
+        trial = copy.deepcopy(self.base)
+        try:
+            self._truncate(trial, division, moments)
+        except BudgetError:
+            return math.inf
+        costs = [_bytes_by_width(trial.network, mlp) for mlp in self.all_mlps]
+        return int8.stored_bytes(trial.network, rounded=True) - sum(int(cost[-1] - cost[0]) for cost in costs)
 
-def _choose(
-    model: Family, method: Mapping[str, Any], all_mlps: Sequence[Mlp], parts: Sequence[Tokens], target: int
-) -> Division:
-    """Return the division with the least held-out error; _TooSmall, of the smallest one, if none meets the target."""
-    first, *_ = DIVISIONS
-    if int8.stored_bytes(model.network, rounded=True) <= target:
-        return first
-    errors: dict[Division, list[float]] = {division: [] for division in DIVISIONS}
-    least: list[_TooSmall] = []
-    for fit, held_out in two_step.folds(parts) or [two_step.Fold(list(parts), list(parts))]:
-        moments = gather(model, *fit)
-        expected = [last_states(model, tokens) for tokens in held_out]
-        for division in list(errors):
-            trial = copy.deepcopy(model)
-            try:
-                _apply(model, trial, method, all_mlps, division, moments, fit, target)
-            except BudgetError as error:
-                least += [error] if isinstance(error, _TooSmall) else []
-                del errors[division]
-                continue
-            int8.round_weights(trial.network)
-            for states, tokens in zip(expected, held_out, strict=True):
-                errors[division] += two_step.by_unit(window_errors(trial, states, tokens), tokens)
-    if not errors:
-        raise min(least, key=lambda error: error.least)
-    return min(errors, key=lambda division: float(np.mean(errors[division])))
+    def choose(self, divisions: Sequence[Division], parts: Sequence[Tokens]) -> Division:
+        """Return the division with the least error on windows that did not give the moments."""
+        errors: dict[Division, list[float]] = {division: [] for division in divisions}
+        for fit, held_out in two_step.folds(parts) or [two_step.Fold(list(parts), list(parts))]:
+            moments = gather(self.base, *fit)
+            expected = [last_states(self.base, tokens) for tokens in held_out]
+            for division in divisions:
+                trial = copy.deepcopy(self.base)
+                self.apply(trial, division, moments, fit)
+                int8.round_weights(trial.network)
+                for states, tokens in zip(expected, held_out, strict=True):
+                    errors[division] += two_step.by_unit(window_errors(trial, states, tokens), tokens)
+        return min(divisions, key=lambda division: float(np.mean(errors[division])))
 
+    def apply(
+        self, model: Family, division: Division, moments: Mapping[str, Moments], parts: Sequence[Tokens]
+    ) -> list[dict[str, Any]]:
+        """Truncate attention, remove neurons and fit all outputs to those of the base, in place; return the rows."""
+        rows = self._truncate(model, division, moments) + _remove_neurons(model, self.all_mlps, parts, self.target)
+        # Experts read the tokens that a router chooses, which differ between the two models.
+        fit_outputs(self.base, model, parts, mlps=[mlp for mlp in self.all_mlps if not mlp.expert])
+        return rows
 
-def _apply(
-    base: Family,
-    model: Family,
-    method: Mapping[str, Any],
-    all_mlps: Sequence[Mlp],
-    division: Division,
-    moments: Mapping[str, Moments],
-    parts: Sequence[Tokens],
-    target: int,
-) -> list[dict[str, Any]]:
-    """Truncate attention, remove neurons and fit all outputs to those of `base`, in place; return the rows.
-
-    BudgetError if attention cannot be truncated to the share, _TooSmall if MLPs of one neuron are still too large.
-    """
-    rows: list[dict[str, Any]] = []
-    if division.share < 1:
-        univariate = {key: method[key] for key in ("univariate",) if key in method}
+    def _truncate(self, model: Family, division: Division, moments: Mapping[str, Moments]) -> list[dict[str, Any]]:
+        """Truncate attention in place; return the rows. BudgetError if rank 1 of everything exceeds the share."""
+        if division.share == 1:
+            return []
+        univariate = {key: self.method[key] for key in ("univariate",) if key in self.method}
         truncated = {"method": division.method, "ranks": {"budget": division.share}, **univariate}
-        rows += truncation.compress(model, truncated, moments)
-    rows += _remove_neurons(model, all_mlps, parts, target)
-    # Experts read the tokens that a router chooses, which differ between the two models.
-    fit_outputs(base, model, parts, mlps=[mlp for mlp in all_mlps if not mlp.expert])
-    return rows
+        return truncation.compress(model, truncated, moments)
 
 
 def _remove_neurons(
     model: Family, all_mlps: Sequence[Mlp], parts: Sequence[Tokens], target: int
 ) -> list[dict[str, Any]]:
-    """Remove neurons until the rounded model has at most `target` bytes, with the least sum of relative errors."""
+    """Remove neurons until the rounded model has at most `target` bytes, with the least sum of relative errors.
+
+    If that cannot be reached, which moments of other windows may cause, one neuron of every MLP remains.
+    """
     quadratics = neurons.gather(model, all_mlps, parts)
     eliminations = {mlp.name: neurons.eliminate(quadratics[mlp.name]) for mlp in all_mlps}
     curves = [Curve(_bytes_by_width(model.network, mlp), eliminations[mlp.name].errors[-2::-1]) for mlp in all_mlps]
     fixed = int8.stored_bytes(model.network, rounded=True) - sum(int(curve.costs[-1]) for curve in curves)
-    try:
-        widths = allocate(curves, target - fixed)
-    except BudgetError:
-        raise _TooSmall(fixed + sum(int(curve.costs[0]) for curve in curves)) from None
+    widths = allocate(curves, max(target - fixed, sum(int(curve.costs[0]) for curve in curves)))
     rows = []
     for mlp, curve, width in zip(all_mlps, curves, widths, strict=True):
         elimination, quadratic = eliminations[mlp.name], quadratics[mlp.name]

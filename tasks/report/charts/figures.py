@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # page, light and dark.
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#C977A5", "#5A783C", "#A54B78", "#1E96F0", "#87964B",
-    "#E16978", "#9687C3", "#A55A1E", "#0F784B", "#A55A96", "#96962D", "#C33C5A", "#7887D2",
+    "#E16978", "#9687C3", "#A55A1E", "#0F784B", "#A55A96", "#96962D", "#C33C5A", "#7887D2", "#2D96A5",
 )  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot")

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tasks.models.families import CLASSES, example_model
+from tests.tasks.models.families import CLASSES, COMPRESSED, example_model
+from tsfmscope.tasks.compression import whole_model
+from tsfmscope.tasks.compression.compress import reduce_bits
+from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import shapes
 from tsfmscope.tasks.models.common.mlp import KEY, Mlp, apply_neurons, keep_neurons, mlps, neuron_entries
 from tsfmscope.tasks.models.registry import family_class
@@ -100,3 +104,21 @@ def test_an_entry_that_does_not_fit_is_refused(change: dict[str, Any], message: 
         apply_neurons(model.network, entry, "config.json")
     with pytest.raises(ModelError, match="expected `inputs` and `width` by path"):
         apply_neurons(model.network, ["encoder"], "config.json")
+
+
+@pytest.mark.parametrize("family", COMPRESSED)
+def test_every_family_loses_neurons_and_loads_again(
+    family: str, items: Callable[..., Windows], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = copy.deepcopy(example_model(family))
+    tokens = model.tokenize(items(model))
+    rounded, total = (int8.stored_bytes(model.network, rounded=rounded) for rounded in (True, False))
+    monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
+    method = {"method": whole_model.METHOD, "ranks": {"bytes": 0.97 * rounded / total}, int8.KEY: int8.BITS}
+    rows = whole_model.compress(model, method, [tokens])
+    assert any(row["rank"] < row["full_width"] for row in rows)
+    reduce_bits(model, method)
+    save(model, tmp_path / "small")
+    again = type(model).load(tmp_path / "small")
+    for ours, theirs in zip(model.hidden_states(tokens), again.hidden_states(tokens), strict=True):
+        assert np.isfinite(ours.states).all() and np.array_equal(ours.states, theirs.states)
