@@ -86,7 +86,6 @@ def compress(
     \b
     tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
     tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
-    tsfmscope compress chronos-bolt-nano small-file --method whole-model --to 0.2 --data nile --context 64
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
     certificate. Only attention is truncated and healed, unless --method is whole-model, which also removes neurons of
