@@ -31,8 +31,8 @@ import torch
 
 from bench.compression_race import MODELS, Race
 from bench.truncation_trained import load_series, log_wql, ratio
-from tsfmscope.tasks.compression.neurons import Quadratic, best_weights, eliminate, gather
-from tsfmscope.tasks.models.common.mlp import keep_neurons, mlps
+from tsfmscope.tasks.compression.neurons import Quadratic, best_weights, eliminate, gather, mlps
+from tsfmscope.tasks.models.common.mlp import keep_neurons
 
 SHARES = (0.75, 0.5, 0.25)
 Order = Callable[[Quadratic], np.ndarray]

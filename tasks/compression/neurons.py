@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from tsfmscope.tasks.compression.refit import RIDGE
 from tsfmscope.tasks.models.common.capture import capture
+from tsfmscope.tasks.models.common.mlp import INPUTS, OUTPUT, Mlp
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.ranks.tall import TallQR
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import torch
 
     from tsfmscope.tasks.models.base import Family
-    from tsfmscope.tasks.models.common.mlp import Mlp
     from tsfmscope.tasks.models.types import Tokens
 
 # Up to this number, neurons are removed one by one; of n more than that, n // GROUPS are removed at a time.
@@ -52,6 +52,24 @@ class Quadratic(NamedTuple):
     weights: Float[np.ndarray, "row out"]
     n_free: int
     output: float
+
+
+def mlps(model: Family) -> list[Mlp]:
+    """Return the MLPs of a model, in the order of `Family.weights`, by the names of its matrices.
+
+    An MLP is left out if one of its matrices is not a Linear of its own.
+    """
+    paths = {id(module): path for path, module in model.network.named_modules()}
+    grouped: dict[tuple[str, int, str], dict[str, str]] = {}
+    for matrix in model.weights():
+        role, _, expert = matrix.name.partition(".")
+        if role in (*INPUTS, OUTPUT) and (path := paths.get(id(matrix.linear))):
+            grouped.setdefault((matrix.stack, matrix.layer, expert), {})[role] = path
+    return [
+        Mlp(*key, tuple(path for role, path in roles.items() if role != OUTPUT), roles[OUTPUT])
+        for key, roles in grouped.items()
+        if OUTPUT in roles and len(roles) > 1
+    ]
 
 
 def gather(model: Family, all_mlps: Sequence[Mlp], parts: Sequence[Tokens]) -> dict[str, Quadratic]:

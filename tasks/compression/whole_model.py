@@ -22,7 +22,7 @@ from tsfmscope.tasks.compression.refit import fit_outputs
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.low_rank import compression_entries
-from tsfmscope.tasks.models.common.mlp import Mlp, keep_neurons, mlps, neuron_entries
+from tsfmscope.tasks.models.common.mlp import Mlp, keep_neurons, neuron_entries
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
@@ -57,7 +57,7 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     and as in `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
-    all_mlps = [mlp for mlp in mlps(model) if mlp.stack in model.stacks]
+    all_mlps = [mlp for mlp in neurons.mlps(model) if mlp.stack in model.stacks]
     if not all_mlps:
         raise ModelError(f"{model.name}: names no MLP whose matrices are Linears; use another method")
     network: Any = model.network

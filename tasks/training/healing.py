@@ -12,6 +12,7 @@ import numpy as np
 
 from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.compression.loss_statistics import Parts, loss_batches
+from tsfmscope.tasks.compression.neurons import mlps
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common import mlp
 from tsfmscope.tasks.models.common.attention import NAMES
@@ -144,7 +145,7 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
 
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
     if mlp.KEY in (model.compression or {}):
-        paths = [path for item in mlp.mlps(model) for path in (*item.inputs, item.output)]
+        paths = [path for item in mlps(model) for path in (*item.inputs, item.output)]
         linears += map(model.network.get_submodule, paths)
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
     trained = set(parameters)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import BLOCK
-
-if TYPE_CHECKING:
-    from tsfmscope.tasks.models.base import Family
 
 # Key of the block `compression` in config.json: the paths and the number of neurons of every MLP that lost some.
 KEY = "neurons"
@@ -39,24 +36,6 @@ class Mlp:
     def name(self) -> str:
         """Name STACK.LAYER.mlp, with the expert at its end, unique in a model."""
         return ".".join(filter(None, (self.stack, str(self.layer), "mlp", self.expert)))
-
-
-def mlps(model: Family) -> list[Mlp]:
-    """Return the MLPs of a model, in the order of `Family.weights`, by the names of its matrices.
-
-    An MLP is left out if one of its matrices is not a Linear of its own.
-    """
-    paths = {id(module): path for path, module in model.network.named_modules()}
-    grouped: dict[tuple[str, int, str], dict[str, str]] = {}
-    for matrix in model.weights():
-        role, _, expert = matrix.name.partition(".")
-        if role in (*INPUTS, OUTPUT) and (path := paths.get(id(matrix.linear))):
-            grouped.setdefault((matrix.stack, matrix.layer, expert), {})[role] = path
-    return [
-        Mlp(*key, tuple(path for role, path in roles.items() if role != OUTPUT), roles[OUTPUT])
-        for key, roles in grouped.items()
-        if OUTPUT in roles and len(roles) > 1
-    ]
 
 
 def keep_neurons(

@@ -19,12 +19,13 @@ import torch
 from tests.tasks.compression import stock
 from tsfmscope.tasks.compression import export
 from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.neurons import mlps
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common.attention import Projections, Widths, shapes
-from tsfmscope.tasks.models.common.mlp import keep_neurons, mlps, neuron_entries
+from tsfmscope.tasks.models.common.mlp import keep_neurons, neuron_entries
 from tsfmscope.tasks.models.registry import facts, family_class
 from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.types import Windows

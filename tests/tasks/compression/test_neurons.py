@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.compression import neurons
-from tsfmscope.tasks.compression.neurons import Quadratic, best_weights, eliminate, gather
-from tsfmscope.tasks.models.common.mlp import mlps
+from tsfmscope.tasks.compression.neurons import Quadratic, best_weights, eliminate, gather, mlps
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows
 

@@ -106,7 +106,7 @@ def test_no_calibration_window_and_no_mlp_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match="no calibration window"):
         whole_model.compress(copy.deepcopy(toy), method_of(0.3), [toy.tokenize(windows).take(np.arange(0))])
-    monkeypatch.setattr(whole_model, "mlps", lambda _: [])
+    monkeypatch.setattr(whole_model.neurons, "mlps", lambda _: [])
     with pytest.raises(ModelError, match="names no MLP whose matrices are Linears"):
         whole_model.compress(toy, method_of(0.3), [toy.tokenize(windows)])
 

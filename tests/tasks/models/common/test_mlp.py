@@ -15,10 +15,11 @@ from tests.tasks.models.families import CLASSES, COMPRESSED, example_model
 from tsfmscope.tasks.compression import whole_model
 from tsfmscope.tasks.compression.compress import reduce_bits
 from tsfmscope.tasks.compression.export import save
+from tsfmscope.tasks.compression.neurons import mlps
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import shapes
-from tsfmscope.tasks.models.common.mlp import KEY, Mlp, apply_neurons, keep_neurons, mlps, neuron_entries
+from tsfmscope.tasks.models.common.mlp import KEY, Mlp, apply_neurons, keep_neurons, neuron_entries
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.types import Windows
 
