@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsfmscope.tasks.compression import export
+from tsfmscope.tasks.compression import export, whole_model
 from tsfmscope.tasks.compression.shared_factors import factorise
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import shapes
 from tsfmscope.tasks.models.common.low_rank import factors
 from tsfmscope.tasks.models.registry import family_class
@@ -143,6 +144,21 @@ def test_an_interrupted_healing_leaves_the_weights_from_before(windows: Windows)
     with pytest.raises(KeyboardInterrupt):
         heal(small, dense, [windows], steps=4, watch=interrupt)
     assert are_equal(weights(small), before)
+
+
+def test_mlps_are_trained_if_some_lost_neurons(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
+    small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 1.0}})
+    share = 0.9 * int8.stored_bytes(dense.network, rounded=True) / int8.stored_bytes(dense.network, rounded=False)
+    method = {"method": whole_model.METHOD, "ranks": {"bytes": share}, "bits": 8}
+    whole_model.compress(small, method, [small.tokenize(windows)])
+    before = weights(small)
+    checks = heal(small, dense, [windows], steps=30, learning_rate=3e-3)
+    assert checks[0].error > 0 and min(check.error for check in checks) < checks[0].error
+    after = weights(small)
+    changed = {name for name in after if not np.array_equal(after[name], before[name])}
+    assert any("DenseReluDense" in name for name in changed)
+    assert all("DenseReluDense" in name or "Attention" in name for name in changed)
 
 
 def test_factors_that_heads_share_stay_factors(windows: Windows) -> None:
