@@ -39,6 +39,7 @@ def write_series(folder: Path, name: str, seed: int, series: int = 3) -> None:
     pq.write_table(table, folder / f"{name}.parquet")
 
 
+@pytest.mark.long
 def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only(
     smoke: Checkout, tmp_path: Path
 ) -> None:
