@@ -31,33 +31,33 @@ import torch
 
 from bench.compression_race import MODELS, Race
 from bench.truncation_trained import load_series, log_wql, ratio
-from tsfmscope.tasks.compression.neurons import Quadratic, best_weights, eliminate, gather, mlps
+from tsfmscope.tasks.compression.neurons import OutputLoss, best_weights, eliminate, gather_losses, mlps
 from tsfmscope.tasks.models.common.mlp import keep_neurons
 
 SHARES = (0.75, 0.5, 0.25)
-Order = Callable[[Quadratic], np.ndarray]
+Order = Callable[[OutputLoss], np.ndarray]
 
 
-def eliminated(quadratic: Quadratic) -> np.ndarray:
+def by_output_error(loss: OutputLoss) -> np.ndarray:
     """Return the neurons in the order of `eliminate`."""
-    return eliminate(quadratic).order
+    return eliminate(loss).order
 
 
-def by_a3(quadratic: Quadratic) -> np.ndarray:
+def by_a3(loss: OutputLoss) -> np.ndarray:
     """Return the neurons by ascending root mean square times norm of the output column."""
-    neurons = slice(quadratic.n_free, None)
-    squares = np.diagonal(quadratic.matrix)[neurons]
-    return np.argsort(np.sqrt(squares) * np.linalg.norm(quadratic.weights[neurons], axis=1))
+    neurons = slice(loss.n_free, None)
+    squares = np.diagonal(loss.matrix)[neurons]
+    return np.argsort(np.sqrt(squares) * np.linalg.norm(loss.weights[neurons], axis=1))
 
 
-def by_magnitude(quadratic: Quadratic) -> np.ndarray:
+def by_magnitude(loss: OutputLoss) -> np.ndarray:
     """Return the neurons by ascending norm of the output column."""
-    return np.argsort(np.linalg.norm(quadratic.weights[quadratic.n_free :], axis=1))
+    return np.argsort(np.linalg.norm(loss.weights[loss.n_free :], axis=1))
 
 
 # Name -> order, and whether the weights of the rest are fitted.
 ORDERS: dict[str, tuple[Order, bool]] = {
-    "ours + fit": (eliminated, True),
+    "ours + fit": (by_output_error, True),
     "a3 + fit": (by_a3, True),
     "magnitude + fit": (by_magnitude, True),
     "a3": (by_a3, False),
@@ -65,42 +65,42 @@ ORDERS: dict[str, tuple[Order, bool]] = {
 }
 
 
-def narrowed(base: Any, quadratics: dict[str, Quadratic], order: Order, share: float, *, is_fitted: bool) -> Any:
+def with_fewer_neurons(base: Any, losses: dict[str, OutputLoss], order: Order, share: float, *, is_fitted: bool) -> Any:
     """Return a copy of a model whose MLPs keep a share of their neurons."""
     model = copy.deepcopy(base)
     for mlp in mlps(base):
-        quadratic = quadratics[mlp.name]
-        removed = order(quadratic)
+        loss = losses[mlp.name]
+        removed = order(loss)
         kept = np.sort(removed[len(removed) - max(1, int(share * len(removed))) :])
-        rows = np.concatenate((np.arange(quadratic.n_free), kept + quadratic.n_free))
-        weights = best_weights(quadratic, kept) if is_fitted else quadratic.weights[rows]
-        bias = weights[0] if quadratic.n_free else None
-        keep_neurons(model.network, mlp, kept, weights[quadratic.n_free :].T, bias)
+        rows = np.concatenate((np.arange(loss.n_free), kept + loss.n_free))
+        weights = best_weights(loss, kept) if is_fitted else loss.weights[rows]
+        bias = weights[0] if loss.n_free else None
+        keep_neurons(model.network, mlp, kept, weights[loss.n_free :].T, bias)
     return model
 
 
-def errors(names: Sequence[str], shares: Sequence[float]) -> dict[str, dict[str, list[float]]]:
+def measure_errors(names: Sequence[str], shares: Sequence[float]) -> dict[str, dict[str, list[float]]]:
     """Return, by order and share, the logarithms of the errors over models and data sets; print a line per model."""
     series, found = load_series(), {name: {str(share): list[float]() for share in shares} for name in ORDERS}
     for name in names:
         race = Race(name, series)
-        quadratics = gather(race.base, mlps(race.base), race.calibration(0).tokens)
+        losses = gather_losses(race.base, mlps(race.base), race.calibration(0).tokens)
         for order, (function, is_fitted) in ORDERS.items():
             for share in shares:
-                model = narrowed(race.base, quadratics, function, share, is_fitted=is_fitted)
+                model = with_fewer_neurons(race.base, losses, function, share, is_fitted=is_fitted)
                 logs = [log_wql(model, windows) - race.dense[key] for key, windows in race.windows.items()]
                 found[order][str(share)] += logs
                 print(f"{name:18s} {order:16s} {share:5.2f} {np.exp(np.mean(logs)):7.3f}", flush=True)
     return found
 
 
-def seconds(neurons: int, width: int) -> float:
+def time_elimination(neurons: int, width: int) -> float:
     """Return the seconds of the elimination of an MLP with random inputs."""
     rng = np.random.default_rng(0)
     inputs, weights = rng.normal(size=(2 * neurons, neurons)), rng.normal(size=(neurons, width))
-    quadratic = Quadratic(inputs.T @ inputs, weights, 0, float(np.square(inputs @ weights).sum()))
+    loss = OutputLoss(inputs.T @ inputs, weights, 0, float(np.square(inputs @ weights).sum()))
     began = time.perf_counter()
-    eliminate(quadratic)
+    eliminate(loss)
     return time.perf_counter() - began
 
 
@@ -112,13 +112,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     models, shares = (["patchtst-mini"], SHARES[1:2]) if options.quick else (options.models, SHARES)
-    found = errors(models, shares)
+    found = measure_errors(models, shares)
     means = {name: {share: ratio(np.array(logs)) for share, logs in by.items()} for name, by in found.items()}
     print(f"\n{'order':18s}" + "".join(f"{share:>24}" for share in shares))
     for name, by_share in means.items():
         print(f"{name:18s}" + "".join("{:9.3f} [{:.3f}, {:.3f}]".format(*by_share[str(share)]) for share in shares))
     sizes = [(1024, 64)] if options.quick else [(1024, 64), (4096, 1024)]
-    timed = {f"{neurons} neurons, width {width}": seconds(neurons, width) for neurons, width in sizes}
+    timed = {f"{neurons} neurons, width {width}": time_elimination(neurons, width) for neurons, width in sizes}
     for text, value in timed.items():
         print(f"{text}: {value:.2f} s")
     print(json.dumps({"means": means, "seconds": timed}))

@@ -43,6 +43,10 @@ SmallPrecision = Annotated[
     typer.Option(help="Precision that runs the compressed model, whatever --bits stores; default: the model's own."),
 ]
 
+To = Annotated[
+    float,
+    typer.Option(min=0.01, max=1, help="Share of attention's parameters to keep; with whole-model, of all bytes."),
+]
 Heal = Annotated[
     int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
 ]
@@ -55,12 +59,7 @@ def compress(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
     data: DataSets,
-    to: Annotated[
-        float,
-        typer.Option(
-            min=0.01, max=1, help="Share that is kept, of attention's parameters; with whole-model, of bytes."
-        ),
-    ] = SHARE,
+    to: To = SHARE,
     method: Annotated[MethodName, typer.Option(help="Compression method of docs/compression.md.")] = METHOD,
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows per data set.")] = WINDOWS,
     calibrate_on: Annotated[
@@ -88,10 +87,9 @@ def compress(
     tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
-    certificate. Only attention is truncated and healed, unless --method is whole-model, which also removes neurons of
-    MLPs and rounds all weights; --bits rounds them with any method. Calibration ends before the last
-    fifth of every series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this
-    run. The exit code is 0 with any verdict.
+    certificate. Only attention is truncated and healed; --method whole-model also removes neurons of MLPs and rounds
+    all weights, as --bits does. Calibration ends before the last fifth of every series, and the scored forecasts lie in
+    that fifth. Seconds are measured on this machine during this run. The exit code is 0 with any verdict.
     """
     from tsfmscope.stages.cli.certify import certificate_facts
     from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention

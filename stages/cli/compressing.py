@@ -22,7 +22,17 @@ from tsfmscope.stages.cli.certifying import (
 )
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.config.compression import BITS, CALIBRATED, METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.compression import (
+    BITS,
+    CALIBRATED,
+    METHOD,
+    ONLY_RULE,
+    SHARE,
+    WHOLE,
+    WINDOWS,
+    CalibrateOn,
+    Method,
+)
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
@@ -67,7 +77,7 @@ class CompressOptions:
 
     def method_block(self) -> dict[str, Any]:
         """Return the method as `compress_model` takes it."""
-        ranks, bits = ({"bytes": self.to}, 8) if self.method == WHOLE else ({"budget": self.to}, self.bits)
+        ranks, bits = {ONLY_RULE.get(self.method, "budget"): self.to}, 8 if self.method == WHOLE else self.bits
         block = {"method": self.method, "ranks": ranks, "heal": self.heal, "bits": bits}
         return Method.model_validate(block).plain()
 

@@ -20,8 +20,10 @@ METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
 # Methods that try several divisions of a budget, and therefore need the rule `budget`.
 SEARCHING = {"activation-aware-2step", "activation-aware-refit", "kfac-svd-lems"}
-# The method that compresses MLPs too, which needs the rule `bytes` and weights of eight bits.
+# The method that compresses MLPs too, and needs weights of eight bits.
 WHOLE: MethodName = "whole-model"
+# Method -> the only rule that it takes.
+ONLY_RULE: dict[str, str] = {**dict.fromkeys(SEARCHING, "budget"), WHOLE: "bytes"}
 # Methods of compression that use calibration data.
 CALIBRATED = set(get_args(MethodName)) - {"svd", "joint"}
 
@@ -78,13 +80,12 @@ class Method(Strict):
 
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
-        if self.ranks.time is not None and self.method not in NARROWING:
-            raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
-        if self.method in SEARCHING and self.ranks.budget is None:
-            (rule,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {rule}, expected budget: method {self.method} takes no other rule")
-        if (self.method == WHOLE) != (self.ranks.bytes is not None):
-            raise ValueError(f"ranks: got method {self.method}, expected bytes with {WHOLE}, and another rule without")
+        (rule,) = self.ranks.model_dump(exclude_none=True)
+        for special, methods in (("time", NARROWING), ("bytes", (WHOLE,))):
+            if rule == special and self.method not in methods:
+                raise ValueError(f"ranks.{rule}: got method {self.method}, expected one of {', '.join(methods)}")
+        if rule != (only := ONLY_RULE.get(self.method, rule)):
+            raise ValueError(f"ranks: got {rule}, expected {only}: method {self.method} takes no other rule")
         if self.method == WHOLE and self.bits != 8:
             raise ValueError(f"bits: got {self.bits}, expected 8, since {WHOLE} rounds all weights")
         return self

@@ -112,7 +112,7 @@ SIZE = (
     Column(
         "size_rule",
         TEXT,
-        "key of `ranks` in params.yaml that size_parameter belongs to: share, flat, flow, epsilon, time or budget",
+        "key of `ranks` in params.yaml of size_parameter: share, flat, flow, epsilon, time, budget or bytes",
         null=True,
     ),
 )

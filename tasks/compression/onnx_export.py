@@ -103,17 +103,13 @@ def write_onnx(
     checks = [
         random_windows(context, horizon, freq) for freq in (FREQUENCIES if graph.reads_frequency else FREQUENCIES[:1])
     ]
-    of_float = measured = _measure(forecaster, graph, folder, checks)
-    if not of_float.difference <= TOLERANCE:
-        raise ModelError(
-            f"family {model.name}: forecasts of the ONNX model differ from the model's own by "
-            f"{of_float.difference:.2g} standard deviations of the context, expected at most {TOLERANCE:g}; export "
-            "without --onnx, and report it"
-        )
-    is_rounded = int8.KEY in (model.compression or {})
-    if change := quantise_onnx if bits == 8 else pack_weights if is_rounded else None:
-        change(folder / MODEL)
+    of_float = measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
+    if bits == 8:
+        quantise_onnx(folder / MODEL)
         measured = _measure(forecaster, graph, folder, checks)
+    elif int8.KEY in (model.compression or {}):
+        pack_weights(folder / MODEL)
+        measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
     exported = OnnxModel(
         context=context,
         horizon=horizon,
@@ -237,6 +233,16 @@ def _measure(model: Forecaster, graph: ForecastGraph, folder: Path, checks: list
     seconds = fastest(lambda: run_session(session, checks[0].context[:TIMED], checks[0].freq))
     size = sum(path.stat().st_size for path in folder.iterdir())
     return _Measured(float(np.max(largest)), float(np.mean(means)), seconds, size)
+
+
+def _require_same(measured: _Measured, family: str) -> _Measured:
+    """Return the measurements; ModelError if forecasts differ by more than TOLERANCE from the model's own."""
+    if not measured.difference <= TOLERANCE:
+        raise ModelError(
+            f"family {family}: forecasts of the ONNX model differ from the model's own by {measured.difference:.2g} "
+            f"standard deviations of the context, expected at most {TOLERANCE:g}; export without --onnx, and report it"
+        )
+    return measured
 
 
 def _forecast(model: Forecaster, graph: ForecastGraph, windows: Windows) -> np.ndarray:

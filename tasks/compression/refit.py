@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,19 +49,19 @@ def fit_outputs(
         for base_layer, layer in zip(base.attentions(), model.attentions(), strict=True)
         if layer.stack in model.stacks
     ]
-    fits += [_Fit(_mlp_output(mlp, base.network), _mlp_output(mlp, model.network)) for mlp in mlps]
+    fits += [_Fit(mlp_output(mlp, base.network), mlp_output(mlp, model.network)) for mlp in mlps]
     for tokens in parts:
         for start in range(0, len(tokens), model.batch):
             batch = tokens.take(np.arange(start, min(start + model.batch, len(tokens))))
-            targets = _inputs(base, [fit.base for fit in fits], batch)
-            inputs = _inputs(model, [fit.output for fit in fits], batch)
+            targets = read_inputs(base, [fit.base for fit in fits], batch)
+            inputs = read_inputs(model, [fit.output for fit in fits], batch)
             for fit in fits:
                 fit.add(inputs[fit.output.name], targets[fit.output.name])
     for fit in fits:
         fit.apply(ridge)
 
 
-class _Output(NamedTuple):
+class Output(NamedTuple):
     """Last Linear of an attention layer or of an MLP.
 
     align(shape, valid): the mask of rows that count among inputs of this shape, from the mask of tokens of `stack`.
@@ -72,18 +73,26 @@ class _Output(NamedTuple):
     align: Callable[[tuple[int, ...], np.ndarray], np.ndarray]
 
 
-def _attention_output(layer: AttentionLayer) -> _Output:
-    return _Output(layer.name, layer.stack, layer.linear("o"), partial(align_mask, layer))
+def _attention_output(layer: AttentionLayer) -> Output:
+    return Output(layer.name, layer.stack, layer.linear("o"), partial(align_mask, layer))
 
 
-def _mlp_output(mlp: Mlp, network: Any) -> _Output:
-    return _Output(mlp.name, mlp.stack, network.get_submodule(mlp.output), lambda shape, valid: valid.reshape(shape))
+def mlp_output(mlp: Mlp, network: Any) -> Output:
+    """Return the output Linear of an MLP.
+
+    All rows of an expert count, since it is not known which tokens they are.
+    """
+    return Output(mlp.name, mlp.stack, network.get_submodule(mlp.output), _align_tokens)
+
+
+def _align_tokens(shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
+    return valid.reshape(shape) if valid.size == math.prod(shape) else np.ones(shape, dtype=bool)
 
 
 class _Fit:
     """Least-squares problem of one output, gathered batch by batch."""
 
-    def __init__(self, base: _Output, output: _Output) -> None:
+    def __init__(self, base: Output, output: Output) -> None:
         # Of two thin factors, the second gives the output.
         self.linear = output.linear.wide if isinstance(output.linear, LowRank) else output.linear
         self.base, self.output = base, output._replace(linear=self.linear)
@@ -126,8 +135,8 @@ def solve_ridge(
     return change
 
 
-def _inputs(model: Family, outputs: Sequence[_Output], tokens: Tokens) -> dict[str, Float[np.ndarray, "row n"]]:
-    """Return the inputs of every output in one pass, by name, one row per token without PADDING."""
+def read_inputs(model: Family, outputs: Sequence[Output], tokens: Tokens) -> dict[str, Float[np.ndarray, "row n"]]:
+    """Return the inputs of every output that runs in one pass, by name, one row per token without PADDING."""
     valid = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
     by_name = {output.name: output for output in outputs}
     rows: dict[str, list[np.ndarray]] = {name: [] for name in by_name}
@@ -135,14 +144,15 @@ def _inputs(model: Family, outputs: Sequence[_Output], tokens: Tokens) -> dict[s
     def add(name: str, states: torch.Tensor) -> torch.Tensor:
         output = by_name[name]
         values = states.detach().double().cpu().numpy()
-        values = values.reshape(-1, *values.shape[-2:])
+        # An expert that no token chose has no row.
+        values = values.reshape(math.prod(values.shape[:-2]), *values.shape[-2:])
         rows[name].append(values[output.align(values.shape[:2], valid[output.stack])])
         return states.new_empty(0)
 
     with capture({}, {name: output.linear for name, output in by_name.items()}, add):
         for _ in model.hidden_states(tokens):
             pass
-    return {name: np.concatenate(blocks) for name, blocks in rows.items()}
+    return {name: np.concatenate(blocks) for name, blocks in rows.items() if blocks}
 
 
 def _arrays(linear: Any) -> tuple[np.ndarray, Any]:

@@ -76,8 +76,15 @@ def stored_bytes(network: torch.nn.Module, *, rounded: bool) -> int:
 
 def _stored_bytes(weight: torch.Tensor, *, rounded: bool) -> int:
     if rounded and is_roundable(weight):
-        return weight.numel() + 4 * len(weight)
+        return int(matrix_bytes(len(weight), weight[0].numel()))
     return weight.numel() * (4 if weight.is_floating_point() else weight.element_size())
+
+
+def matrix_bytes(rows: Any, columns: Any) -> Any:
+    """Return the bytes of a rounded matrix in a file; rows, columns: numbers or arrays."""
+    import numpy as np
+
+    return np.where(np.asarray(columns) >= SHORTEST, rows * columns + 4 * rows, 4 * rows * columns)
 
 
 def pack(path: Path) -> None:

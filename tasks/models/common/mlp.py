@@ -14,8 +14,6 @@ from tsfmscope.tasks.models.common.attention import BLOCK
 
 # Key of the block `compression` in config.json: the paths and the number of neurons of every MLP that lost some.
 KEY = "neurons"
-# Names of MLP matrices in `Family.weights`: those whose rows are neurons, and the one whose columns are.
-INPUTS, OUTPUT = ("mlp_in", "mlp_gate"), "mlp_out"
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,11 @@ class Mlp:
     def name(self) -> str:
         """Name STACK.LAYER.mlp, with the expert at its end, unique in a model."""
         return ".".join(filter(None, (self.stack, str(self.layer), "mlp", self.expert)))
+
+
+def count_neurons(network: Any, mlp: Mlp) -> int:
+    """Return the number of neurons of an MLP."""
+    return int(network.get_submodule(mlp.output).in_features)
 
 
 def keep_neurons(
@@ -59,16 +62,15 @@ def keep_neurons(
             output.bias.copy_(torch.from_numpy(bias))
 
 
-def neuron_entries(network: Any, all_mlps: Iterable[Mlp], full: Mapping[str, int]) -> dict[str, Any]:
+def neuron_entries(network: Any, original: Any, all_mlps: Iterable[Mlp]) -> dict[str, Any]:
     """Return the `compression` entry with which `apply_neurons` prepares a network; empty if no MLP lost a neuron.
 
-    full: number of neurons of every MLP before compression, by name.
+    original: the network before compression; only its shapes are read.
     """
-    widths = {mlp.name: (mlp, int(network.get_submodule(mlp.output).in_features)) for mlp in all_mlps}
     entry = {
         mlp.output: {"inputs": list(mlp.inputs), "width": width}
-        for name, (mlp, width) in widths.items()
-        if width < full[name]
+        for mlp in all_mlps
+        if (width := count_neurons(network, mlp)) < count_neurons(original, mlp)
     }
     return {KEY: entry} if entry else {}
 
@@ -94,42 +96,49 @@ def apply_neurons(network: Any, entry: Any, location: str) -> None:
 
 
 def restore_neurons(network: Any, original: Any, entry: Mapping[str, Any]) -> None:
-    """Give MLPs the numbers of neurons of the original network; weights of new neurons are 0.
+    """Give MLPs the numbers of neurons of the original network; the function stays the same.
 
-    So the function of the network stays the same.
+    Weights of new neurons are 0.
     original: the network before compression; only its shapes are read. entry: as `neuron_entries` returns it under KEY.
     """
     import torch
 
     for path, item in entry.items():
         for name in (*item["inputs"], path):
-            old, full = network.get_submodule(name), original.get_submodule(name)
-            like = {"device": old.weight.device, "dtype": old.weight.dtype}
-            new = torch.nn.Linear(full.in_features, full.out_features, bias=old.bias is not None, **like)
+            full = original.get_submodule(name)
+            old, new = _replace(network, name, full.out_features, full.in_features)
             rows, columns = old.weight.shape
             with torch.no_grad():
                 new.weight.zero_()[:rows, :columns].copy_(old.weight)
                 if old.bias is not None:
                     new.bias.zero_()[:rows].copy_(old.bias)
-            network.set_submodule(name, new.train(old.training))
 
 
 def _resize(network: Any, inputs: Iterable[str], output: str, neuron_ids: Int[np.ndarray, " neuron"]) -> None:
     """Replace the Linears of an MLP by ones of these neurons; the weight of the output is not set."""
     import torch
 
-    for path in (*inputs, output):
-        old = network.get_submodule(path)
-        width = len(neuron_ids)
-        columns, rows = (width, old.out_features) if path == output else (old.in_features, width)
-        like = {"device": old.weight.device, "dtype": old.weight.dtype}
-        new = torch.nn.Linear(columns, rows, bias=old.bias is not None, **like)
+    for path in inputs:
+        old, new = _replace(network, path, len(neuron_ids), network.get_submodule(path).in_features)
         with torch.no_grad():
-            if path != output:
-                new.weight.copy_(old.weight[neuron_ids])
+            new.weight.copy_(old.weight[neuron_ids])
             if old.bias is not None:
-                new.bias.copy_(old.bias if path == output else old.bias[neuron_ids])
-        network.set_submodule(path, new.train(old.training))
+                new.bias.copy_(old.bias[neuron_ids])
+    old, new = _replace(network, output, network.get_submodule(output).out_features, len(neuron_ids))
+    if old.bias is not None:
+        with torch.no_grad():
+            new.bias.copy_(old.bias)
+
+
+def _replace(network: Any, path: str, rows: int, columns: int) -> tuple[Any, Any]:
+    """Put a new Linear of this shape in the place of a Linear; return the old and the new one."""
+    import torch
+
+    old = network.get_submodule(path)
+    like = {"device": old.weight.device, "dtype": old.weight.dtype}
+    new = torch.nn.Linear(columns, rows, bias=old.bias is not None, **like).train(old.training)
+    network.set_submodule(path, new)
+    return old, new
 
 
 def _linear(network: Any, path: str, location: str) -> Any:

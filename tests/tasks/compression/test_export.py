@@ -3,6 +3,7 @@ compressed one, and a compressed one that it opens by mistake is refused."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import stat
@@ -71,13 +72,13 @@ def compress_model(family: str) -> Family:
             narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)
         layer.write(narrow._replace(k_bias=None))
     every = mlps(model)
-    full = {mlp.name: model.network.get_submodule(mlp.output).in_features for mlp in every}
+    original = copy.deepcopy(model.network)
     for index, mlp in enumerate(every):
         output = model.network.get_submodule(mlp.output)
         kept = np.sort(rng.permutation(output.in_features)[: 1 + 3 * index])
         keep_neurons(model.network, mlp, kept, output.weight.detach().numpy()[:, kept], None)
     assert every
-    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, every, full)}
+    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, original, every)}
     return model
 
 

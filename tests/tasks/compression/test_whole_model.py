@@ -64,7 +64,7 @@ def test_eight_bits_alone_where_they_suffice(toy: Any, windows: Windows) -> None
     rows = whole_model.compress(toy, method_of(0.9), [toy.tokenize(windows)])
     assert [row["rank"] for row in rows] == [row["full_width"] for row in rows] and KEY not in toy.compression
     for name, tensor in toy.network.state_dict().items():
-        np.testing.assert_allclose(tensor, base.network.state_dict()[name], atol=1e-6)
+        assert tensor.equal(base.network.state_dict()[name])
 
 
 def test_the_division_with_the_least_held_out_error_is_taken(
@@ -74,7 +74,7 @@ def test_the_division_with_the_least_held_out_error_is_taken(
     errors = iter(np.linspace(1.0, 2.0, 100))
     good = whole_model.DIVISIONS[2]
     chosen: list[Any] = []
-    apply = whole_model._Case.apply
+    apply = whole_model._Search.apply
 
     def watched(*arguments: Any) -> Any:
         chosen.append(arguments[2])
@@ -83,7 +83,7 @@ def test_the_division_with_the_least_held_out_error_is_taken(
     def error(*_: Any) -> np.ndarray:
         return np.full(3, 0.1 if chosen[-1] == good else next(errors))
 
-    monkeypatch.setattr(whole_model._Case, "apply", watched)
+    monkeypatch.setattr(whole_model._Search, "apply", watched)
     monkeypatch.setattr(whole_model, "window_errors", error)
     whole_model.compress(toy, method_of(0.3), [tokens.take(np.arange(3)), tokens.take(np.arange(3, 6))])
     assert chosen[-1] == good and chosen.count(good) == 3
@@ -114,8 +114,11 @@ def test_no_calibration_window_and_no_mlp_are_refused(
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8}, "expected bytes with whole-model"),
-        ({"method": "joint", "ranks": {"bytes": 0.3}}, "expected bytes with whole-model"),
+        (
+            {"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
+            "got budget, expected bytes: method whole-model takes no other rule",
+        ),
+        ({"method": "joint", "ranks": {"bytes": 0.3}}, "ranks.bytes: got method joint, expected one of whole-model"),
         ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
     ],
 )

@@ -64,11 +64,11 @@ def test_a_neuron_that_is_kept_has_the_value_that_it_had(any_family: Any, items:
 def narrowed() -> tuple[Any, list[Mlp]]:
     model = family_class("chronos-t5").new(CONFIG, seed=0)
     every = mlps(model)
-    full = {mlp.name: 16 for mlp in every}
+    original = copy.deepcopy(model.network)
     for mlp, width in zip(every, (5, 16), strict=True):
         weight = model.network.get_submodule(mlp.output).weight.detach().numpy()
         keep_neurons(model.network, mlp, np.arange(width), weight[:, :width], None)
-    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, every, full)}
+    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, original, every)}
     return model, every
 
 
