@@ -32,6 +32,8 @@ from tsfmscope.tasks.training.corpora import SHARDS
 from tsfmscope.tasks.training.run_record import RUN_RECORD
 
 # Source of a mixture -> description.
+# Package, module, and class; None for the class that config.json names.
+Loader = tuple[str, str, str | None]
 SOURCES = {
     "kernelsynth": "KernelSynth: random samples of Gaussian processes",
     "tsmixup": "TSMixup: weighted sums of KernelSynth series and bundled real series",
@@ -43,11 +45,14 @@ SOURCES = {
     "images": "crops of the two sample photographs of scikit-learn",
     "tables": "random tables",
 }
-# Package -> its families, and the module and class that load a checkpoint. config.json names the class of transformers.
-LIBRARIES: dict[str, tuple[set[str], str, str | None]] = {
-    "chronos-forecasting": ({"chronos-t5", "chronos-bolt", "chronos-2"}, "chronos", "BaseChronosPipeline"),
-    "transformers": ({"patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"}, "transformers", None),
-    "uni2ts": ({"moirai"}, "uni2ts.model.moirai", "MoiraiModule"),
+CHRONOS: Loader = ("chronos-forecasting", "chronos", "BaseChronosPipeline")
+TRANSFORMERS: Loader = ("transformers", "transformers", None)
+# Family -> the package that loads its checkpoints, with module and class. config.json names the class of transformers.
+LOADERS: dict[str, Loader] = {
+    **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
+    "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
+    "moirai-2": ("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }
 NOT_MEASURED = """\
 Not measured. With `checkpoints: {skill: {datasets: all}}` in params.yaml, `dvc repro checkpoints` measures it. After
@@ -135,9 +140,11 @@ def card_text(
     """
     recipe = recipes[folder.name]
     # No other package reads the weights of narrow heads, which have another file name.
-    packages = LIBRARIES if (folder / STOCK).is_file() else {}
-    library = next((name for name, (families, *_) in packages.items() if recipe.family in families), "tsfmscope")
-    header: dict[str, Any] = {"library_name": library, "tags": [recipe.family, "tsfmscope"]}
+    loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
+    header: dict[str, Any] = {
+        "library_name": loader[0] if loader else "tsfmscope",
+        "tags": [recipe.family, "tsfmscope"],
+    }
     if identifier := license_of_workspace():
         header["license"] = identifier
     if registry.family_class(recipe.family).modality == "series":
@@ -148,7 +155,7 @@ def card_text(
         family=recipe.family,
         data=_data(recipes, folder.name),
         facts=_facts(folder, recipe),
-        use=_use(folder, library),
+        use=_use(folder, loader),
         skill=_skill(folder, rows, means),
     )
 
@@ -218,14 +225,14 @@ def _facts(folder: Path, recipe: Recipe) -> str:
     return table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
 
 
-def _use(folder: Path, library: str) -> str:
+def _use(folder: Path, loader: Loader | None) -> str:
     """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
     path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
     text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
-    if library in LIBRARIES:
-        _, module, loader = LIBRARIES[library]
-        loader = loader or json.loads((folder / "config.json").read_text())["architectures"][0]
-        own = code.format(f"from {module} import {loader}", f'{loader}.from_pretrained("{path}")')
+    if loader:
+        library, module, name = loader
+        name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
+        own = code.format(f"from {module} import {name}", f'{name}.from_pretrained("{path}")')
         text += f"\nWith {library}:\n\n{own}"
     return text
 

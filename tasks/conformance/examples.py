@@ -24,6 +24,7 @@ CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_facto
 HEADS = {"num_attention_heads": 2, "num_hidden_layers": 3}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "patch_length": 8, "patch_stride": 4, "init_std": 0.2}
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
+MOIRAI_2 = {"d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2}
 TOTEM = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "num_codes": 32, "code_width": 8, "conv_width": 8}
 TOTEM |= {"residual_width": 4}
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
@@ -42,6 +43,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "chronos-2": CHRONOS_2,
         "lag-llama": LAG_LLAMA,
         "moirai": MOIRAI,
+        "moirai-2": MOIRAI_2,
         "patchtst": PATCHTST,
         "totem": TOTEM,
         "wavetoken": T5,

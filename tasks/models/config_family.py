@@ -35,6 +35,7 @@ KEYS = {
     ("chronos_config", "feed_forward_proj"): "chronos-t5",
     ("feed_forward_proj", "num_decoder_layers"): "t5-text",
     ("patch_sizes", "distr_output"): "moirai",
+    ("num_predict_token", "quantile_levels"): "moirai-2",
     ("dim_output", "task"): "tabular",
 }
 

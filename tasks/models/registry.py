@@ -34,6 +34,7 @@ FAMILIES = {
     "chronos-2": "tsfmscope.tasks.models.chronos_2:Chronos2",
     "lag-llama": "tsfmscope.tasks.models.lag_llama.family:LagLlama",
     "moirai": "tsfmscope.tasks.models.moirai.family:Moirai",
+    "moirai-2": "tsfmscope.tasks.models.moirai.version_2:Moirai2",
     "patchtst": "tsfmscope.tasks.models.patchtst:PatchTST",
     "totem": "tsfmscope.tasks.models.totem.family:Totem",
     "wavetoken": "tsfmscope.tasks.models.wavetoken.family:WaveToken",
@@ -51,7 +52,7 @@ REVISIONS = {
     "lag-llama": "calendar features of dates",
 }
 # Family -> packages that it imports and that this project does not depend on.
-PACKAGES = {"moirai": ("uni2ts",)}
+PACKAGES = {"moirai": ("uni2ts",), "moirai-2": ("uni2ts",)}
 # The only pickled file that is read, weights only: Lag-Llama was released in no other form.
 PICKLED = "lag-llama.ckpt"
 # Tokenizers of text and settings of image preprocessing.

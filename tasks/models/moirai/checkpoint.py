@@ -1,10 +1,12 @@
 """Moirai's networks and checkpoint folders.
 
 The folders contain config.json and safetensors, as uni2ts' `MoiraiModule.save_pretrained` writes them.
+`attentions`, `weights`, `package_class` and `fill` are for all versions of Moirai.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer, any_width
+from tsfmscope.tasks.models.types import WeightMatrix
 
 FAMILY = "moirai"
 REQUIRED = ("d_model", "num_layers", "patch_sizes")
@@ -73,7 +76,7 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
             raise ValueError(wrong)
         network = _module(full)
     compression_block.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
-    _fill(network, folder)
+    fill(network, folder)
     return network.to(device).eval(), full
 
 
@@ -82,20 +85,22 @@ def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
 
     The package ignores `patch_size`. It cannot read the narrower weights of a compressed model.
     """
+    entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
+    write_folder(network, {**entries, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, folder)
+
+
+def write_folder(network: Any, entries: Mapping[str, Any], folder: Path) -> None:
+    """Write config.json with these entries, and model.safetensors."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
-    text = json.dumps(
-        {**entries, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, sort_keys=True, indent=2
-    )
-    (folder / "config.json").write_text(text + "\n")
+    (folder / "config.json").write_text(json.dumps(entries, sort_keys=True, indent=2) + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
 
 
-def attentions(network: Any) -> Iterator[AttentionLayer]:
-    """Yield the self-attention of every encoder block.
+def attentions(network: Any, stack: str = "encoder") -> Iterator[AttentionLayer]:
+    """Yield the self-attention of every block.
 
     Queries and keys are normed and rotated. The heads of a group share keys and values.
     """
@@ -103,12 +108,25 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
     for layer, block in enumerate(network.encoder.layers, start=1):
         attention = block.self_attn
         heads, groups, scale = attention.num_heads, attention.num_groups, attention.softmax_scale
-        yield AttentionLayer("encoder", layer, "self", attention, heads, groups, scale, False, any_width, parts)
+        yield AttentionLayer(stack, layer, "self", attention, heads, groups, scale, False, any_width, parts)
+
+
+def weights(network: Any, stack: str = "encoder") -> Iterator[WeightMatrix]:
+    """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
+
+    `layer` counts blocks from 1.
+    """
+    for layer, block in enumerate(network.encoder.layers, start=1):
+        attention, ffn = block.self_attn, block.ffn
+        projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
+        for matrix, module in projections.items():
+            yield WeightMatrix.of(module, stack, layer, matrix, attention="self", heads=attention.num_heads)
+        for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
+            yield WeightMatrix.of(module, stack, layer, matrix)
 
 
 def _module(config: Mapping[str, Any]) -> Any:
-    module_class = _uni2ts()
-    return module_class(
+    return package_class("uni2ts.model.moirai.module", "MoiraiModule", FAMILY)(
         distr_output=_distribution(config["distr_output"]),
         d_model=config["d_model"],
         num_layers=config["num_layers"],
@@ -121,14 +139,12 @@ def _module(config: Mapping[str, Any]) -> Any:
     )
 
 
-def _uni2ts() -> Any:
-    """Return uni2ts' MoiraiModule. Raises ModelError, which names the extra, if the package is missing."""
-
+def package_class(module: str, name: str, family: str) -> Any:
+    """Return a class of uni2ts. Raises ModelError, which names the extra, if the package is missing."""
     try:
-        from uni2ts.model.moirai.module import MoiraiModule
+        return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        raise ModelError(f"family {FAMILY}: {describe_missing(error)}") from error
-    return MoiraiModule
+        raise ModelError(f"family {family}: {describe_missing(error)}") from error
 
 
 def _distribution(config: Any) -> Any:
@@ -161,14 +177,18 @@ def _find_problem(config: Mapping[str, Any]) -> str | None:
         return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
     if type(config["max_seq_len"]) is not int or not 1 <= config["max_seq_len"] <= LONGEST:
         return f"got max_seq_len {config['max_seq_len']!r}, expected a whole number of patches from 1 to {LONGEST}"
-    width = config["d_model"]
+    return find_wrong_width(config["d_model"])
+
+
+def find_wrong_width(width: Any) -> str | None:
+    """Return the reason why uni2ts makes no heads of this d_model, or None."""
     heads = width // HEAD if type(width) is int else 0
     if heads < 1 or width % heads or width // heads % 4:
         return f"got d_model {width!r}, expected a multiple of {HEAD}: uni2ts makes a head of each {HEAD}"
     return None
 
 
-def _fill(network: Any, folder: Path) -> None:
+def fill(network: Any, folder: Path) -> None:
     """Load a folder's weights into the network.
 
     Raises ModelError if weights are missing, have another shape, or cannot be read.

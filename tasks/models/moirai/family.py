@@ -124,17 +124,8 @@ class Moirai(Forecaster):
             raise ValueError(f"pipeline of {self.name}: {error}") from error
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
-
-        `layer` counts blocks from 1.
-        """
-        for layer, block in enumerate(self.network.encoder.layers, start=1):
-            attention, ffn = block.self_attn, block.ffn
-            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
-            for matrix, module in projections.items():
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=attention.num_heads)
-            for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
-                yield WeightMatrix.of(module, "encoder", layer, matrix)
+        """Return the matrices of every block, as `checkpoint.weights` names them."""
+        return checkpoint.weights(self.network)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return the self-attention of every block; queries and keys are normed and rotated."""

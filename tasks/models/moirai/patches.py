@@ -73,6 +73,7 @@ def pack(
     *,
     size: int,
     minimum_scale: float | None,
+    fills_gaps: bool = False,
 ) -> Packed:
     """Return scaled patches of `size` steps of context and future; NaN is a missing step.
 
@@ -80,6 +81,7 @@ def pack(
     are set to 0 before scaling (uni2ts, pretrain.py and forecast.py). Missing steps of the future, which have
     no weight, and patches before the first observed step are set to 0 after scaling. Scaled values are
     clipped to ±LARGEST.
+    fills_gaps: missing steps after the first observed one are `causal_means` instead of 0, for Moirai 2.
     minimum_scale: added to the variance; None leaves the values unscaled.
     """
     left, right = -context.shape[1] % size, -future.shape[1] % size
@@ -89,6 +91,8 @@ def pack(
     observed, start = ~np.isnan(patches), (left + context.shape[1]) // size
     filled = np.where(observed, patches, 0.0)
     loc, scale = _compute_loc_scale(filled[:, :start], observed[:, :start], minimum_scale)
+    if fills_gaps:
+        filled[:, :start] = causal_means(steps[:, : start * size]).reshape(filled[:, :start].shape)
     scaled = (filled - loc[:, None, None]) / scale[:, None, None]
     begun = np.logical_or.accumulate(observed[:, :start].any(axis=-1), axis=1)  # [W, T of the context]
     scaled[:, :start][~begun] = 0.0
@@ -104,6 +108,22 @@ def pack(
         scale=scale,
         start=start,
     )
+
+
+def causal_means(steps: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window step"]:
+    """Return steps where a missing one is the mean of all steps before it.
+
+    In that mean, a missing step counts as the last observed one before it. Before the first observed step, all are 0.
+    Source: gluonts, transform/feature.py, CausalMeanValueImputation.
+    """
+    observed, at = ~np.isnan(steps), np.arange(steps.shape[1])
+    last = np.maximum.accumulate(np.where(observed, at, -1), axis=1)
+    held = np.where(last >= 0, np.take_along_axis(np.nan_to_num(steps), np.maximum(last, 0), axis=1), 0.0)
+    before = np.cumsum(held, axis=1) - held
+    since = (last >= 0).cumsum(axis=1) - 1
+    means = np.where(last >= 0, before / np.maximum(since, 1), 0.0)
+    filled: np.ndarray = np.where(observed, np.nan_to_num(steps), means)
+    return filled
 
 
 def _compute_loc_scale(

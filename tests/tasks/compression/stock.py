@@ -70,6 +70,12 @@ def moirai(forecaster: Any) -> dict[str, Any]:
     return {"paths": forecaster(**inputs, num_samples=SAMPLES)}
 
 
+def moirai_2(forecaster: Any) -> dict[str, Any]:
+    observed = torch.ones(3, STEPS, 1, dtype=torch.bool)
+    inputs = {"past_target": context()[:, :, None], "past_observed_target": observed}
+    return {"quantiles": forecaster(**inputs, past_is_pad=torch.zeros(3, STEPS, dtype=torch.bool))}
+
+
 def t5(network: Any) -> dict[str, Any]:
     ids = torch.arange(3, 27).reshape(2, 12)
     return {"logits": network(input_ids=ids, decoder_input_ids=ids[:, :4]).logits}
@@ -110,6 +116,14 @@ def _moirai(folder: str) -> Any:
     return MoiraiForecast(module=MoiraiModule.from_pretrained(folder), target_dim=1, **sizes, **none).eval()
 
 
+def _moirai_2(folder: str) -> Any:
+    from uni2ts.model.moirai2 import Moirai2Forecast, Moirai2Module
+
+    none = {"feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0, "target_dim": 1}
+    module = Moirai2Module.from_pretrained(folder)
+    return Moirai2Forecast(module=module, prediction_length=HORIZON, context_length=STEPS, **none).eval()
+
+
 STOCK: dict[str, tuple[Callable[[str], Any], Callable[[Any], dict[str, Any]]]] = {
     "chronos-t5": (_chronos("ChronosPipeline"), chronos_t5),
     "chronos-bolt": (_chronos("ChronosBoltPipeline"), bolt),
@@ -118,6 +132,7 @@ STOCK: dict[str, tuple[Callable[[str], Any], Callable[[Any], dict[str, Any]]]] =
     "timesfm": (_transformers("TimesFmModelForPrediction"), timesfm),
     "timesfm-2.5": (_transformers("TimesFm2_5ModelForPrediction"), timesfm_25),
     "moirai": (_moirai, moirai),
+    "moirai-2": (_moirai_2, moirai_2),
     "wavetoken": (_transformers("T5ForConditionalGeneration"), t5),
     "t5-text": (_transformers("T5ForConditionalGeneration"), t5),
     "vit": (_transformers("ViTForMaskedImageModeling"), vit),

@@ -39,7 +39,8 @@ OWN: dict[str, dict[str, Any]] = {
     "time-moe": dict(EXAMPLES["time-moe"]),
     "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
 }
-OPTIONS: dict[str, dict[str, Any]] = {"moirai": {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}}
+LENGTHS = {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}
+OPTIONS: dict[str, dict[str, Any]] = {"moirai": LENGTHS, "moirai-2": LENGTHS}
 
 
 def stock_windows(name: str) -> Windows:

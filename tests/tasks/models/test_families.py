@@ -51,6 +51,10 @@ MATRICES: dict[str, tuple[int, int, dict[str, str]]] = {
         "encoder 1 q self": "encoder.layers.0.self_attn.q_proj", "encoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
         "encoder 2 o self": "encoder.layers.1.self_attn.out_proj", "encoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
     }),
+    "moirai-2": (21, 2, {
+        "decoder 1 q self": "encoder.layers.0.self_attn.q_proj", "decoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
+        "decoder 2 o self": "encoder.layers.1.self_attn.out_proj", "decoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
+    }),
     "patchtst": (18, 2, {
         "encoder 1 q self": "model.encoder.layers.0.self_attn.q_proj",
         "encoder 3 o self": "model.encoder.layers.2.self_attn.out_proj",
@@ -146,6 +150,7 @@ def test_a_broken_checkpoint_is_named_with_what_to_do(name: str, damage: str, tm
     ("name", "saved"),
     [("chronos-bolt", "chronos-t5"), ("chronos-t5", "chronos-bolt"), ("patchtst", "chronos-bolt"),
      ("totem", "chronos-t5"), ("timesfm", "timesfm-2.5"), ("timesfm-2.5", "timesfm"), ("moirai", "chronos-t5"),
+     ("moirai", "moirai-2"), ("moirai-2", "moirai"),
      ("visionts", "vit"), ("vit", "visionts"), ("t5-text", "chronos-t5")],
 )  # fmt: skip
 def test_a_checkpoint_of_another_family_is_refused(name: str, saved: str, tmp_path: Path) -> None:

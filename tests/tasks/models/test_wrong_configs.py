@@ -73,6 +73,15 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"patch_sizes": [0, 8]}, r"got patch_sizes \[0, 8\]"),
         ({"patch_size": 5}, "got patch_size 5"),
     ],
+    "moirai-2": [
+        ({"d_modle": 64}, r"unknown keys \['d_modle'\]"),
+        ({"d_model": 102}, "got d_model 102, expected a multiple of 64"),
+        ({"patch_size": 0}, "got patch_size 0, expected a whole number from 1"),
+        ({"num_layers": 1.5}, "got num_layers 1.5"),
+        ({"quantile_levels": []}, r"got quantile_levels \[\], expected ascending numbers"),
+        ({"quantile_levels": [0.5, 0.1]}, "expected ascending numbers"),
+        ({"quantile_levels": [0.5, 1.0]}, "expected numbers between 0 and 1"),
+    ],
 }
 # Changes of a saved config.json; a block in it is changed by key.
 SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -120,6 +129,11 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"num_layers": 4}, "weights do not fit config.json: missing .*encoder.layers.3"),
         ({"patch_sizes": []}, r"got patch_sizes \[\]"),
         ({"patch_size": 64}, "got patch_size 64, expected one of patch_sizes"),
+    ],
+    "moirai-2": [
+        ({"d_ff": 32}, "weights do not fit config.json.*another shape"),
+        ({"num_predict_token": 3}, "weights do not fit config.json.*another shape"),
+        ({"max_seq_len": 10**9}, "got max_seq_len 1000000000, expected a whole number from 1 to 65536"),
     ],
 }
 

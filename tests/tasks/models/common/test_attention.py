@@ -23,7 +23,7 @@ from tsfmscope.tasks.series.types import Windows
 
 # Kind of the attention whose queries and keys are rotated or normed, and so keep their width.
 ROTARY = {"timesfm-2.5": "self", "timesfm-2.5, grouped": "self", "chronos-2": "time", "lag-llama": "self"}
-ROTARY |= {"moirai": "self", "time-moe": "self"}
+ROTARY |= {"moirai": "self", "moirai-2": "self", "time-moe": "self"}
 SHARES = [(0.4, 0.7), (1.0, 0.5)]  # of the keys' and of the values' width
 Answers = Callable[[Any], list[np.ndarray]]
 

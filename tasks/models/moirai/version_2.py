@@ -1,0 +1,272 @@
+"""Moirai 2.0-R (Liu et al. 2025) of uni2ts: a decoder over the patches of one series.
+
+Each patch predicts quantiles of the patches after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.moirai import checkpoint
+from tsfmscope.tasks.models.moirai.patches import Packed, causal_means, pack
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+FAMILY = "moirai-2"
+REQUIRED = ("d_model", "d_ff", "num_layers", "patch_size")
+# Arguments of uni2ts' Moirai2Module; attn_dropout_p is always 0, as in Moirai 1.
+DEFAULTS = {
+    "max_seq_len": 512,
+    "dropout_p": 0.0,
+    "scaling": True,
+    "num_predict_token": 4,
+    "quantile_levels": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+}
+
+
+class Moirai2(Forecaster):
+    """Moirai 2 models.
+
+    Rows of the decoder: one per context patch. As in the package's predictor, a missing step of the context is the
+    mean of the steps before it, and the model also reads which steps are missing. Patches before the first observed
+    step are PADDING, and no later patch attends to them. A later patch without an observed step is PADDING too,
+    because it stands for no value, but it is attended to. States are computed from values that were scaled in
+    float64; the package rounds loc and scale to float32 first.
+
+    Forecasts are the package's own. One forward pass predicts `num_predict_token` patches. Longer horizons take
+    several, each continuing the paths of all quantiles.
+    """
+
+    name: ClassVar[str] = FAMILY
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("out_proj",)
+    # A Moirai2Module of uni2ts.
+    network: Any
+
+    def __init__(self, network: Any, config: Mapping[str, Any], *, batch: int = 64) -> None:
+        """Wrap a Moirai2Module that was made from `config`; batch: windows per forward pass."""
+        self.network = network.eval()
+        self.config = dict(config)
+        self.batch = batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model with random weights.
+
+        config: keys named as the arguments of Moirai2Module, those of REQUIRED and any of DEFAULTS.
+        Raises ValueError for missing or unknown keys and for unusable values.
+        """
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, FAMILY)
+        if wrong := _find_problem(full):
+            raise ValueError(f"{FAMILY} config: {wrong}")
+        return cls(checkpoint_folder.build(lambda: _module(full), seed), full)
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """Return the model of a released or saved checkpoint; only safetensors are read.
+
+        Raises ModelError, which names the wrong file.
+        """
+        folder = Path(folder)
+        config, path = checkpoint_folder.read_config(folder, FAMILY), folder / "config.json"
+        if missing := sorted({*REQUIRED, "num_predict_token", "quantile_levels"} - set(config)):
+            raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
+        full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
+        with checkpoint_folder.limit_parameters(folder):
+            if wrong := _find_problem(full):
+                raise ValueError(wrong)
+            network = _module(full)
+        compression_block.apply_block(network, _attentions(network), config.get(attention.BLOCK), str(path))
+        checkpoint.fill(network, folder)
+        return cls(network.to(device).eval(), full)
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors, which `Moirai2Module.from_pretrained` can read."""
+        entries = {**self.config, "attn_dropout_p": 0.0, **compression_block.config_block(self.network)}
+        checkpoint.write_folder(self.network, entries, Path(folder))
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks."""
+        return {"decoder": len(self.network.encoder.layers)}
+
+    @property
+    def width(self) -> int:
+        """Width d_model of the hidden states."""
+        return int(self.network.d_model)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of context patches; the context is padded on the left to whole patches."""
+        return {"decoder": -(-context // self.network.patch_size)}
+
+    def stock_model(self, **options: Any) -> Any:
+        """Return a Moirai2Forecast of the package uni2ts.
+
+        options: its arguments, at least prediction_length and context_length. Raises ValueError for unknown or missing
+        options.
+        """
+        from uni2ts.model.moirai2 import Moirai2Forecast
+
+        fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
+        try:
+            return Moirai2Forecast(module=self.network, **{**fixed, **options}).eval()
+        except TypeError as error:
+            raise ValueError(f"pipeline of {self.name}: {error}") from error
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Return the matrices of every block, as `checkpoint.weights` names them."""
+        return checkpoint.weights(self.network, "decoder")
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Return the self-attention of every block; queries and keys are normed, and half of a head is rotated."""
+        return _attentions(self.network)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the mean quantile loss of all predictions of observed steps, in units of the context's scale.
+
+        Every patch from the first observed step on predicts the `num_predict_token` patches after it, so that all
+        steps of context and future but those of the first patch are predicted. The package has no training code for
+        this version; its PackedQuantileMAELoss takes the same mean over levels.
+        """
+        import torch
+
+        network = self.network
+        packed = self._pack_windows(context.cpu().numpy(), future.cpu().numpy())
+        shape = (network.num_predict_token, network.num_quantiles, network.patch_size)
+        predicted = network.out_proj(self._encode(packed, slice(None))).unflatten(-1, shape)  # [B, T, N, Q, P]
+        levels = torch.tensor(network.quantile_levels, device=predicted.device)[:, None]
+        steps, observed, begun = (
+            torch.from_numpy(np.array(part)).to(predicted.device)
+            for part in (packed.patches, packed.observed, packed.sample_id > 0)
+        )
+        total, count = predicted.new_zeros(()), predicted.new_zeros(())
+        for ahead in range(1, min(network.num_predict_token, steps.shape[1] - 1) + 1):
+            errors = steps[:, ahead:, None] - predicted[:, :-ahead, ahead - 1]  # [B, T, Q, P]
+            pinball = torch.maximum(levels * errors, (levels - 1) * errors).mean(dim=-2)
+            weights = observed[:, ahead:] & begun[:, :-ahead, None]
+            total, count = total + (pinball * weights).sum(), count + weights.sum()
+        loss: torch.Tensor = total / count.clamp_min(1)
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        packed = self._pack_windows(windows.context, windows.future[:, :0])
+        kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        return Tokens(
+            arrays={
+                "patches": packed.patches,
+                "masks": packed.observed,
+                "sample_id": packed.sample_id,
+                "time_id": packed.time_id,
+                "loc": clip_float32(packed.loc),
+                "scale": clip_float32(packed.scale),
+            },
+            kinds={"decoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        arrays, decoder = tokens.arrays, self.network.eval().encoder
+        packed = Packed(
+            arrays["patches"],
+            arrays["masks"],
+            arrays["sample_id"],
+            arrays["time_id"],
+            arrays["loc"],
+            arrays["scale"],
+            start=arrays["patches"].shape[1],
+        )
+
+        def forward(part: slice) -> None:
+            self._encode(packed, part)
+
+        return Pass({"decoder": Stack(decoder.layers, decoder.norm)}, forward)
+
+    def _encode(self, packed: Packed, part: slice) -> torch.Tensor:
+        """Return the decoder's output [B, T, d] for already scaled windows.
+
+        This is the part of `Moirai2Module.forward` between its scaler and its head.
+        """
+        import torch
+        from uni2ts.common.torch_util import packed_causal_attention_mask
+
+        network = self.network
+        device = next(network.parameters()).device
+        patches, observed, sample, time = (
+            torch.from_numpy(np.array(array[part])).to(device)
+            for array in (packed.patches, packed.observed, packed.sample_id, packed.time_id)
+        )
+        sample, time = sample.long(), time.long()
+        embedded = network.in_proj(torch.cat((patches, observed.to(patches.dtype)), dim=-1))
+        mask = packed_causal_attention_mask(sample, time)
+        states: torch.Tensor = network.encoder(embedded, mask, time_id=time, var_id=torch.zeros_like(sample))
+        return states
+
+    def _pack_windows(self, context: np.ndarray, future: np.ndarray) -> Packed:
+        network = self.network
+        minimum = network.scaler.minimum_scale if network.scaling else None
+        return pack(context, future, size=network.patch_size, minimum_scale=minimum, fills_gaps=True)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        context, factor = rescale_extreme(windows.context)
+        observed = ~np.isnan(context)
+        forecaster = self.stock_model(prediction_length=windows.horizon, context_length=context.shape[1])
+        device = next(self.network.parameters()).device
+        inputs = {
+            "past_target": causal_means(context).astype(np.float32)[:, :, None],
+            "past_observed_target": observed[:, :, None],
+            "past_is_pad": ~np.logical_or.accumulate(observed, axis=1),
+        }
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, len(windows), self.batch):
+                part = slice(start, start + self.batch)
+                answer = forecaster.to(device)(
+                    **{name: torch.from_numpy(values[part]).to(device) for name, values in inputs.items()}
+                )
+                parts.append(answer.double().cpu().numpy())  # [W, Q, H]
+        own = np.array(self.network.quantile_levels)
+        # Levels beyond the trained ones get the outermost quantile.
+        weights = np.array([np.interp(levels, own, unit) for unit in np.eye(len(own))])  # [Q, levels]
+        values: np.ndarray = np.einsum("wqh,ql->wlh", np.concatenate(parts), weights) * factor[:, None, None]
+        return values
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    return checkpoint.attentions(network, "decoder")
+
+
+def _module(config: Mapping[str, Any]) -> Any:
+    options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
+    return checkpoint.package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
+
+
+def _find_problem(config: Mapping[str, Any]) -> str | None:
+    """Return the reason why a config is unusable, or None."""
+    for key in ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len"):
+        value = config[key]
+        if type(value) is not int or not 1 <= value <= checkpoint.LONGEST:
+            return f"got {key} {value!r}, expected a whole number from 1 to {checkpoint.LONGEST}"
+    levels = config["quantile_levels"]
+    if not isinstance(levels, list | tuple) or not all(isinstance(level, float) and 0 < level < 1 for level in levels):
+        return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
+    if not levels or list(levels) != sorted(set(levels)):
+        return f"got quantile_levels {levels!r}, expected ascending numbers"
+    return checkpoint.find_wrong_width(config["d_model"])
