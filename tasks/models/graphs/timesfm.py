@@ -73,9 +73,9 @@ def fill_gaps(context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     length = context.shape[1]
     observed = ~torch.isnan(context)
     at = torch.arange(length).expand_as(context)
-    before = _running_max(torch.where(observed, at, -1))
+    before = running_max(torch.where(observed, at, -1))
     # The same from the end: the position of the next observed step, or `length`.
-    after = length - 1 - _running_max(torch.where(observed, length - 1 - at, -1).flip(1)).flip(1)
+    after = length - 1 - running_max(torch.where(observed, length - 1 - at, -1).flip(1)).flip(1)
     values = torch.where(observed, context, 0.0)
     first = values.gather(1, before.clamp(min=0))
     last = values.gather(1, after.clamp(max=length - 1))
@@ -128,7 +128,7 @@ def _safe(scale: torch.Tensor) -> torch.Tensor:
     return torch.where(scale < timesfm_patches.TOLERANCE, 1.0, scale)
 
 
-def _running_max(values: torch.Tensor) -> torch.Tensor:
+def running_max(values: torch.Tensor) -> torch.Tensor:
     """Return the running maximum of [B, C], whose values are at least -1.
 
     It takes log2(C) steps. ONNX has no operator for it.

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from jaxtyping import Float
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.moirai import checkpoint
-from tsfmscope.tasks.models.moirai.patches import Packed, causal_means, pack
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.moirai.patches import Packed, pack
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class Moirai2(Forecaster):
     because it stands for no value, but it is attended to. States are computed from values that were scaled in
     float64; the package rounds loc and scale to float32 first.
 
-    Forecasts are the package's own. One forward pass predicts `num_predict_token` patches. Longer horizons take
-    several, each continuing the paths of all quantiles.
+    One forward pass predicts `num_predict_token` patches. Longer horizons take several, as in the package: every
+    quantile so far is a path that is continued, and the quantiles of all continuations are the next ones.
     """
 
     name: ClassVar[str] = FAMILY
@@ -126,6 +127,19 @@ class Moirai2(Forecaster):
             return Moirai2Forecast(module=self.network, **{**fixed, **options}).eval()
         except TypeError as error:
             raise ValueError(f"pipeline of {self.name}: {error}") from error
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `num_predict_token` patches, which is one forward pass."""
+        from tsfmscope.tasks.models.graphs.moirai import Moirai2Graph
+
+        network = self.network.eval()
+        longest, levels = network.num_predict_token * network.patch_size, tuple(network.quantile_levels)
+        return ForecastGraph(
+            lambda context, horizon: Moirai2Graph(network, context, horizon),
+            network.max_seq_len * network.patch_size,
+            longest,
+            levels,
+        )
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Return the matrices of every block, as `checkpoint.weights` names them."""
@@ -223,29 +237,32 @@ class Moirai2(Forecaster):
         return pack(context, future, size=network.patch_size, minimum_scale=minimum, fills_gaps=True)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        own = np.array(self.network.quantile_levels)
+        context, count = windows.context.astype(np.float64), len(own)
+        paths = self._predict(context)  # [W, Q, H]
+        while paths.shape[2] < windows.horizon:
+            # Each path is a context of its own; its quantiles and those of the other paths give the next quantiles.
+            begun = np.concatenate((np.repeat(context[:, None], count, axis=1), paths), axis=2)
+            after = self._predict(begun.reshape(-1, begun.shape[2])).reshape(len(context), count * count, -1)
+            paths = np.concatenate((paths, np.moveaxis(np.quantile(after, own, axis=1), 0, 1)), axis=2)
+        # Levels beyond the trained ones get the outermost quantile.
+        weights = np.array([np.interp(levels, own, unit) for unit in np.eye(count)])  # [Q, levels]
+        values: np.ndarray = np.einsum("wqh,ql->wlh", paths[:, :, : windows.horizon], weights)
+        return values
+
+    def _predict(self, context: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window quantile horizon"]:
+        """Return quantiles of the `num_predict_token` patches after a context, in the data's units."""
         import torch
 
-        context, factor = rescale_extreme(windows.context)
-        observed = ~np.isnan(context)
-        forecaster = self.stock_model(prediction_length=windows.horizon, context_length=context.shape[1])
-        device = next(self.network.parameters()).device
-        inputs = {
-            "past_target": causal_means(context).astype(np.float32)[:, :, None],
-            "past_observed_target": observed[:, :, None],
-            "past_is_pad": ~np.logical_or.accumulate(observed, axis=1),
-        }
-        parts = []
+        network = self.network.eval()
+        packed = self._pack_windows(context, context[:, :0])
+        shape, parts = (network.num_predict_token, network.num_quantiles, network.patch_size), []
         with torch.inference_mode():
-            for start in range(0, len(windows), self.batch):
-                part = slice(start, start + self.batch)
-                answer = forecaster.to(device)(
-                    **{name: torch.from_numpy(values[part]).to(device) for name, values in inputs.items()}
-                )
-                parts.append(answer.double().cpu().numpy())  # [W, Q, H]
-        own = np.array(self.network.quantile_levels)
-        # Levels beyond the trained ones get the outermost quantile.
-        weights = np.array([np.interp(levels, own, unit) for unit in np.eye(len(own))])  # [Q, levels]
-        values: np.ndarray = np.einsum("wqh,ql->wlh", np.concatenate(parts), weights) * factor[:, None, None]
+            for start in range(0, len(context), self.batch):
+                last = self._encode(packed, slice(start, start + self.batch))[:, -1]
+                parts.append(network.out_proj(last).unflatten(-1, shape).double().cpu().numpy())
+        quantiles = np.moveaxis(np.concatenate(parts), 2, 1).reshape(len(context), network.num_quantiles, -1)
+        values: np.ndarray = quantiles * packed.scale[:, None, None] + packed.loc[:, None, None]
         return values
 
 

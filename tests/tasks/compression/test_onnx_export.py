@@ -33,7 +33,13 @@ MODELS = ("chronos-bolt-nano", "chronos-2-nano", "timesfm-nano", "timesfm-2.5-mi
 ONE_LAYER = {"num_layers": 1, "num_decoder_layers": 1, "num_hidden_layers": 1, "initializer_factor": 0.05}
 SMALL = {
     family: {key: ONE_LAYER.get(key, value) for key, value in EXAMPLES[family].items()}
-    for family in ("chronos-2", "timesfm", "timesfm-2.5", "patchtst")  # chronos-bolt: with narrow heads, below
+    for family in (
+        "chronos-2",
+        "moirai-2",
+        "timesfm",
+        "timesfm-2.5",
+        "patchtst",
+    )  # chronos-bolt: with narrow heads, below
 }
 CONTEXT = 70
 ORIGIN: dict[str, str | None] = {"base_model": "a-model", "license": None}
@@ -109,7 +115,9 @@ def small(family: str) -> Forecaster:
 )
 def test_onnxruntime_forecasts_as_the_model_does(make: Callable[[], Forecaster], tmp_path: Path) -> None:
     model = make()
-    context = min(CONTEXT, model.max_context - 2)
+    graph = model.forecast_graph()
+    assert graph is not None
+    context = min(CONTEXT, graph.context - 2)
     exported = write_onnx(model, tmp_path, context=context, horizon=12, origin=ORIGIN)
     assert exported.difference < 1e-5 and exported.torch_seconds > 0 and exported.onnxruntime_seconds > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [MODEL, DESCRIPTION]
