@@ -34,7 +34,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 
@@ -68,14 +68,28 @@ SERIES, WINDOWS, CONTEXT = 8, 32, 512
 METHODS: tuple[str, ...] = tuple(name for name in get_args(MethodName) if name != WHOLE)
 
 
+class RaceSize(NamedTuple):
+    """Scored series and calibration windows per data set, their steps, and the number of synthetic series."""
+
+    series: int = SERIES
+    windows: int = WINDOWS
+    context: int = CONTEXT
+    synthetic: int = SYNTHETIC
+
+
+WHOLE_RACE = RaceSize()
+
+
 class Race:
     """A dense model with its scored windows, errors and calibration series."""
 
-    def __init__(self, name: str, series: Mapping[str, list[Any]]) -> None:
+    def __init__(
+        self, name: str, series: Mapping[str, list[Any]], *, family: str = "", size: RaceSize = WHOLE_RACE
+    ) -> None:
         folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("checkpoints", name)
-        self.name, self.base = name, family_class(MODELS[name]).load(folder)
+        self.name, self.base, self.size = name, family_class(family or MODELS[name]).load(folder), size
         self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
-        unseen = {dataset: part[:SERIES] for dataset, part in series.items() if dataset not in CALIBRATE}
+        unseen = {dataset: part[: size.series] for dataset, part in series.items() if dataset not in CALIBRATE}
         self.windows = score_windows(unseen)
         self.dense = {dataset: log_wql(self.base, windows) for dataset, windows in self.windows.items()}
         self._calibrations: dict[int, CalibrationData] = {}
@@ -83,8 +97,9 @@ class Race:
     def calibration(self, seed: int) -> CalibrationData:
         """Return the calibration data of a seed."""
         if seed not in self._calibrations:
-            options = {"datasets": CALIBRATE, "windows": WINDOWS, "context": CONTEXT, "horizon": 24, "held_out": 0.2}
-            options |= {"seed": seed, "synthetic": SYNTHETIC}
+            size = self.size
+            options = {"datasets": CALIBRATE, "windows": size.windows, "context": size.context, "horizon": 24}
+            options |= {"held_out": 0.2, "seed": seed, "synthetic": size.synthetic}
             self._calibrations[seed] = CalibrationData(self.base, self.tables, options)
         return self._calibrations[seed]
 

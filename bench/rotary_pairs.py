@@ -2,15 +2,16 @@
 
     python -m bench.rotary_pairs [--quick] [--models NAME ...]
 
-Queries and keys of rotary attention keep a share of their coordinates. Score error: mean over heads of the squared
-error of the scores, over their square, if lag, query and key are independent. WQL: pooled, on the last windows of data
-sets that did not calibrate, over that of the dense model, with a 95 % interval. Values, outputs and MLPs stay.
+Queries and keys of rotary attention keep a share of their coordinates. Score error: squared error of the scores divided
+by the mean squared score, averaged over heads; lag, query and key are taken as independent. WQL: pooled, on the last
+windows of data sets that did not calibrate, over that of the dense model, with a 95 % interval. Values, outputs and
+MLPs stay.
 
 | choice | pairs that stay |
 | --- | --- |
-| score error + fit | those with the least score error of the best queries, by backward elimination |
+| score error + fit | those with the least score error, by backward elimination, with refitted queries |
 | norms | the largest norm of queries times norm of keys, as in A³ (arXiv 2505.12942) and MHA2MLA (arXiv 2502.14837) |
-| norms + fit | the same, with the best queries for the keys of these pairs |
+| norms + fit | the same, with queries refitted to the keys of these pairs |
 | fast | those of the highest frequencies |
 | thin factors | all: W_Q and W_K become two thin factors each (`activation-aware-svd`) |
 
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bench import compression_race
+from bench.compression_race import WHOLE_RACE, Race, RaceSize
 from bench.truncation_trained import load_series, log_wql, ratio
 from tsfmscope.tasks.compression.calibration import Moments, gather
 from tsfmscope.tasks.compression.methods.whole_matrices import single_matrices
@@ -196,13 +197,10 @@ def measure(name: str, shares: tuple[float, ...]) -> dict[str, Any]:
     return rows
 
 
-def make_race(name: str, family: str) -> compression_race.Race:
+def make_race(name: str, family: str) -> Race:
     """Return the model with its windows; fewer and shorter ones if it has a token per step."""
-    compression_race.MODELS[name] = family
-    if family != "chronos-2":
-        compression_race.SERIES, compression_race.WINDOWS, compression_race.CONTEXT = 2, 8, 256
-        compression_race.SYNTHETIC = 32
-    return compression_race.Race(name, load_series())
+    size = WHOLE_RACE if family == "chronos-2" else RaceSize(series=2, windows=8, context=256, synthetic=32)
+    return Race(name, load_series(), family=family, size=size)
 
 
 def _error(head: Head, change: np.ndarray) -> float:
@@ -234,7 +232,7 @@ def _rotated(moments: np.ndarray, lags: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="lag-llama-mini at a half")
+    parser.add_argument("--quick", action="store_true", help="lag-llama-mini at a half, whatever --models names")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -32,8 +32,6 @@ from tsfmscope.tasks.training.corpora import SHARDS
 from tsfmscope.tasks.training.run_record import RUN_RECORD
 
 # Source of a mixture -> description.
-# Package, module, and class; None for the class that config.json names.
-Loader = tuple[str, str, str | None]
 SOURCES = {
     "kernelsynth": "KernelSynth: random samples of Gaussian processes",
     "tsmixup": "TSMixup: weighted sums of KernelSynth series and bundled real series",
@@ -45,6 +43,8 @@ SOURCES = {
     "images": "crops of the two sample photographs of scikit-learn",
     "tables": "random tables",
 }
+# Package, module, and class; None for the class that config.json names.
+Loader = tuple[str, str, str | None]
 CHRONOS: Loader = ("chronos-forecasting", "chronos", "BaseChronosPipeline")
 TRANSFORMERS: Loader = ("transformers", "transformers", None)
 # Family -> the package that loads its checkpoints, with module and class. config.json names the class of transformers.

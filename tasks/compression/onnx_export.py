@@ -160,8 +160,8 @@ def _require_graph(model: Family) -> tuple[Forecaster, ForecastGraph]:
     graph = model.forecast_graph() if isinstance(model, Forecaster) else None
     if graph is None:
         raise ModelError(
-            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles (docs/cli.md "
-            "lists them), found none; export without --onnx"
+            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles "
+            "(docs/compression.md, section ONNX, lists them), found none; export without --onnx"
         )
     assert isinstance(model, Forecaster)
     return model, graph

@@ -86,4 +86,4 @@ class _ExplicitAttention(TorchFunctionMode):
 
 
 def _keep_angles(max_len: Any) -> None:
-    """Do nothing."""
+    """Take the place of `_init_freq`, whose comparison of tensors cannot be traced; the angles are long enough."""

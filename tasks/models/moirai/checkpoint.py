@@ -1,14 +1,16 @@
 """Moirai's networks and checkpoint folders.
 
 The folders contain config.json and safetensors, as uni2ts' `MoiraiModule.save_pretrained` writes them.
-`attentions`, `weights`, `package_class` and `fill` are for all versions of Moirai.
+Each version of Moirai has a `Schema`; the functions that take one are for all versions, and so are `attentions`,
+`weights` and `package_class`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,42 +43,61 @@ DEFAULTS = {
     # Our own key. None: the size that belongs to the frequency.
     "patch_size": None,
 }
-# Largest max_seq_len, in patches; the released models have 512.
+# Largest number of patches, layers or neurons in a config; the released models have up to 512 patches.
 LONGEST = 65_536
 # Width of a head. uni2ts makes d_model // 64 heads, and rotates pairs in half of each.
 HEAD = 64
 
 
-def new_network(config: Mapping[str, Any], seed: int) -> tuple[Any, dict[str, Any]]:
-    """Return a MoiraiModule with random weights, and its config filled up with defaults.
+@dataclass(frozen=True)
+class Schema:
+    """Config of a version of Moirai.
+
+    required: keys without a default. defaults: values of the other keys. stored: further keys that a checkpoint's
+    config.json must have. find_problem: function from a whole config to the reason why it is unusable, or None.
+    make: function from a usable config to a network of uni2ts. stack: name of its blocks.
+    """
+
+    family: str
+    required: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    stored: tuple[str, ...]
+    find_problem: Callable[[Mapping[str, Any]], str | None]
+    make: Callable[[Mapping[str, Any]], Any]
+    stack: str
+
+
+def new_network(config: Mapping[str, Any], seed: int, schema: Schema) -> tuple[Any, dict[str, Any]]:
+    """Return a network of uni2ts with random weights, and its config filled up with defaults.
 
     Raises ValueError, which names the key and the value that are wrong.
     """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, FAMILY)
-    if wrong := _find_problem(full):
-        raise ValueError(f"{FAMILY} config: {wrong}")
-    network = checkpoint_folder.build(lambda: _module(full), seed)
-    return network, full
+    full = checkpoint_folder.filled_config(config, schema.required, schema.defaults, schema.family)
+    if wrong := schema.find_problem(full):
+        raise ValueError(f"{schema.family} config: {wrong}")
+    return checkpoint_folder.build(lambda: schema.make(full), seed), full
 
 
-def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
-    """Return a MoiraiModule in float32 and eval mode, loaded from safetensors only, and its config.
+def load_network(folder: Path, device: str, schema: Schema) -> tuple[Any, dict[str, Any]]:
+    """Return a network of uni2ts in float32 and eval mode, loaded from safetensors only, and its config.
 
     uni2ts' own `from_pretrained` is not used: it leaves weights that the file lacks at random values, and
     calls whatever `_target_` names.
     Raises ModelError if config.json or the weights are unusable, or do not fit each other.
     """
-    config = checkpoint_folder.read_config(folder, FAMILY)
+    config = checkpoint_folder.read_config(folder, schema.family)
     path = folder / "config.json"
-    if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
-        raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
-    full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
+    if missing := sorted({*schema.required, *schema.stored} - set(config)):
+        raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", schema.family))
+    known = {*schema.required, *schema.defaults}
+    full = {**schema.defaults, **{key: value for key, value in config.items() if key in known}}
     with checkpoint_folder.limit_parameters(folder):
-        if wrong := _find_problem(full):
+        if wrong := schema.find_problem(full):
             raise ValueError(wrong)
-        network = _module(full)
-    compression_block.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
-    fill(network, folder)
+        network = schema.make(full)
+    layers = attentions(network, schema.stack)
+    compression_block.apply_block(network, layers, config.get(attention.BLOCK), str(path))
+    _fill(network, folder)
     return network.to(device).eval(), full
 
 
@@ -125,7 +146,7 @@ def weights(network: Any, stack: str = "encoder") -> Iterator[WeightMatrix]:
             yield WeightMatrix.of(module, stack, layer, matrix)
 
 
-def _module(config: Mapping[str, Any]) -> Any:
+def _make(config: Mapping[str, Any]) -> Any:
     return package_class("uni2ts.model.moirai.module", "MoiraiModule", FAMILY)(
         distr_output=_distribution(config["distr_output"]),
         d_model=config["d_model"],
@@ -175,20 +196,27 @@ def _find_problem(config: Mapping[str, Any]) -> str | None:
         return f"got patch_sizes {sizes!r}, expected a list of lengths in steps, such as [8, 16, 32, 64, 128]"
     if config["patch_size"] is not None and config["patch_size"] not in sizes:
         return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
-    if type(config["max_seq_len"]) is not int or not 1 <= config["max_seq_len"] <= LONGEST:
-        return f"got max_seq_len {config['max_seq_len']!r}, expected a whole number of patches from 1 to {LONGEST}"
-    return find_wrong_width(config["d_model"])
+    return find_common_problem(config, ("num_layers", "max_seq_len"))
 
 
-def find_wrong_width(width: Any) -> str | None:
-    """Return the reason why uni2ts makes no heads of this d_model, or None."""
+def find_common_problem(config: Mapping[str, Any], counts: tuple[str, ...]) -> str | None:
+    """Return the reason why keys that all versions have are unusable, or None; counts: keys of whole numbers."""
+    for key in counts:
+        if type(config[key]) is not int or not 1 <= config[key] <= LONGEST:
+            return f"got {key} {config[key]!r}, expected a whole number from 1 to {LONGEST}"
+    if type(config["scaling"]) is not bool:
+        return f"got scaling {config['scaling']!r}, expected true or false"
+    dropout = config["dropout_p"]
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        return f"got dropout_p {dropout!r}, expected a number from 0 to below 1"
+    width = config["d_model"]
     heads = width // HEAD if type(width) is int else 0
     if heads < 1 or width % heads or width // heads % 4:
         return f"got d_model {width!r}, expected a multiple of {HEAD}: uni2ts makes a head of each {HEAD}"
     return None
 
 
-def fill(network: Any, folder: Path) -> None:
+def _fill(network: Any, folder: Path) -> None:
     """Load a folder's weights into the network.
 
     Raises ModelError if weights are missing, have another shape, or cannot be read.
@@ -203,3 +231,6 @@ def fill(network: Any, folder: Path) -> None:
             "use the config that they were saved with"
         )
     network.load_state_dict({name: tensors[name] for name in expected})
+
+
+SCHEMA = Schema(FAMILY, REQUIRED, DEFAULTS, ("distr_output", "max_seq_len"), _find_problem, _make, "encoder")

@@ -1,4 +1,4 @@
-"""Moirai 1.0-R (Woo et al. 2024) of uni2ts: an encoder over patches and mask tokens of one series.
+"""Moirai 1.0-R and 1.1-R (Woo et al. 2024) of uni2ts: an encoder over patches and mask tokens of one series.
 
 It predicts a mixture distribution for each step.
 """
@@ -60,7 +60,7 @@ class Moirai(Forecaster):
         `checkpoint.DEFAULTS` list them.
         Raises ValueError for missing or unknown keys and for unusable values.
         """
-        return cls(*checkpoint.new_network(config, seed))
+        return cls(*checkpoint.new_network(config, seed, checkpoint.SCHEMA))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
@@ -68,7 +68,7 @@ class Moirai(Forecaster):
 
         Raises ModelError, which names the wrong file.
         """
-        return cls(*checkpoint.load_network(Path(folder), device))
+        return cls(*checkpoint.load_network(Path(folder), device, checkpoint.SCHEMA))
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `MoiraiModule.from_pretrained` can read."""
@@ -163,14 +163,7 @@ class Moirai(Forecaster):
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         kinds[:, packed.start :] = TokenKind.MASK
         return Tokens(
-            arrays={
-                "patches": packed.patches,
-                "masks": packed.observed,
-                "sample_id": packed.sample_id,
-                "time_id": packed.time_id,
-                "loc": clip_float32(packed.loc),
-                "scale": clip_float32(packed.scale),
-            },
+            arrays=packed.arrays(),
             kinds={"encoder": kinds},
             types={},
             series=windows.series,
@@ -178,17 +171,9 @@ class Moirai(Forecaster):
         )
 
     def _pass(self, tokens: Tokens) -> Pass:
-        arrays, encoder = tokens.arrays, self.network.eval().encoder
+        encoder = self.network.eval().encoder
         start = int((tokens.kinds["encoder"] != TokenKind.MASK).all(axis=0).sum())
-        packed = Packed(
-            arrays["patches"],
-            arrays["masks"],
-            arrays["sample_id"],
-            arrays["time_id"],
-            arrays["loc"],
-            arrays["scale"],
-            start,
-        )
+        packed = Packed.of(tokens.arrays, start)
 
         def forward(part: slice) -> None:
             self._encode(packed, part)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
+
+from tsfmscope.tasks.models.common.scale import clip_float32
 
 # Smallest and largest patch size of a frequency: uni2ts, transform/patch.py,
 # DefaultPatchSizeConstraints.
@@ -48,6 +52,30 @@ class Packed:
     scale: Float[np.ndarray, " window"]
     start: int
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays as `Tokens` keeps them; loc and scale are rounded to float32."""
+        return {
+            "patches": self.patches,
+            "masks": self.observed,
+            "sample_id": self.sample_id,
+            "time_id": self.time_id,
+            "loc": clip_float32(self.loc),
+            "scale": clip_float32(self.scale),
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], start: int) -> Self:
+        """Return the windows of arrays that `arrays` returned."""
+        return cls(
+            arrays["patches"],
+            arrays["masks"],
+            arrays["sample_id"],
+            arrays["time_id"],
+            arrays["loc"],
+            arrays["scale"],
+            start,
+        )
+
 
 def patch_range(freq: str) -> tuple[int, int]:
     """Return the smallest and largest patch size of a pandas frequency.
@@ -81,7 +109,8 @@ def pack(
     are set to 0 before scaling (uni2ts, pretrain.py and forecast.py). Missing steps of the future, which have
     no weight, and patches before the first observed step are set to 0 after scaling. Scaled values are
     clipped to ±LARGEST.
-    fills_gaps: missing steps after the first observed one are `causal_means` instead of 0, for Moirai 2.
+    fills_gaps: missing steps of context and future, after the first observed one, are `causal_means` instead, for
+    Moirai 2.
     minimum_scale: added to the variance; None leaves the values unscaled.
     """
     left, right = -context.shape[1] % size, -future.shape[1] % size
@@ -92,11 +121,12 @@ def pack(
     filled = np.where(observed, patches, 0.0)
     loc, scale = _compute_loc_scale(filled[:, :start], observed[:, :start], minimum_scale)
     if fills_gaps:
-        filled[:, :start] = causal_means(steps[:, : start * size]).reshape(filled[:, :start].shape)
+        filled = causal_means(steps).reshape(filled.shape)
     scaled = (filled - loc[:, None, None]) / scale[:, None, None]
     begun = np.logical_or.accumulate(observed[:, :start].any(axis=-1), axis=1)  # [W, T of the context]
     scaled[:, :start][~begun] = 0.0
-    scaled[:, start:][~observed[:, start:]] = 0.0
+    if not fills_gaps:
+        scaled[:, start:][~observed[:, start:]] = 0.0
     times = np.maximum(begun.cumsum(axis=1) - 1, 0)
     after = times.max(axis=1, keepdims=True, initial=0) + 1 + np.arange(patches.shape[1] - start)
     return Packed(

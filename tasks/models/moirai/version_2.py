@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common import compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.moirai import checkpoint
 from tsfmscope.tasks.models.moirai.patches import Packed, pack
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 FAMILY = "moirai-2"
 REQUIRED = ("d_model", "d_ff", "num_layers", "patch_size")
-# Arguments of uni2ts' Moirai2Module; attn_dropout_p is always 0, as in Moirai 1.
+# Arguments of uni2ts' Moirai2Module, as far as the paper names them (Liu et al. 2025); attn_dropout_p is always 0.
 DEFAULTS = {
     "max_seq_len": 512,
     "dropout_p": 0.0,
@@ -36,6 +35,9 @@ DEFAULTS = {
     "num_predict_token": 4,
     "quantile_levels": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
 }
+
+
+COUNTS = ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len")
 
 
 class Moirai2(Forecaster):
@@ -47,8 +49,13 @@ class Moirai2(Forecaster):
     because it stands for no value, but it is attended to. States are computed from values that were scaled in
     float64; the package rounds loc and scale to float32 first.
 
-    One forward pass predicts `num_predict_token` patches. Longer horizons take several, as in the package: every
-    quantile so far is a path that is continued, and the quantiles of all continuations are the next ones.
+    One forward pass predicts `num_predict_token` patches. A longer horizon takes several passes, as in the package.
+    Each of the Q quantiles forecast so far is appended to the context as one path, and each path is forecast again. The
+    next quantiles are those of the Q x Q forecasts. From the second pass on, Q times as many windows run.
+
+    Deviations from the package's predictor: the mean that fills a gap starts at the context, not at the series. Missing
+    steps before the first value count as padding. Beyond one pass, the paths of a series without any value do not
+    attend to its empty patches.
     """
 
     name: ClassVar[str] = FAMILY
@@ -71,10 +78,7 @@ class Moirai2(Forecaster):
         config: keys named as the arguments of Moirai2Module, those of REQUIRED and any of DEFAULTS.
         Raises ValueError for missing or unknown keys and for unusable values.
         """
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, FAMILY)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{FAMILY} config: {wrong}")
-        return cls(checkpoint_folder.build(lambda: _module(full), seed), full)
+        return cls(*checkpoint.new_network(config, seed, SCHEMA))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
@@ -82,18 +86,7 @@ class Moirai2(Forecaster):
 
         Raises ModelError, which names the wrong file.
         """
-        folder = Path(folder)
-        config, path = checkpoint_folder.read_config(folder, FAMILY), folder / "config.json"
-        if missing := sorted({*REQUIRED, "num_predict_token", "quantile_levels"} - set(config)):
-            raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
-        full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
-        with checkpoint_folder.limit_parameters(folder):
-            if wrong := _find_problem(full):
-                raise ValueError(wrong)
-            network = _module(full)
-        compression_block.apply_block(network, _attentions(network), config.get(attention.BLOCK), str(path))
-        checkpoint.fill(network, folder)
-        return cls(network.to(device).eval(), full)
+        return cls(*checkpoint.load_network(Path(folder), device, SCHEMA))
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `Moirai2Module.from_pretrained` can read."""
@@ -147,7 +140,7 @@ class Moirai2(Forecaster):
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return the self-attention of every block; queries and keys are normed, and half of a head is rotated."""
-        return _attentions(self.network)
+        return checkpoint.attentions(self.network, "decoder")
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean quantile loss of all predictions of observed steps, in units of the context's scale.
@@ -180,14 +173,7 @@ class Moirai2(Forecaster):
         packed = self._pack_windows(windows.context, windows.future[:, :0])
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         return Tokens(
-            arrays={
-                "patches": packed.patches,
-                "masks": packed.observed,
-                "sample_id": packed.sample_id,
-                "time_id": packed.time_id,
-                "loc": clip_float32(packed.loc),
-                "scale": clip_float32(packed.scale),
-            },
+            arrays=packed.arrays(),
             kinds={"decoder": kinds},
             types={},
             series=windows.series,
@@ -195,16 +181,8 @@ class Moirai2(Forecaster):
         )
 
     def _pass(self, tokens: Tokens) -> Pass:
-        arrays, decoder = tokens.arrays, self.network.eval().encoder
-        packed = Packed(
-            arrays["patches"],
-            arrays["masks"],
-            arrays["sample_id"],
-            arrays["time_id"],
-            arrays["loc"],
-            arrays["scale"],
-            start=arrays["patches"].shape[1],
-        )
+        decoder = self.network.eval().encoder
+        packed = Packed.of(tokens.arrays, tokens.kinds["decoder"].shape[1])
 
         def forward(part: slice) -> None:
             self._encode(packed, part)
@@ -237,7 +215,7 @@ class Moirai2(Forecaster):
         return pack(context, future, size=network.patch_size, minimum_scale=minimum, fills_gaps=True)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        own = np.array(self.network.quantile_levels)
+        own = self.network.quantile_levels
         context, count = windows.context.astype(np.float64), len(own)
         paths = self._predict(context)  # [W, Q, H]
         while paths.shape[2] < windows.horizon:
@@ -245,9 +223,7 @@ class Moirai2(Forecaster):
             begun = np.concatenate((np.repeat(context[:, None], count, axis=1), paths), axis=2)
             after = self._predict(begun.reshape(-1, begun.shape[2])).reshape(len(context), count * count, -1)
             paths = np.concatenate((paths, np.moveaxis(np.quantile(after, own, axis=1), 0, 1)), axis=2)
-        # Levels beyond the trained ones get the outermost quantile.
-        weights = np.array([np.interp(levels, own, unit) for unit in np.eye(count)])  # [Q, levels]
-        values: np.ndarray = np.einsum("wqh,ql->wlh", paths[:, :, : windows.horizon], weights)
+        values: np.ndarray = np.einsum("wqh,ql->wlh", paths[:, :, : windows.horizon], level_weights(own, levels))
         return values
 
     def _predict(self, context: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window quantile horizon"]:
@@ -266,24 +242,21 @@ class Moirai2(Forecaster):
         return values
 
 
-def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    return checkpoint.attentions(network, "decoder")
-
-
-def _module(config: Mapping[str, Any]) -> Any:
+def _make(config: Mapping[str, Any]) -> Any:
     options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
     return checkpoint.package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
 
 
 def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return the reason why a config is unusable, or None."""
-    for key in ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len"):
-        value = config[key]
-        if type(value) is not int or not 1 <= value <= checkpoint.LONGEST:
-            return f"got {key} {value!r}, expected a whole number from 1 to {checkpoint.LONGEST}"
     levels = config["quantile_levels"]
     if not isinstance(levels, list | tuple) or not all(isinstance(level, float) and 0 < level < 1 for level in levels):
         return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
     if not levels or list(levels) != sorted(set(levels)):
         return f"got quantile_levels {levels!r}, expected ascending numbers"
-    return checkpoint.find_wrong_width(config["d_model"])
+    return checkpoint.find_common_problem(config, COUNTS)
+
+
+SCHEMA = checkpoint.Schema(
+    FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder"
+)

@@ -19,6 +19,7 @@ from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.pretrained import Pretrained
+from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm import patches as timesfm_patches
 from tsfmscope.tasks.models.timesfm.patches import Patched, Steps
@@ -266,9 +267,7 @@ class TimesFMFamily(Pretrained, Forecaster):
             history = np.concatenate((history, blocks[-1][:, :, self._appended_output]), axis=1)
         values = np.concatenate(blocks, axis=1)[:, : windows.horizon, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
-        # Quantiles between two levels of the model lie on a line.
-        weights = np.array([np.interp(levels, known, unit) for unit in np.eye(len(known))])
-        by_level: np.ndarray = np.moveaxis(values @ weights, 2, 1)
+        by_level: np.ndarray = np.moveaxis(values @ level_weights(known, levels), 2, 1)
         if self._keeps_sign:
             negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
             by_level = np.where(np.expand_dims(negative, 2), by_level, np.maximum(by_level, 0.0))

@@ -78,6 +78,8 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"d_model": 102}, "got d_model 102, expected a multiple of 64"),
         ({"patch_size": 0}, "got patch_size 0, expected a whole number from 1"),
         ({"num_layers": 1.5}, "got num_layers 1.5"),
+        ({"scaling": "no"}, "got scaling 'no', expected true or false"),
+        ({"dropout_p": "x"}, "got dropout_p 'x', expected a number from 0 to below 1"),
         ({"quantile_levels": []}, r"got quantile_levels \[\], expected ascending numbers"),
         ({"quantile_levels": [0.5, 0.1]}, "expected ascending numbers"),
         ({"quantile_levels": [0.5, 1.0]}, "expected numbers between 0 and 1"),

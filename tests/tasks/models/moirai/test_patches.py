@@ -38,6 +38,16 @@ def test_a_window_worked_by_hand(windows_of: Callable[..., Windows]) -> None:
     assert dict(tokens.types) == {}
 
 
+def test_gaps_are_filled_with_the_mean_of_what_is_before_them() -> None:
+    context, future = np.array([[np.nan, 1.0, 3.0, np.nan, 8.0]]), np.array([[np.nan, 0.0, 5.0]])
+    packed = pack(context, future, size=3, minimum_scale=MINIMUM, fills_gaps=True)
+    assert packed.loc.tolist() == [4.0] and packed.scale.tolist() == [pytest.approx(np.sqrt(13 + MINIMUM))]
+    # The gap in the context is the mean of 1 and 3, that in the future the mean of 1, 3, 3 and 8.
+    filled = [[0.0, 0.0, 1.0], [3.0, 2.0, 8.0], [3.75, 0.0, 5.0]]
+    np.testing.assert_allclose(packed.patches[0] * packed.scale[0] + 4, filled, rtol=1e-5, atol=1e-5)
+    assert packed.observed[0].astype(int).tolist() == [[0, 0, 1], [1, 0, 1], [0, 1, 1]]
+
+
 def test_a_missing_patch_inside_the_context_stands_for_no_value_but_is_attended_to(windows: Make) -> None:
     made = windows(count=1)
     made.context[0, 16:24] = np.nan

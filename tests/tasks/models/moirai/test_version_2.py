@@ -34,10 +34,11 @@ SMALL = {"d_model": 384, "d_ff": 1024, "num_layers": 6, "patch_size": 16, "num_p
 def package_forecasts(model: Moirai2, windows: Windows) -> np.ndarray:
     """Quantiles [W, Q, H] of the package's network, from inputs of the package's own transformations.
 
-    They fill gaps and pad. The package's predictor itself does not run with gluonts 0.16.
+    They fill gaps and pad. Its `create_predictor(...).predict` fails with gluonts 0.17.
     """
     context, horizon = windows.context, windows.horizon
-    first = (~np.isnan(context)).argmax(axis=1)
+    # Of a series without a value, the package pads nothing.
+    first = np.where(np.isnan(context).all(axis=1), 0, (~np.isnan(context)).argmax(axis=1))
     entries = [
         {"start": pd.Period("2020-01-01", "D"), "target": row[begin:]}
         for row, begin in zip(context, first, strict=True)
@@ -58,8 +59,6 @@ def package_forecasts(model: Moirai2, windows: Windows) -> np.ndarray:
 def test_every_layer_is_that_of_the_package(windows: Make, size: int, context: int) -> None:
     model = Moirai2.new(CONFIG | {"patch_size": size}, seed=2)
     made = hard_windows(windows(count=7, context=context, horizon=12))
-    # The package's transformations know no series without any value.
-    made = made.take(np.array([0, 1, 3, 4, 5, 6]))
     decoder = model.network.encoder
     outputs: dict[Any, torch.nn.Module] = dict(enumerate(decoder.layers, start=1))
     with torch.no_grad(), capture(outputs | {"normed": decoder.norm}, {0: decoder.layers[0]}) as theirs:
@@ -75,7 +74,10 @@ def test_every_layer_is_that_of_the_package(windows: Make, size: int, context: i
 def test_forecasts_are_those_of_the_package(windows: Make, horizon: int) -> None:
     """At most 16 steps are one forward pass; 40 take three, with a path of every quantile."""
     model = Moirai2.new(CONFIG, seed=3)
-    made = hard_windows(windows(count=7, context=50, horizon=horizon)).take(np.array([0, 1, 3, 4, 5, 6]))
+    made = hard_windows(windows(count=7, context=50, horizon=horizon))
+    if horizon > 16:
+        # Without the series that has no value: see the deviations of the class.
+        made = made.take(np.array([0, 1, 3, 4, 5, 6]))
     levels = model.network.quantile_levels
     ours = model.forecast(made, levels=levels, seeds=[0] * len(made)).values
     wanted = package_forecasts(model, made)
