@@ -21,9 +21,12 @@ class Moirai2Graph(nn.Module):
         """Copy a Moirai2Module of uni2ts, for at most `num_predict_token` patches of horizon."""
         super().__init__()
         self.network, self.horizon = copy.deepcopy(network), horizon
+        tokens = -(-context // network.patch_size)
         for block in self.network.encoder.layers:
             rotation = block.self_attn.time_qk_proj.query_proj
-            rotation._init_freq(max_len=-(-context // network.patch_size))
+            rotation._init_freq(max_len=tokens)
+            # The graph keeps no angles of longer contexts.
+            rotation.cos, rotation.sin = rotation.cos[:tokens].clone(), rotation.sin[:tokens].clone()
             # The package would compare the number of tokens with that of its angles in every pass.
             rotation._init_freq = _keep_angles
 
