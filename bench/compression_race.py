@@ -49,16 +49,20 @@ from tsfmscope.tasks.compression.compress import compress_with
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.defaults import MethodName
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.config_family import family_of_folder
+from tsfmscope.tasks.models.registry import load
 from tsfmscope.tasks.series.tables import series_table
 
 TRAINED = "chronos-bolt-350k"
-# Model -> family. Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
+# Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
 # calibration windows takes them most of a minute.
-MODELS = {TRAINED: "chronos-bolt"} | {
-    f"{family}-mini": family
-    for family in ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "totem", "visionts")
-}
+MODELS = (
+    TRAINED,
+    *(
+        f"{family}-mini"
+        for family in ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "totem", "visionts")
+    ),
+)
 CALIBRATE = ("covid_deaths", "nn5_weekly", "pedestrian")
 SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 SEEDS = (0, 1, 2)
@@ -83,11 +87,9 @@ WHOLE_RACE = RaceSize()
 class Race:
     """A dense model with its scored windows, errors and calibration series."""
 
-    def __init__(
-        self, name: str, series: Mapping[str, list[Any]], *, family: str = "", size: RaceSize = WHOLE_RACE
-    ) -> None:
+    def __init__(self, name: str, series: Mapping[str, list[Any]], size: RaceSize = WHOLE_RACE) -> None:
         folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("checkpoints", name)
-        self.name, self.base, self.size = name, family_class(family or MODELS[name]).load(folder), size
+        self.name, self.base, self.size = name, load(str(family_of_folder(folder)), folder, options={}), size
         self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
         unseen = {dataset: part[: size.series] for dataset, part in series.items() if dataset not in CALIBRATE}
         self.windows = score_windows(unseen)

@@ -36,19 +36,21 @@ from bench.compression_race import WHOLE_RACE, Race, RaceSize
 from bench.truncation_trained import load_series, log_wql, ratio
 from tsfmscope.tasks.compression.calibration import Moments, gather
 from tsfmscope.tasks.compression.methods.whole_matrices import single_matrices
+from tsfmscope.tasks.compression.refit import RIDGE
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.low_rank import put_product
 
-# Model -> family, kind of the rotary attention, and whether a query reads no later key. The base of all is 10,000.
+# A model with a token per step.
+LONG = RaceSize(series=2, windows=8, context=256, synthetic=32)
+# Model -> kind of the rotary attention, whether a query reads no later key, and the size of its race.
 MODELS = {
-    "chronos-2-mini": ("chronos-2", "time", False),
-    "time-moe-mini": ("time-moe", "self", True),
-    "lag-llama-mini": ("lag-llama", "self", True),
+    "chronos-2-mini": ("time", False, WHOLE_RACE),
+    "time-moe-mini": ("self", True, LONG),
+    "lag-llama-mini": ("self", True, LONG),
 }
-BASE, TOKENS = 10_000.0, {"chronos-2-mini": 33, "time-moe-mini": 256, "lag-llama-mini": 256}
+# Base of the rotary angles of all three.
+BASE = 10_000.0
 SHARES = (0.5, 0.25)
-# Penalty on the change of the queries, relative to the mean of the diagonal of N.
-RIDGE = 0.01
 
 
 class Head(NamedTuple):
@@ -78,6 +80,7 @@ def heads_of(layer: AttentionLayer, moments: Moments, tokens: int, *, causal: bo
         varying, total = _second_moments(moments.keys, key[:, :-1]), _second_moments(key_root, key)
         rotated = _rotated(varying, raw) + _rotated(total - varying, centred)
         squares = _pair_sums(_second_moments(query_root, query)) * _pair_sums(total)
+        # On the change of the queries.
         penalty = RIDGE * np.trace(rotated) / len(rotated) * np.eye(len(rotated))
         heads.append(Head(rotated + penalty, query @ query_root.T, query, np.sqrt(squares)))
     return heads
@@ -174,11 +177,13 @@ def with_thin_factors(base: Any, moments: dict[str, Moments], names: set[str], s
 
 def measure(name: str, shares: tuple[float, ...]) -> dict[str, Any]:
     """Return, by choice and share, the score error and the WQL ratio with its interval; print the rows."""
-    family, kind, causal = MODELS[name]
-    race = make_race(name, family)
-    moments = gather(race.base, *race.calibration(0).tokens)
+    kind, causal, size = MODELS[name]
+    race = Race(name, load_series(), size)
+    parts = race.calibration(0).tokens
+    moments = gather(race.base, *parts)
+    tokens = max(part.kinds[race.base.output_stack].shape[1] for part in parts)
     heads = {
-        layer.name: heads_of(layer, moments[layer.name], TOKENS[name], causal=causal)
+        layer.name: heads_of(layer, moments[layer.name], tokens, causal=causal)
         for layer in race.base.attentions()
         if layer.kind == kind
     }
@@ -195,12 +200,6 @@ def measure(name: str, shares: tuple[float, ...]) -> dict[str, Any]:
             shown = "" if error is None else f"{error:.3f}"
             print(f"{name:16s} {share:5.2f} {choice:18s} {shown:>12s} {mean:8.3f} [{low:.3f}, {high:.3f}]", flush=True)
     return rows
-
-
-def make_race(name: str, family: str) -> Race:
-    """Return the model with its windows; fewer and shorter ones if it has a token per step."""
-    size = WHOLE_RACE if family == "chronos-2" else RaceSize(series=2, windows=8, context=256, synthetic=32)
-    return Race(name, load_series(), family=family, size=size)
 
 
 def _error(head: Head, change: np.ndarray) -> float:

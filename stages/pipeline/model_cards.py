@@ -47,7 +47,7 @@ SOURCES = {
 Loader = tuple[str, str, str | None]
 CHRONOS: Loader = ("chronos-forecasting", "chronos", "BaseChronosPipeline")
 TRANSFORMERS: Loader = ("transformers", "transformers", None)
-# Family -> the package that loads its checkpoints, with module and class. config.json names the class of transformers.
+# Family -> what loads its checkpoints without this project.
 LOADERS: dict[str, Loader] = {
     **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
     **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),

@@ -35,8 +35,7 @@ DEFAULTS = {
     "num_predict_token": 4,
     "quantile_levels": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
 }
-
-
+# Keys whose values are whole numbers.
 COUNTS = ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len")
 
 
