@@ -1,8 +1,7 @@
 """Moirai's networks and checkpoint folders.
 
 The folders contain config.json and safetensors, as uni2ts' `MoiraiModule.save_pretrained` writes them.
-Each version of Moirai has a `Schema`; the functions that take one are for all versions, and so are `attentions`,
-`weights` and `package_class`.
+The functions are for all versions of Moirai, each of which has a `Schema`; SCHEMA is that of versions 1.0 and 1.1.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer, any_width
-from tsfmscope.tasks.models.types import WeightMatrix
 
 FAMILY = "moirai"
 REQUIRED = ("d_model", "num_layers", "patch_sizes")
@@ -102,25 +100,22 @@ def load_network(folder: Path, device: str, schema: Schema) -> tuple[Any, dict[s
 
 
 def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
-    """Write config.json and model.safetensors, which `MoiraiModule.from_pretrained` can read.
+    """Write config.json and model.safetensors, which `from_pretrained` of the network's class can read.
 
-    The package ignores `patch_size`. It cannot read the narrower weights of a compressed model.
+    Keys without a value are left out. The package ignores our `patch_size`, and cannot read the narrower weights of a
+    compressed model.
     """
-    entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
-    write_folder(network, {**entries, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, folder)
-
-
-def write_folder(network: Any, entries: Mapping[str, Any], folder: Path) -> None:
-    """Write config.json with these entries, and model.safetensors."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
+    entries = {key: value for key, value in config.items() if value is not None}
+    entries |= {"attn_dropout_p": 0.0, **compression_block.config_block(network)}
     (folder / "config.json").write_text(json.dumps(entries, sort_keys=True, indent=2) + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
 
 
-def attentions(network: Any, stack: str = "encoder") -> Iterator[AttentionLayer]:
+def attentions(network: Any, stack: str) -> Iterator[AttentionLayer]:
     """Yield the self-attention of every block.
 
     Queries and keys are normed and rotated. The heads of a group share keys and values.
@@ -130,20 +125,6 @@ def attentions(network: Any, stack: str = "encoder") -> Iterator[AttentionLayer]
         attention = block.self_attn
         heads, groups, scale = attention.num_heads, attention.num_groups, attention.softmax_scale
         yield AttentionLayer(stack, layer, "self", attention, heads, groups, scale, False, any_width, parts)
-
-
-def weights(network: Any, stack: str = "encoder") -> Iterator[WeightMatrix]:
-    """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
-
-    `layer` counts blocks from 1.
-    """
-    for layer, block in enumerate(network.encoder.layers, start=1):
-        attention, ffn = block.self_attn, block.ffn
-        projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
-        for matrix, module in projections.items():
-            yield WeightMatrix.of(module, stack, layer, matrix, attention="self", heads=attention.num_heads)
-        for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
-            yield WeightMatrix.of(module, stack, layer, matrix)
 
 
 def _make(config: Mapping[str, Any]) -> Any:

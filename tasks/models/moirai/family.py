@@ -5,21 +5,19 @@ It predicts a mixture distribution for each step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.errors import HealthError
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.moirai import checkpoint
 from tsfmscope.tasks.models.moirai.patches import RANGES, Packed, pack, patch_range
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.moirai.shared import MoiraiFamily
+from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -30,8 +28,8 @@ if TYPE_CHECKING:
 MIN_PATCHES = 2
 
 
-class Moirai(Forecaster):
-    """Moirai models.
+class Moirai(MoiraiFamily):
+    """Moirai models, whose network is a MoiraiModule.
 
     Rows of the encoder: one per context patch, then one per future patch, which reads the mask embedding only
     (MASK). As in the package, a missing step of the context is 0 before scaling. Patches before the first
@@ -40,49 +38,11 @@ class Moirai(Forecaster):
     package rounds loc and scale to float32 first.
     """
 
-    name: ClassVar[str] = "moirai"
-    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    name: ClassVar[str] = checkpoint.FAMILY
+    schema: ClassVar[checkpoint.Schema] = checkpoint.SCHEMA
+    pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai", "MoiraiForecast")
+    stacks: ClassVar[tuple[str, ...]] = (checkpoint.SCHEMA.stack,)
     output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
-    # A MoiraiModule of uni2ts.
-    network: Any
-
-    def __init__(self, network: Any, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a MoiraiModule that was made from `config`; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights.
-
-        config: keys named as the arguments of MoiraiModule, and our `patch_size`. `checkpoint.REQUIRED` and
-        `checkpoint.DEFAULTS` list them.
-        Raises ValueError for missing or unknown keys and for unusable values.
-        """
-        return cls(*checkpoint.new_network(config, seed, checkpoint.SCHEMA))
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Return the model of a released or saved checkpoint; only safetensors are read.
-
-        Raises ModelError, which names the wrong file.
-        """
-        return cls(*checkpoint.load_network(Path(folder), device, checkpoint.SCHEMA))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which `MoiraiModule.from_pretrained` can read."""
-        checkpoint.save_network(self.network, self.config, Path(folder))
-
-    @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of encoder blocks."""
-        return {"encoder": len(self.network.encoder.layers)}
-
-    @property
-    def width(self) -> int:
-        """Width d_model of the hidden states."""
-        return int(self.network.d_model)
 
     def patch_size(self, freq: str) -> int:
         """Return the number of steps per patch for a pandas frequency.
@@ -109,27 +69,12 @@ class Moirai(Forecaster):
         return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
 
     def stock_model(self, **options: Any) -> Any:
-        """Return a MoiraiForecast of the package uni2ts.
+        """Return a MoiraiForecast of the package uni2ts, as `MoiraiFamily.stock_model` does.
 
-        options: its arguments, at least prediction_length and context_length; the default of patch_size is
-        the model's own, if it has one. Raises ValueError for unknown or missing options.
+        The default of patch_size is the model's own, if it has one.
         """
-        from uni2ts.model.moirai import MoiraiForecast
-
-        fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
         size = {} if self.config["patch_size"] is None else {"patch_size": self.config["patch_size"]}
-        try:
-            return MoiraiForecast(module=self.network, **{**fixed, **size, **options}).eval()
-        except TypeError as error:
-            raise ValueError(f"pipeline of {self.name}: {error}") from error
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Return the matrices of every block, as `checkpoint.weights` names them."""
-        return checkpoint.weights(self.network)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Return the self-attention of every block; queries and keys are normed and rotated."""
-        return checkpoint.attentions(self.network)
+        return super().stock_model(**{**size, **options})
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's PackedNLLLoss in the data's units; missing steps have no weight.
@@ -268,11 +213,6 @@ class Moirai(Forecaster):
             return int(self.config["patch_size"])
         usable = [size for size in sizes if size * MIN_PATCHES <= context] or sizes[:1]
         return int(usable[int(torch.randint(len(usable), ()))])
-
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = self.network.mask_encoding.weight.device
-        return device
 
 
 def _without_nan_gradient(leaf: torch.Tensor) -> torch.Tensor:

@@ -5,21 +5,18 @@ Each patch predicts quantiles of the patches after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import compression_block
-from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.moirai import checkpoint
 from tsfmscope.tasks.models.moirai.patches import Packed, pack
-from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.moirai.shared import MoiraiFamily
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -39,8 +36,28 @@ DEFAULTS = {
 COUNTS = ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len")
 
 
-class Moirai2(Forecaster):
-    """Moirai 2 models.
+def _make(config: Mapping[str, Any]) -> Any:
+    options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
+    return checkpoint.package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
+
+
+def _find_problem(config: Mapping[str, Any]) -> str | None:
+    """Return the reason why a config is unusable, or None."""
+    levels = config["quantile_levels"]
+    if not isinstance(levels, list | tuple) or not all(isinstance(level, float) and 0 < level < 1 for level in levels):
+        return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
+    if not levels or list(levels) != sorted(set(levels)):
+        return f"got quantile_levels {levels!r}, expected ascending numbers"
+    return checkpoint.find_common_problem(config, COUNTS)
+
+
+SCHEMA = checkpoint.Schema(
+    FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder"
+)
+
+
+class Moirai2(MoiraiFamily):
+    """Moirai 2 models, whose network is a Moirai2Module. Half of each head is rotated.
 
     Rows of the decoder: one per context patch. As in the package's predictor, a missing step of the context is the
     mean of the steps before it, and the model also reads which steps are missing. Patches before the first observed
@@ -58,67 +75,15 @@ class Moirai2(Forecaster):
     """
 
     name: ClassVar[str] = FAMILY
-    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    schema: ClassVar[checkpoint.Schema] = SCHEMA
+    pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai2", "Moirai2Forecast")
+    stacks: ClassVar[tuple[str, ...]] = (SCHEMA.stack,)
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_proj",)
-    # A Moirai2Module of uni2ts.
-    network: Any
-
-    def __init__(self, network: Any, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a Moirai2Module that was made from `config`; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights.
-
-        config: keys named as the arguments of Moirai2Module, those of REQUIRED and any of DEFAULTS.
-        Raises ValueError for missing or unknown keys and for unusable values.
-        """
-        return cls(*checkpoint.new_network(config, seed, SCHEMA))
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Return the model of a released or saved checkpoint; only safetensors are read.
-
-        Raises ModelError, which names the wrong file.
-        """
-        return cls(*checkpoint.load_network(Path(folder), device, SCHEMA))
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which `Moirai2Module.from_pretrained` can read."""
-        entries = {**self.config, "attn_dropout_p": 0.0, **compression_block.config_block(self.network)}
-        checkpoint.write_folder(self.network, entries, Path(folder))
-
-    @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks."""
-        return {"decoder": len(self.network.encoder.layers)}
-
-    @property
-    def width(self) -> int:
-        """Width d_model of the hidden states."""
-        return int(self.network.d_model)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches; the context is padded on the left to whole patches."""
         return {"decoder": -(-context // self.network.patch_size)}
-
-    def stock_model(self, **options: Any) -> Any:
-        """Return a Moirai2Forecast of the package uni2ts.
-
-        options: its arguments, at least prediction_length and context_length. Raises ValueError for unknown or missing
-        options.
-        """
-        from uni2ts.model.moirai2 import Moirai2Forecast
-
-        fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
-        try:
-            return Moirai2Forecast(module=self.network, **{**fixed, **options}).eval()
-        except TypeError as error:
-            raise ValueError(f"pipeline of {self.name}: {error}") from error
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `num_predict_token` patches, which is one forward pass."""
@@ -132,14 +97,6 @@ class Moirai2(Forecaster):
             longest,
             levels,
         )
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Return the matrices of every block, as `checkpoint.weights` names them."""
-        return checkpoint.weights(self.network, "decoder")
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Return the self-attention of every block; queries and keys are normed, and half of a head is rotated."""
-        return checkpoint.attentions(self.network, "decoder")
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean quantile loss of all predictions of observed steps, in units of the context's scale.
@@ -197,9 +154,8 @@ class Moirai2(Forecaster):
         from uni2ts.common.torch_util import packed_causal_attention_mask
 
         network = self.network
-        device = next(network.parameters()).device
         patches, observed, sample, time = (
-            torch.from_numpy(np.array(array[part])).to(device)
+            torch.from_numpy(np.array(array[part])).to(self._device)
             for array in (packed.patches, packed.observed, packed.sample_id, packed.time_id)
         )
         sample, time = sample.long(), time.long()
@@ -239,23 +195,3 @@ class Moirai2(Forecaster):
         quantiles = np.moveaxis(np.concatenate(parts), 2, 1).reshape(len(context), network.num_quantiles, -1)
         values: np.ndarray = quantiles * packed.scale[:, None, None] + packed.loc[:, None, None]
         return values
-
-
-def _make(config: Mapping[str, Any]) -> Any:
-    options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
-    return checkpoint.package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
-
-
-def _find_problem(config: Mapping[str, Any]) -> str | None:
-    """Return the reason why a config is unusable, or None."""
-    levels = config["quantile_levels"]
-    if not isinstance(levels, list | tuple) or not all(isinstance(level, float) and 0 < level < 1 for level in levels):
-        return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
-    if not levels or list(levels) != sorted(set(levels)):
-        return f"got quantile_levels {levels!r}, expected ascending numbers"
-    return checkpoint.find_common_problem(config, COUNTS)
-
-
-SCHEMA = checkpoint.Schema(
-    FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder"
-)
