@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import tsfmscope as ts
 from tests.quick_params import QUICK_PARAMS
-from tests.tasks.models.families import FORECASTERS, has_checkpoint
+from tests.tasks.models.families import FORECASTERS, SMALLEST
 from tsfmscope.model import Model
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.config.defaults import params_here
@@ -229,9 +229,9 @@ def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.Data
     assert report.layers["zeta"].isna().all() and "–" in report._repr_html_()
 
 
-@pytest.mark.parametrize("family", [name for name in FORECASTERS if has_checkpoint(name)])
+@pytest.mark.parametrize("family", [name for name in FORECASTERS if name in SMALLEST])
 def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
-    vectors = ts.embed(f"{family}-nano", frame, context=96)
+    vectors = ts.embed(SMALLEST[family].name, frame, context=96)
     assert list(vectors.index) == ["a", "b"]
     assert np.isfinite(vectors.to_numpy()).all()
     assert not np.allclose(vectors.loc["a"], vectors.loc["b"])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.tasks.models.families import FORECASTERS, has_checkpoint
+from tests.tasks.models.families import FORECASTERS, SMALLEST
 from tsfmscope.store.dumps import layer_states, layers, write_dump
 from tsfmscope.store.schema import TABLES
 from tsfmscope.tasks.entries.embeddings import embed
@@ -32,15 +32,12 @@ from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
-CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 # Families of `make test`; the others take longer, since each reads 96 series.
 FAST = {"chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"}
 # Families of networks that read images or find nearest codes: minutes each.
 LONG = {"timesfm", "totem", "visionts"}
 MARKS = {name: [pytest.mark.slow, pytest.mark.long] if name in LONG else [pytest.mark.slow] for name in FORECASTERS}
-FAMILIES = [
-    pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if has_checkpoint(name)
-]
+FAMILIES = [pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if name in SMALLEST]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {
     "k_max": 3, "restarts": 1, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 20_000, "permutations": 3,
@@ -148,7 +145,7 @@ CASES = {
 
 @functools.cache
 def model(family: str) -> Forecaster:
-    return family_class(family).load(CHECKPOINTS / f"{family}-nano")
+    return family_class(family).load(SMALLEST[family])
 
 
 def job(case: Case, **more: Any) -> Job:

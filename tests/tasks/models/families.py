@@ -61,12 +61,14 @@ def names(condition: Callable[[type[Family]], bool] = lambda cls: True) -> list[
     return [name for name, cls in CLASSES.items() if condition(cls)]
 
 
-def has_checkpoint(name: str) -> bool:
-    """Return whether a pretrained checkpoint of the family is committed."""
-    return (CHECKPOINTS / f"{name}-nano").is_dir()
-
-
 FORECASTERS = names(lambda cls: issubclass(cls, Forecaster))
+# The smallest committed checkpoint of each family that has one.
+SMALLEST = {
+    name: CHECKPOINTS / f"{name}-{size}"
+    for name in FAMILIES
+    for size in ("mini", "nano")
+    if (CHECKPOINTS / f"{name}-{size}").is_dir()
+}
 OTHERS = names(lambda cls: not issubclass(cls, Forecaster))
 # Families of which each has its own way of reading a folder.
 READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")
