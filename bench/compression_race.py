@@ -1,6 +1,6 @@
 """Race of compression methods: forecast error at equal size, over families, sizes and calibration seeds.
 
-    python -m bench.compression_race [--quick] [--cells FILE] [--models NAME ...]
+    python -m bench.compression_race [--quick] [--cells FILE] [--models NAME ...] [--sizes S ...] [--seeds N ...]
 
 Every method gets the same calibration windows: of three data sets and of synthetic series, drawn with the seed. The
 error is the pooled WQL (sum of quantile losses over the sum of absolute targets) on the last windows of data sets that
@@ -148,12 +148,16 @@ def main() -> None:
     parser.add_argument("--cells", type=Path, help="file of finished cells")
     parser.add_argument("--picture", type=Path, help="PNG of the first table")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--sizes", nargs="+", type=float, choices=SIZES, default=list(SIZES))
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
     options = parser.parse_args()
     torch.set_num_threads(1)
     cells = read_cells(options.cells)
     finished = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
-    finished |= {(cell.model, cell.method, SIZES[0], cell.seed) for cell in cells if cell.method in ROUNDED}
-    models, sizes, seeds = (options.models, SIZES, SEEDS) if not options.quick else (["patchtst-mini"], (0.25,), (0,))
+    models, sizes, seeds = options.models, options.sizes, options.seeds
+    if options.quick:
+        models, sizes, seeds = ["patchtst-mini"], [0.25], [0]
+    finished |= {(cell.model, cell.method, sizes[0], cell.seed) for cell in cells if cell.method in ROUNDED}
     for cell in run(models, sizes, seeds, finished):
         cells.append(cell)
         if options.cells:
