@@ -180,7 +180,7 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     levels = list(quantile_levels(config["num_quantile"]))
     if saved.get("quantile_levels", levels) != levels:
         raise ModelError(
-            f"{path}: got quantile_levels {str(saved['quantile_levels']):.60}, expected those of num_quantile "
+            f"{path}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of num_quantile "
             f"{config['num_quantile']}; fetch or save the checkpoint again"
         )
     return config, saved.get(attention.BLOCK)
