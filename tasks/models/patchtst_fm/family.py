@@ -7,6 +7,7 @@ package's, so its checkpoints load.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.patchtst_fm import checkpoint
 from tsfmscope.tasks.models.patchtst_fm.windows import Scaled, scale_and_cut
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -107,6 +108,14 @@ class PatchTSTFM(Forecaster):
         """Return the number of patches that have a step of the context and are not padding."""
         cut = self._cut(np.zeros((1, context)), self._ahead(horizon))
         return {"encoder": int((cut.known.any(axis=-1) & cut.attended).sum())}
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most half a window, which is one forward pass."""
+        from tsfmscope.tasks.models.graphs.patchtst_fm import PatchTSTFMGraph
+
+        window, shortest = self.config["context_length"], checkpoint.shortest_forecast(self.config)
+        make = partial(PatchTSTFMGraph, self.network.eval(), window, shortest)
+        return ForecastGraph(make, self.max_context, self._longest, self.levels)
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1."""
