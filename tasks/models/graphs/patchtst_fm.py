@@ -28,7 +28,7 @@ class PatchTSTFMGraph(nn.Module):
         values = context[:, context.shape[1] - self.kept :].double()
         known = ~torch.isnan(values)
         loc, scale = _loc_scale(values, known)
-        scaled = torch.asinh((torch.where(known, values, loc) - loc) / scale)
+        scaled = _asinh((torch.where(known, values, loc) - loc) / scale)
         padded = (-(self.kept + self.ahead) % size, self.ahead)
         patches, masks = (nn.functional.pad(part.float(), padded).unflatten(1, (-1, size)) for part in (scaled, known))
         begun = nn.functional.pad(running_max(known.long()), (padded[0], 0))
@@ -40,8 +40,19 @@ class PatchTSTFMGraph(nn.Module):
             states = block(states, attended)
         quantiles = network.quantiles(states).flatten(2)[:, :, -self.ahead :][:, :, : self.horizon].double()
         bounded = quantiles.clamp(-LARGEST_SCALED, LARGEST_SCALED)
-        answer: torch.Tensor = (bounded.sinh() * scale[:, None] + loc[:, None]).clamp(-LARGEST, LARGEST).float()
+        answer: torch.Tensor = (_sinh(bounded) * scale[:, None] + loc[:, None]).clamp(-LARGEST, LARGEST).float()
         return answer
+
+
+def _asinh(values: torch.Tensor) -> torch.Tensor:
+    """Return asinh from a logarithm, since onnxruntime has none for float64."""
+    size = values.abs()
+    return values.sign() * (size + (size.square() + 1).sqrt()).log()
+
+
+def _sinh(values: torch.Tensor) -> torch.Tensor:
+    """Return sinh from exponentials, since onnxruntime has none for float64."""
+    return (values.exp() - (-values).exp()) / 2
 
 
 def _loc_scale(values: torch.Tensor, known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
