@@ -179,7 +179,8 @@ class PatchTSTFM(Forecaster):
         begins = torch.rand(len(past), patches + run - 1) < 1 - (1 - share) ** (1 / run)
         masked = begins.unfold(1, run, 1).any(dim=-1).numpy()
         hidden: np.ndarray = np.repeat(masked, size, axis=1)[:, -past.shape[1] :]
-        return hidden & (~np.isnan(past) & ~hidden).any(axis=1, keepdims=True)
+        has_rest: np.ndarray = (~np.isnan(past) & ~hidden).any(axis=1, keepdims=True)
+        return np.asarray(hidden & has_rest)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         ahead = self._ahead(windows.horizon)

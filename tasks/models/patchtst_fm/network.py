@@ -141,7 +141,9 @@ class PatchTSTFMNetwork(nn.Module):
         else 0. attended: tokens that are not padding.
         """
         vectors = self.pos_embed.embedding.weight
-        states = self.in_layer(torch.cat((values, known), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
+        states: torch.Tensor = (
+            self.in_layer(torch.cat((values, known), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
+        )
         mask = None if bool(attended.all()) else attended[:, None, None]
         for block in self.blocks:
             states = block(states, mask)
@@ -152,7 +154,8 @@ class PatchTSTFMNetwork(nn.Module):
     ) -> Float[torch.Tensor, "window quantile token patch"]:
         """Return ascending quantiles of every step, in scaled units."""
         raw = self.out_layer(states).unflatten(-1, (self.num_quantiles + 1, self.size)).transpose(1, 2)
-        return raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1)
+        ascending: torch.Tensor = raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1)
+        return ascending
 
 
 def attentions(network: PatchTSTFMNetwork) -> Iterator[AttentionLayer]:

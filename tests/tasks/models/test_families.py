@@ -131,7 +131,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: raise_one(folder, DEPTHS),
         "weights do not fit config.json: missing .*(encoder|transformer.h|layers|blocks)|cannot be read",
     ),
-    "wider": (lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json|expected a multiple of n_head"),
+    "wider": (
+        lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json|expected a multiple of n_head",
+    ),
 }  # fmt: skip
 
 
