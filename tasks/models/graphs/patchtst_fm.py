@@ -26,12 +26,14 @@ class PatchTSTFMGraph(nn.Module):
         """Return the quantiles in the data's units."""
         network, size = self.network, self.network.size
         values = context[:, context.shape[1] - self.kept :].double()
-        known = ~torch.isnan(values)
-        loc, scale = _loc_scale(values, known)
-        scaled = _asinh((torch.where(known, values, loc) - loc) / scale)
+        observed = ~torch.isnan(values)
+        loc, scale = _loc_scale(values, observed)
+        scaled = _asinh((torch.where(observed, values, loc) - loc) / scale)
         padded = (-(self.kept + self.ahead) % size, self.ahead)
-        patches, masks = (nn.functional.pad(part.float(), padded).unflatten(1, (-1, size)) for part in (scaled, known))
-        begun = nn.functional.pad(running_max(known.long()), (padded[0], 0))
+        patches, masks = (
+            nn.functional.pad(part.float(), padded).unflatten(1, (-1, size)) for part in (scaled, observed)
+        )
+        begun = nn.functional.pad(running_max(observed.long()), (padded[0], 0))
         real = nn.functional.pad(begun, (0, self.ahead), value=1).unflatten(1, (-1, size)).sum(dim=-1)  # [B, T]
         attended = (10 * (size - real) <= 9 * size)[:, None, None]
         vectors = network.pos_embed.embedding.weight
@@ -55,13 +57,13 @@ def _sinh(values: torch.Tensor) -> torch.Tensor:
     return (values.exp() - (-values).exp()) / 2
 
 
-def _loc_scale(values: torch.Tensor, known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _loc_scale(values: torch.Tensor, observed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return loc and scale [B, 1], as `patchtst_fm.windows` computes them."""
-    count = known.sum(dim=1, keepdim=True).clamp_min(1)
-    filled = torch.where(known, values, 0.0)
+    count = observed.sum(dim=1, keepdim=True).clamp_min(1)
+    filled = torch.where(observed, values, 0.0)
     loc = filled.sum(dim=1, keepdim=True) / count
-    low = torch.where(known, values, torch.inf).amin(dim=1, keepdim=True)
-    high = torch.where(known, values, -torch.inf).amax(dim=1, keepdim=True)
+    low = torch.where(observed, values, torch.inf).amin(dim=1, keepdim=True)
+    high = torch.where(observed, values, -torch.inf).amax(dim=1, keepdim=True)
     loc = torch.where(low == high, low, loc)
-    spread = (torch.where(known, values - loc, 0.0).square().sum(dim=1, keepdim=True) / count).sqrt()
+    spread = (torch.where(observed, values - loc, 0.0).square().sum(dim=1, keepdim=True) / count).sqrt()
     return loc, torch.where(spread > LEAST_SCALE, spread, 1.0)

@@ -107,7 +107,7 @@ class PatchTSTFM(Forecaster):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of patches that have a step of the context and are not padding."""
         cut = self._cut(np.zeros((1, context)), self._ahead(horizon))
-        return {"encoder": int((cut.known.any(axis=-1) & cut.attended).sum())}
+        return {"encoder": int((cut.observed.any(axis=-1) & cut.attended).sum())}
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most half a window, which is one forward pass."""
@@ -185,7 +185,7 @@ class PatchTSTFM(Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         ahead = self._ahead(windows.horizon)
         cut = self._cut(windows.context, ahead)
-        kinds = np.where(cut.known.any(axis=-1) & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds = np.where(cut.observed.any(axis=-1) & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
         # Patches of the forecast alone.
         kinds[:, kinds.shape[1] - ahead // self.config["d_patch"] :] = TokenKind.MASK
         return Tokens(

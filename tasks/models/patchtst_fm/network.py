@@ -38,7 +38,7 @@ class ResidualMlp(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of every token to all tokens that are not padding; scores are q·k over the root of a head's width."""
+    """Attention of every token to all tokens but padding; scores are q·k over the root of a head's width."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -132,17 +132,17 @@ class PatchTSTFMNetwork(nn.Module):
     def forward(
         self,
         values: Float[torch.Tensor, "window token patch"],
-        known: Float[torch.Tensor, "window token patch"],
+        observed: Float[torch.Tensor, "window token patch"],
         attended: Bool[torch.Tensor, "window token"],
     ) -> Float[torch.Tensor, "window token width"]:
         """Return the output of the last block.
 
-        The tokens are the last of the window. values: scaled steps, 0 where a step is not known. known: 1 where it is,
-        else 0. attended: tokens that are not padding.
+        The tokens are the last of the window. values: scaled steps, 0 where a step is missing or masked. observed: 0
+        there, else 1. attended: tokens that are not padding.
         """
         vectors = self.pos_embed.embedding.weight
         states: torch.Tensor = (
-            self.in_layer(torch.cat((values, known), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
+            self.in_layer(torch.cat((values, observed), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
         )
         mask = None if bool(attended.all()) else attended[:, None, None]
         for block in self.blocks:
