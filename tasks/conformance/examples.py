@@ -23,6 +23,15 @@ CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_l
 CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
 HEADS = {"num_attention_heads": 2, "num_hidden_layers": 3}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "patch_length": 8, "patch_stride": 4, "init_std": 0.2}
+PATCHTST_FM: dict[str, float] = {
+    "context_length": 72,
+    "d_patch": 8,
+    "d_model": 16,
+    "n_head": 2,
+    "n_layer": 3,
+    "num_quantile": 9,
+}
+PATCHTST_FM |= {"pretrain_mask_cont": 2, "dropout": 0.0}
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 MOIRAI_2 = {"d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2}
 TOTEM = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "num_codes": 32, "code_width": 8, "conv_width": 8}
@@ -45,6 +54,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "moirai": MOIRAI,
         "moirai-2": MOIRAI_2,
         "patchtst": PATCHTST,
+        "patchtst-fm": PATCHTST_FM,
         "totem": TOTEM,
         "wavetoken": T5,
         "t5-text": SHAPE,

@@ -36,6 +36,7 @@ FAMILIES = {
     "moirai": "tsfmscope.tasks.models.moirai.family:Moirai",
     "moirai-2": "tsfmscope.tasks.models.moirai.version_2:Moirai2",
     "patchtst": "tsfmscope.tasks.models.patchtst:PatchTST",
+    "patchtst-fm": "tsfmscope.tasks.models.patchtst_fm.family:PatchTSTFM",
     "totem": "tsfmscope.tasks.models.totem.family:Totem",
     "wavetoken": "tsfmscope.tasks.models.wavetoken.family:WaveToken",
     "t5-text": "tsfmscope.tasks.models.t5.text:T5Text",

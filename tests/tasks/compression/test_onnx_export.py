@@ -39,6 +39,7 @@ SMALL = {
         "timesfm",
         "timesfm-2.5",
         "patchtst",
+        "patchtst-fm",
     )  # chronos-bolt: with narrow heads, below
 }
 CONTEXT = 70

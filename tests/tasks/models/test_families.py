@@ -60,6 +60,10 @@ MATRICES: dict[str, tuple[int, int, dict[str, str]]] = {
         "encoder 3 o self": "model.encoder.layers.2.self_attn.out_proj",
         "encoder 2 mlp_in": "model.encoder.layers.1.ff.0", "encoder 2 mlp_out": "model.encoder.layers.1.ff.3",
     }),
+    "patchtst-fm": (18, 2, {
+        "encoder 1 q self": "blocks.0.attn.q_proj", "encoder 3 o self": "blocks.2.attn.proj",
+        "encoder 2 mlp_in": "blocks.1.mlp.layers.0", "encoder 2 mlp_out": "blocks.1.mlp.layers.4",
+    }),
     "totem": (18, 2, {"encoder 1 q self": "encoder.0.q", "encoder 3 mlp_out": "encoder.2.mlp_out"}),
     "tabular": (24, 2, {"encoder 1 q self": "blocks.0.attention.q", "encoder 4 mlp_in": "blocks.3.mlp_in"}),
     "vit": (18, 2, VIT),
@@ -125,9 +129,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "one layer more": (
         lambda folder: raise_one(folder, DEPTHS),
-        "weights do not fit config.json: missing .*(encoder|transformer.h|layers)|cannot be read",
+        "weights do not fit config.json: missing .*(encoder|transformer.h|layers|blocks)|cannot be read",
     ),
-    "wider": (lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json"),
+    "wider": (
+        lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json|expected a multiple of n_head",
+    ),
 }  # fmt: skip
 
 

@@ -32,6 +32,16 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
     "patchtst": [
         ({"distribution_output": "negative_binomial"}, "patchtst config: got distribution_output 'negative_b")
     ],
+    "patchtst-fm": [
+        ({"d_patch": 0}, "d_patch: got 0, expected a whole number from 1"),
+        ({"n_layer": 2.0}, "n_layer: got 2.0"),
+        ({"n_head": 3}, "d_model: got 16, expected a multiple of n_head 3"),
+        ({"context_length": 70}, "context_length: got 70, expected a multiple of d_patch 8 from 24"),
+        ({"pretrain_mask_cont": 9}, "context_length: got 72, expected a multiple of d_patch 8 from 80"),
+        ({"num_quantile": 200}, "num_quantile: got 200, expected 9, 99 or another number whose levels ascend"),
+        ({"dropout": 1.0}, "dropout: got 1.0, expected a number from 0, below 1"),
+        ({"pretrain_mask_ratio": "x"}, "pretrain_mask_ratio: got 'x'"),
+    ],
     "vit": [({"image_size": 9}, "image_size: got 9, expected whole patches of 2 pixels")],
     "t5-text": [({"vocab_size": 258}, "vocab_size: got 258, expected at least 259")],
     "time-moe": [
@@ -92,6 +102,14 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"chronos_config": {"use_reg_token": False}},
             "got use_reg_token False, expected true: chronos-forecasting runs no other",
         )
+    ],
+    "patchtst-fm": [
+        ({"mlp_type": "swiglu"}, "got {'mlp_type': 'swiglu'}, expected {'mlp_type': 'mlp'} as in r1"),
+        ({"block_type": "conformer", "prehead_norm": True}, "block_type.*later versions are not supported"),
+        ({"model_type": "patchtst"}, "so this is no patchtst-fm checkpoint"),
+        ({"n_layer": 4}, "weights do not fit config.json: missing .*blocks.3"),
+        ({"d_model": 32}, "weights do not fit config.json.*another shape"),
+        ({"quantile_levels": [0.5]}, r"got quantile_levels \[0.5\], expected those of num_quantile 9"),
     ],
     "t5-text": [
         ({"vocab_size": 32128}, "got 32128 ids and no tokenizer, expected one of"),
