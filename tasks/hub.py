@@ -53,14 +53,16 @@ def download(
     reference: str,
     patterns: Sequence[str],
     *,
+    also: Sequence[str] = (),
     allowed: bool,
     kind: str = "model",
     cache: Path | None = None,
 ) -> tuple[Path, str]:
     """Return the cache folder with the files of a repository that match the patterns, and its commit.
 
-    reference: hub:ORG/NAME[@REVISION]; "hub:" may be missing. patterns: globs of file names. kind: type of
-    the repository. cache: the hub's cache, by default that of huggingface_hub.
+    reference: hub:ORG/NAME[@REVISION]; "hub:" may be missing. patterns: globs of file names. also: globs of files that
+    are downloaded with them and may be missing. kind: type of the repository. cache: the hub's cache, by default that
+    of huggingface_hub.
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
     no connection is made either.
     Raises ValueError for a reference of another form. Raises HubError, whose message states the reason and a
@@ -73,23 +75,23 @@ def download(
         "repo_id": match["name"],
         "revision": match["revision"] or "main",
         "repo_type": kind,
-        "allow_patterns": list(patterns),
+        "allow_patterns": [*patterns, *also],
         "cache_dir": cache,
     }
     pinned = COMMIT.fullmatch(request["revision"]) is not None
-    folder = _cached_folder(request) if pinned or not allowed else None
+    folder = _cached_folder(request, patterns) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
             f"{reference}: not in the hub's cache, and downloads are not allowed; allow them for this model, "
             "or name a folder that contains the checkpoint"
         )
     if folder is None:
-        folder = _fetch(reference, request)
-        _verify(reference, folder, patterns)
+        folder = _fetch(reference, request, patterns)
+        _verify(reference, folder, patterns, also)
     return folder, folder.name
 
 
-def _cached_folder(request: Mapping[str, Any]) -> Path | None:
+def _cached_folder(request: Mapping[str, Any], patterns: Sequence[str]) -> Path | None:
     from huggingface_hub import snapshot_download
 
     try:
@@ -97,16 +99,16 @@ def _cached_folder(request: Mapping[str, Any]) -> Path | None:
     # The files are not in the cache.
     except OSError:
         return None
-    return folder if any(any(folder.glob(pattern)) for pattern in request["allow_patterns"]) else None
+    return folder if any(any(folder.glob(pattern)) for pattern in patterns) else None
 
 
-def _fetch(reference: str, request: Mapping[str, Any]) -> Path:
+def _fetch(reference: str, request: Mapping[str, Any], patterns: Sequence[str]) -> Path:
     """Fetch the files and return their folder. Raises HubError."""
     from huggingface_hub import errors
 
     try:
         with checked_responses():
-            return _snapshot(request)
+            return _snapshot(request, patterns)
     except HostileResponse as error:
         reason, detail = "hostile", str(error)
     except NotContinued as error:
@@ -126,7 +128,7 @@ def _fetch(reference: str, request: Mapping[str, Any]) -> Path:
     raise HubError(f"{reference}: {detail}; {HINTS[reason]}")
 
 
-def _snapshot(request: Mapping[str, Any]) -> Path:
+def _snapshot(request: Mapping[str, Any], patterns: Sequence[str]) -> Path:
     """Fetch the files of a revision's commit and return their folder.
 
     If the server does not name the commit, the files that the cache has for the revision are used.
@@ -146,7 +148,7 @@ def _snapshot(request: Mapping[str, Any]) -> Path:
     except HostileResponse:
         raise
     except Exception:
-        if cached := _cached_folder(request):
+        if cached := _cached_folder(request, patterns):
             return cached
         raise
     folder = Path(snapshot_download(**{**request, "revision": checked_commit(info.sha)}, endpoint=endpoint))
@@ -158,7 +160,7 @@ def _snapshot(request: Mapping[str, Any]) -> Path:
     return folder
 
 
-def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
+def _verify(reference: str, folder: Path, patterns: Sequence[str], also: Sequence[str]) -> None:
     """Check each file against the hash that names its blob.
 
     The hash is SHA-256 for large files and git's SHA-1 for small ones. A file with a wrong hash is deleted.
@@ -167,7 +169,7 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern)})
     if not paths:
         raise HubError(f"{reference}: the repository has no file like {list(patterns)}; {HINTS['missing']}")
-    for path in paths:
+    for path in paths + sorted({path for pattern in also for path in folder.glob(pattern)}):
         # On a file system without links the cache has plain files, which have no hash in their
         # name. The server cannot cause this.
         if not path.is_symlink():

@@ -103,8 +103,9 @@ def compress(
     with show_progress() as watch:
         result = compress_attention(params_here(), request, data, options, folder, watch)
     assert result.judged is not None, "compress_attention takes only models that forecast"
+    assert result.license is not None, "compress_attention looks the licence up"
     if as_json:
-        document = {"costs": result.costs, "calibration": result.calibration}
+        document = {"costs": result.costs, "calibration": result.calibration, **result.license.columns}
         print_json(to_json(document | certificate_facts(model, str(folder), result.judged)))
         print_left_out(result.judged.skipped, as_json=True)
         return
@@ -132,5 +133,6 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
         typer.echo(printable(f"calibration windows: {windows}"))
     print_tasks_left_out(judged)
     print_left_out(judged.skipped, as_json=False)
+    typer.echo(printable(str(result.license)))
     typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
     typer.echo(printable(describe_outcome(model, str(folder), judged)))

@@ -22,6 +22,7 @@ from tsfmscope.stages.cli.certifying import (
 )
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
+from tsfmscope.stages.cli.provenance import license_of_source
 from tsfmscope.stages.config.compression import (
     BITS,
     CALIBRATED,
@@ -44,6 +45,7 @@ from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.licenses import License
     from tsfmscope.tasks.series.types import Windows
 
 # Number of synthetic data sets, each with as many windows as a data set of the user.
@@ -88,12 +90,13 @@ class CompressResult:
 
     costs: one row per quantity, with its values before and after. calibration: data set -> number of calibration
     windows; empty for a method without data. judged: the tasks and the certificate; None for a family that does
-    not forecast.
+    not forecast. license: licence of the weights, which is that of the base model; None: not looked up.
     """
 
     costs: list[dict[str, Any]]
     calibration: dict[str, int] = field(default_factory=dict)
     judged: CertifyResult | None = None
+    license: License | None = None
 
 
 def compress_attention(
@@ -115,6 +118,8 @@ def compress_attention(
     source = resolve(params, request.model, request.family).running_in(request.precision)
     with device_context(request.device):
         watch("loading the model", 0, 0)
+        license = license_of_source(source)
+        stated = {"license": license.name} if license.is_stated else {}
         base, stored = load_family(source, request.device), source.with_stored_options()
         if not isinstance(base, Forecaster):
             raise ParamsError(
@@ -124,7 +129,11 @@ def compress_attention(
         with new_folder(folder) as target:
 
             def make(arguments: Mapping[str, Any]) -> Family:
-                recipe = {"base_model": stored.reference} | {key: arguments[key] for key in ("method", "calibration")}
+                recipe = (
+                    {"base_model": stored.reference}
+                    | stated
+                    | {key: arguments[key] for key in ("method", "calibration")}
+                )
                 name = f"{stored.name}@{options.method}-{options.to:g}"
                 model = load_family(stored, request.device)
                 save_compressed(
@@ -134,7 +143,7 @@ def compress_attention(
                 return load_family(replace(source, folder=target).running_in(options.precision), request.device)
 
             result = compress_and_judge(params, request, ModelPair(base, base, source), readers, options, make, watch)
-    return result
+    return replace(result, license=license)
 
 
 def compress_and_judge(

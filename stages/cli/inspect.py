@@ -29,6 +29,7 @@ from tsfmscope.stages.cli.output import check_plot_file, print_json, print_left_
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.store.printable import printable
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import InspectResult
@@ -97,6 +98,7 @@ def inspect(
     Nothing is stored, Ray is not started, and params.yaml is optional.
     """
     from tsfmscope.stages.cli.inspection import InspectRequest, inspect_layers
+    from tsfmscope.stages.cli.provenance import license_of_source
 
     check_plot_file("--out", out, PLOTS)
     request = InspectRequest(
@@ -109,7 +111,8 @@ def inspect(
             watch("drawing", 0, 0)
             _draw(report, out)
     if as_json:
-        print_json(report.rows)
+        columns = license_of_source(report.source).columns
+        print_json([row | columns for row in report.rows])
     else:
         _show(report, share, epsilon)
     print_left_out(report.skipped, as_json=as_json)
@@ -118,6 +121,8 @@ def inspect(
 
 
 def _show(report: InspectResult, share: float, epsilon: float) -> None:
+    from tsfmscope.stages.cli.provenance import license_of_source
+
     first = report.rows[0]
     values = {"share": share, "epsilon": epsilon, "percent": 100 * share}
     title = (
@@ -132,6 +137,7 @@ def _show(report: InspectResult, share: float, epsilon: float) -> None:
     if repeats := max(row["repeats"] for row in report.rows):
         typer.echo(SPREAD.format(repeats=repeats))
     typer.echo(str(report.observed))
+    typer.echo(printable(str(license_of_source(report.source))))
 
 
 def notes(report: InspectResult) -> Iterator[str]:

@@ -76,7 +76,7 @@ class InspectResult:
 
     rows: one per layer: the columns of IDENTITY, and those of `lens.measure_layers`. n_series: number
     of series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
-    in the windows.
+    in the windows. source: checkpoint of the model.
     """
 
     rows: list[dict[str, Any]]
@@ -84,6 +84,7 @@ class InspectResult:
     n_windows: int
     skipped: Mapping[str, int]
     observed: Observed
+    source: Source
 
 
 class TokenCounts(NamedTuple):
@@ -185,7 +186,8 @@ def measure_case(
     for n_done, row in enumerate(measured, start=1):
         rows.append(case.identity | {"weights_dtype": case.source.precision} | row | observed.columns)
         watch("measuring layers", n_done, len(layers))
-    return InspectResult(rows, len(set(tokens.series)), len(tokens), count_left_out(case.series, skipped), observed)
+    left_out = count_left_out(case.series, skipped)
+    return InspectResult(rows, len(set(tokens.series)), len(tokens), left_out, observed, case.source)
 
 
 def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCase:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.pipeline.model_folders import key_of
+from tsfmscope.stages.pipeline.model_reference import Source
+from tsfmscope.stages.pipeline.training_jobs import MODELS
 from tsfmscope.tasks import hub
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common.checksums import RECIPE
+from tsfmscope.tasks.models.licenses import License, license_of, read_recipe
 
 
 def base_model(folder: Path) -> str | None:
@@ -20,42 +21,41 @@ def base_model(folder: Path) -> str | None:
     reference = _base_reference(folder)
     if reference is None or reference.startswith(hub.PREFIX):
         return reference
-    name = (_read_recipe(folder).get("row") or {}).get("base_model")
+    row = read_recipe(folder).get("row")
+    name = row.get("base_model") if isinstance(row, dict) else None
     return Path(name if isinstance(name, str) else reference).name
 
 
 def recipe_without_paths(folder: Path) -> bytes | None:
     """Return recipe.json with the name of the base model instead of its folder; None without the file."""
-    recipe, reference = _read_recipe(folder), _base_reference(folder)
+    recipe, reference = read_recipe(folder), _base_reference(folder)
     if reference is not None:
-        recipe["recipe"]["base_model"] = base_model(folder)
+        recipe["recipe"] = {**_recipe_block(recipe), "base_model": base_model(folder)}
     return json.dumps(recipe, indent=2).encode() if recipe else None
 
 
 def license_of_weights(folder: Path) -> str | None:
-    """Return the licence that the folder's model card states, or that of its base model's folder; None without."""
-    license = registry.facts(folder)["license"]
-    reference = _base_reference(folder)
-    if license is None and reference is not None and Path(reference).is_dir():
-        license = registry.facts(Path(reference))["license"]
-    return license if isinstance(license, str) else None
+    """Return the licence that the folder or its base model states; None without."""
+    license = license_of(folder, None)
+    return license.name if license.is_stated else None
+
+
+def license_of_source(source: Source) -> License:
+    """Return the licence of the weights of a checkpoint.
+
+    A checkpoint that the pipeline copied from the committed ones has the model card of the committed folder.
+    """
+    committed = Path(params_here().checkpoints.committed or "", source.folder.name)
+    if source.folder.parent == MODELS and key_of(committed) == key_of(source.folder):
+        return license_of(committed, source.family)
+    return license_of(source.folder, source.family, source.reference)
 
 
 def _base_reference(folder: Path) -> str | None:
-    recipe = _read_recipe(folder).get("recipe")
-    reference = recipe.get("base_model") if isinstance(recipe, dict) else None
+    reference = _recipe_block(read_recipe(folder)).get("base_model")
     return reference if isinstance(reference, str) else None
 
 
-def _read_recipe(folder: Path) -> dict[str, Any]:
-    """Return the contents of recipe.json, empty without the file. Raises ModelError if it is not an object."""
-    path = folder / RECIPE
-    if not path.is_file():
-        return {}
-    try:
-        recipe = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: expected JSON ({error}); fetch or make the checkpoint again") from error
-    if not isinstance(recipe, dict):
-        raise ModelError(f"{path}: expected an object, got {type(recipe).__name__}; make the checkpoint again")
-    return recipe
+def _recipe_block(recipe: dict[str, object]) -> dict[str, object]:
+    block = recipe.get("recipe")
+    return block if isinstance(block, dict) else {}

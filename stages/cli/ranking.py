@@ -27,6 +27,7 @@ from tsfmscope.stages.cli.inspection import (
     tokenize_case,
     with_context,
 )
+from tsfmscope.stages.cli.provenance import license_of_source
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.contexts import Observed
 from tsfmscope.stages.pipeline.model_reference import resolve
@@ -37,6 +38,8 @@ from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from tsfmscope.tasks.models.licenses import License
 
 # Measures of the last layer's states, as in the view `isotropy`.
 MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
@@ -80,7 +83,7 @@ class Candidate:
 
     log_z_sd: standard deviation of the softmax head's log Z, None without such a head. skipped: reason ->
     number of series that were left out. longest: steps that the longest series has for a context; None if the
-    series could not be read.
+    series could not be read. license: licence of the weights; None if the model could not be loaded.
     """
 
     model: str
@@ -91,6 +94,7 @@ class Candidate:
     error: Exception | None = None
     observed: Observed | None = None
     longest: int | None = None
+    license: License | None = None
 
     @property
     def is_filled(self) -> bool:
@@ -105,13 +109,14 @@ class Ranking:
     rows: one per candidate, the most isotropic first. skipped: reason -> number of series that gave no
     window.
     unfilled: contexts that no series fills, whose candidates are not ranked. longest: the longest context, in
-    steps, that a series fills; None if no series could be read.
+    steps, that a series fills; None if no series could be read. licenses: model -> licence of its weights.
     """
 
     rows: list[dict[str, Any]]
     skipped: Mapping[str, int]
     unfilled: Sequence[int] = ()
     longest: int | None = None
+    licenses: Mapping[str, License] = field(default_factory=dict)
 
 
 def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria, watch: Watch) -> Ranking:
@@ -144,7 +149,8 @@ def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria,
     for n_done, candidate in enumerate(measured):
         watch("measuring candidates", n_done, len(measured))
         rows.append(_row(candidate, tokens, criteria.by, seed, options))
-    return Ranking(assign_ranks(rows, criteria.by), count_skipped(measured), unfilled, longest)
+    licenses = {candidate.model: candidate.license for candidate in measured if candidate.license}
+    return Ranking(assign_ranks(rows, criteria.by), count_skipped(measured), unfilled, longest, licenses)
 
 
 def select_filled(measured: Sequence[Candidate]) -> tuple[list[Candidate], list[int], int | None]:
@@ -233,7 +239,8 @@ def _run_model(params: Params, request: InspectRequest, model: str, contexts: Se
             if longest < context:
                 yield Candidate(model, context, longest=longest)
             else:
-                yield replace(_run(case, params.heads.rows, params.heads.batch), model=model)
+                license = license_of_source(case.source)
+                yield replace(_run(case, params.heads.rows, params.heads.batch), model=model, license=license)
         except (DataError, ModelError, HealthError) as error:
             yield Candidate(model, context, error=error)
         # A family raises ValueError for a context length that it does not accept.
@@ -292,6 +299,7 @@ def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping
     from tsfmscope.tasks.geometry.measure import measure_states, subsample
 
     row: dict[str, Any] = {"model": candidate.model, "context": candidate.context, "score": None}
+    row |= candidate.license.columns if candidate.license else dict.fromkeys(("license", "license_source"))
     row |= dict.fromkeys((*OBSERVED, *SHOWN))
     row |= dict.fromkeys(f"{name}_sd" for name in (*MEASURES, HEAD_MEASURE) if name not in SPREADS)
     row |= {HEAD_MEASURE: candidate.log_z_sd, "reason": None}

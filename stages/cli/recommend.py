@@ -28,6 +28,7 @@ from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
+from tsfmscope.store.printable import printable
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.ranking import Criteria, Ranking
@@ -217,6 +218,8 @@ def _show(data: str, criteria: Criteria, ranking: Ranking) -> None:
     typer.echo(f"advice: {advice}" if advice else f"advice: none, no candidate has {criteria.by}")
     if ranking.unfilled:
         typer.echo(f"not ranked: {describe_unfilled(ranking.unfilled, ranking.longest)}")
+    for model, license in ranking.licenses.items():
+        typer.echo(printable(f"{model}: {license}"))
     print_left_out(ranking.skipped, as_json=False)
 
 

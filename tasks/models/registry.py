@@ -60,6 +60,8 @@ PICKLED = "lag-llama.ckpt"
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
 # Bytes of a model card that are read to find its license.
 LARGEST_CARD = 2**16
+# Model card. It is requested from the hub too, and no fingerprint covers it.
+CARD = "README.md"
 # Files that a fingerprint covers and that are requested from the hub.
 CHECKPOINT_FILES = (
     "config.json",
@@ -202,7 +204,7 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
     try:
-        folder, revision = hub.download(reference, CHECKPOINT_FILES, allowed=allow_hub, cache=cache)
+        folder, revision = hub.download(reference, CHECKPOINT_FILES, also=(CARD,), allowed=allow_hub, cache=cache)
     except HubError as error:
         raise HubError(
             str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
@@ -271,18 +273,28 @@ def facts(folder: Path) -> dict[str, Any]:
 
         files = [folder / PICKLED]
         parameters = sum(tensor.numel() for tensor in read_lightning(files[0])[0].values())
-    return {"parameters": parameters, "bytes": sum(path.stat().st_size for path in files), "license": _license(folder)}
+    return {
+        "parameters": parameters,
+        "bytes": sum(path.stat().st_size for path in files),
+        "license": license_of_card(folder),
+    }
 
 
-def _license(folder: Path) -> str | None:
-    """Return the value of `license:` in the header of a model card, or None."""
-    card = folder / "README.md"
+def license_of_card(folder: Path) -> str | None:
+    """Return the value of `license:` in the header of a model card, or None.
+
+    The value `other` is replaced by that of `license_name:`, if there is one.
+    """
+    card = folder / CARD
     if not card.is_file():
         return None
     with open_regular(card) as file:
         text = file.read(LARGEST_CARD).decode("utf-8", errors="replace")
-    result = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", text)
-    return result[1].strip("'\"") if result else None
+    header = re.match(r"---\r?\n(.*?)^---\s*$", text, re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^(license|license_name):[ \t]*(\S+)[ \t]*\r?$", header[1] if header else "", re.MULTILINE)
+    values = {key: value.strip("'\"") for key, value in lines}
+    name = values.get("license")
+    return values.get("license_name", name) if name == "other" else name
 
 
 def load_planned(

@@ -1,0 +1,115 @@
+"""Licence of a checkpoint's weights: stated by its folder or base model, or that of the family's released weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsfmscope.tasks import hub
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import RECIPE
+from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.tasks.regular_files import read_text
+
+# Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
+NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
+# Bytes of a recipe.json that are read.
+LARGEST_RECIPE = 2**24
+# Compressed models of compressed models are followed this far, so that a circle of recipes ends.
+MOST_BASES = 8
+
+
+@dataclass(frozen=True)
+class License:
+    """Licence of weights.
+
+    name: identifier as the hub writes it, such as apache-2.0; None: unknown. source: what states it, as text for the
+    user. is_stated: whether a card, a recipe or the hub states it for these weights; False for an unknown licence, and
+    for that of the family's released weights, which these weights may or may not be.
+    """
+
+    name: str | None
+    source: str
+    is_stated: bool
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """Return the keys of JSON documents."""
+        return {"license": self.name, "license_source": self.source}
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"licence of the weights: unknown ({self.source})"
+        limit = ", not for commercial use" if NON_COMMERCIAL.search(self.name) else ""
+        return f"licence of the weights: {self.name}{limit} ({self.source})"
+
+
+def license_of(folder: Path, family: str | None, reference: str | None = None) -> License:
+    """Return the licence of the weights in a folder.
+
+    The first of these that states one: the model card of the folder, its recipe.json, its base model, the family's
+    released weights. reference: reference that was resolved to the folder; None: the folder. Nothing is downloaded.
+    Raises ModelError for a recipe.json that cannot be read.
+    """
+    return _stated(folder, MOST_BASES) or _released(family, reference or str(folder))
+
+
+def _stated(folder: Path, remaining: int) -> License | None:
+    """Return the licence that a folder, or the folder of its base model, states; None without."""
+    if name := registry.license_of_card(folder):
+        return License(name, "model card of the checkpoint", True)
+    recipe = read_recipe(folder).get("recipe")
+    recipe = recipe if isinstance(recipe, dict) else {}
+    base = recipe.get("base_model")
+    if isinstance(name := recipe.get("license"), str):
+        return License(name, f"that of its base model {Path(str(base)).name}", True)
+    if not isinstance(base, str) or not remaining:
+        return None
+    try:
+        checkpoint = registry.resolve(base)
+    # The base model is not on this machine any more, or the recipe has a name that only its owner knows.
+    except ModelError:
+        found = _published(base)
+    else:
+        found = _stated(checkpoint.folder, remaining - 1) or _published(base)
+    return found and License(found.name, f"that of its base model {Path(base).name}", True)
+
+
+def _published(reference: str) -> License | None:
+    """Return the licence of a released checkpoint of the hub; None for another reference."""
+    if not reference.startswith(hub.PREFIX):
+        return None
+    name = reference.removeprefix(hub.PREFIX).partition("@")[0]
+    for released in RELEASED.values():
+        if name in released.checkpoints and released.weights:
+            return License(released.weights, f"as published: {released.source}", True)
+    return None
+
+
+def _released(family: str | None, reference: str) -> License:
+    """Return the licence of a released checkpoint, or that of the family's released weights, or an unknown one."""
+    if found := _published(reference):
+        return found
+    released = RELEASED.get(family or "")
+    states_none = "no model card of the checkpoint states one"
+    if released is None or released.weights is None:
+        return License(None, f"{states_none}; ask who made the weights", False)
+    source = f"if these are released weights of {family}, {released.source}; {states_none}"
+    return License(released.weights, source, False)
+
+
+def read_recipe(folder: Path) -> dict[str, object]:
+    """Return the contents of recipe.json, empty without the file. Raises ModelError if it is not an object."""
+    path = folder / RECIPE
+    if not path.is_file():
+        return {}
+    try:
+        recipe = json.loads(read_text(path, LARGEST_RECIPE))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: expected JSON ({error}); fetch or make the checkpoint again") from error
+    if not isinstance(recipe, dict):
+        raise ModelError(f"{path}: expected an object, got {type(recipe).__name__}; make the checkpoint again")
+    return recipe

@@ -1,0 +1,93 @@
+"""The licence of weights: of a card, of a recipe, of the base model, of the family's released weights, or unknown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.licenses import License, license_of
+from tsfmscope.tasks.models.released import RELEASED
+
+TESTS = Path(__file__).parent
+
+
+def checkpoint(folder: Path, *, card: str | None = None, recipe: dict[str, Any] | None = None) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    if card is not None:
+        (folder / "README.md").write_text(card)
+    if recipe is not None:
+        (folder / "recipe.json").write_text(json.dumps({"recipe": recipe}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("card", "name"),
+    [
+        ("---\nlicense: mit\n---\ntext\n", "mit"),
+        ("---\r\ntags: [a]\r\nlicense: 'mit'\r\n---\r\ntext\r\n", "mit"),
+        ("---\nlicense: other\nlicense_name: acme-non-commercial\n---\n", "acme-non-commercial"),
+        ("---\nlicense: other\n---\n", "other"),
+        ("---\nlicense:\ntags: [a]\n---\n", None),
+        ("---\ntags: [a]\n---\nlicense: mit\n", None),
+        ("license: mit\n", None),
+        ("", None),
+    ],
+)
+def test_only_the_header_of_a_card_states_a_license(tmp_path: Path, card: str, name: str | None) -> None:
+    assert registry.license_of_card(checkpoint(tmp_path / "model", card=card)) == name
+
+
+def test_a_compressed_model_has_the_license_of_its_base_even_if_the_base_is_gone(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path / "base", card="---\nlicense: cc-by-nc-4.0\n---\n")
+    small = checkpoint(tmp_path / "small", recipe={"base_model": str(base)})
+    smaller = checkpoint(tmp_path / "smaller", recipe={"base_model": str(small)})
+    found = license_of(smaller, "moirai")
+    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", True)
+    assert str(found) == ("licence of the weights: cc-by-nc-4.0, not for commercial use (that of its base model small)")
+    moved = checkpoint(tmp_path / "moved", recipe={"base_model": "/gone", "license": "mit"})
+    assert license_of(moved, "moirai") == License("mit", "that of its base model gone", True)
+
+
+def test_a_circle_of_base_models_ends(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", recipe={"base_model": str(tmp_path / "model")})
+    assert not license_of(folder, "moirai").is_stated
+
+
+def test_a_compressed_release_has_its_license_without_the_hub(tmp_path: Path) -> None:
+    base = f"hub:Salesforce/moirai-1.1-R-small@{'0' * 40}"
+    found = license_of(checkpoint(tmp_path / "small", recipe={"base_model": base}), "moirai")
+    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", True)
+
+
+def test_a_folder_that_states_none_is_not_taken_for_released_weights(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "mine")
+    found = license_of(folder, "moirai")
+    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", False)
+    assert "if these are released weights of moirai, huggingface.co/Salesforce/" in str(found)
+    assert license_of(folder, "moirai", "hub:Salesforce/moirai-1.0-R-small@main").is_stated
+    for family in ("totem", "of-a-plugin", None):
+        assert str(license_of(folder, family)).startswith("licence of the weights: unknown (no model card")
+
+
+def test_a_broken_recipe_is_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    (folder / "recipe.json").write_text("[1]")
+    with pytest.raises(ModelError, match=r"recipe\.json: expected an object, got list"):
+        license_of(folder, "moirai")
+
+
+def test_every_family_has_published_facts_and_every_license_a_source() -> None:
+    assert set(RELEASED) == set(registry.FAMILIES)
+    for name, released in RELEASED.items():
+        assert (released.weights is None) == (released.source == ""), name
+        assert (released.weights is None) <= (released.checkpoints == ()), name
+        # A family whose network is that of a package has tests that compare with it.
+        assert (released.package is None) == (released.parity == ()), name
+        for module in released.parity:
+            assert "def test_" in (TESTS / module).read_text(), f"{name}: {module}"
