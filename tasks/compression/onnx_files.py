@@ -1,4 +1,4 @@
-"""Files of an ONNX model: protobuf holds at most 2 GiB, so the weights of a larger model are in a data file."""
+"""Files of an ONNX model. Weights above 2 GiB, protobuf's limit, are in a data file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def save_onnx(model: Any, path: Path) -> None:
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[Path]:
-    """Yield a path of the same name in a folder of its own; its files replace those of the model at the end."""
+    """Yield a path of the same name in a new folder; its files replace the model's at the end."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".onnx-") as folder:
         written = Path(folder) / path.name
         yield written
