@@ -30,7 +30,7 @@ import numpy as np
 import onnxruntime
 from huggingface_hub import hf_hub_download
 
-session = onnxruntime.InferenceSession(hf_hub_download("{name}", "model.onnx"))
+{data}session = onnxruntime.InferenceSession(hf_hub_download("{name}", "model.onnx"))
 # [batch, {context}]: the last {context} values of each series, NaN where one is missing or the series has not begun
 context = np.full((1, {context}), np.nan, dtype=np.float32)
 context[0, -3:] = 1.0, 2.0, 3.0
@@ -149,7 +149,11 @@ def _usage(name: str, facts: Facts) -> str:
     fed = {"context": "context", "frequency": "np.zeros(1, dtype=np.int64)"}
     inputs = ", ".join(f'"{one["name"]}": {fed[one["name"]]}' for one in facts.description["inputs"])
     shape = {key: facts.description[key] for key in ("context", "horizon")}
-    return LOAD_ONNX.format(name=name, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape)
+    # onnxruntime finds it next to the model.
+    data = f'hf_hub_download("{name}", "{ONNX}.data")\n' if f"{ONNX}.data" in facts.description.get("files", {}) else ""
+    return LOAD_ONNX.format(
+        name=name, data=data, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape
+    )
 
 
 def _onnx_facts(folder: Path) -> Facts:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsfmscope.tasks.compression.onnx_files import needs_data_file
 from tsfmscope.tasks.compression.onnx_forecaster import (
     DESCRIPTION,
     MODEL,
@@ -21,7 +22,7 @@ from tsfmscope.tasks.compression.onnx_forecaster import (
     open_session,
     run_session,
 )
-from tsfmscope.tasks.compression.onnx_int8 import LARGEST_FILE, quantise_onnx
+from tsfmscope.tasks.compression.onnx_int8 import quantise_onnx
 from tsfmscope.tasks.compression.onnx_weights import pack_weights
 from tsfmscope.tasks.compression.timing import fastest
 from tsfmscope.tasks.errors import ModelError
@@ -82,6 +83,8 @@ def write_onnx(
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
 
+    Weights of 2 GiB and more are in a data file next to MODEL (`onnx_files`).
+
     context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
     DESCRIPTION, such as the base model. bits: 32, or 8 for a model that passed the check and is then quantised
     (`onnx_int8`), whose forecasts differ. The weights of a model that was compressed to eight bits are stored in eight
@@ -127,7 +130,9 @@ def write_onnx(
         float_seconds=of_float.seconds,
         onnxruntime_seconds=measured.seconds,
     )
-    (folder / DESCRIPTION).write_text(json.dumps(_describe(exported, graph, model) | dict(origin), indent=2) + "\n")
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    facts = _describe(exported, graph, model) | {"files": files} | dict(origin)
+    (folder / DESCRIPTION).write_text(json.dumps(facts, indent=2) + "\n")
     return exported
 
 
@@ -183,7 +188,6 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
     inputs: dict[str, torch.Tensor] = {"context": torch.arange(2.0 * context).reshape(2, context)}
     if graph.reads_frequency:
         inputs["frequency"] = torch.zeros(2, dtype=torch.int64)
-    weights = sum(part.numel() * part.element_size() for part in module.parameters())
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
@@ -199,7 +203,9 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
             # Notes for debugging, such as lines of Python: up to half of a small model's file.
             for node in program.model.graph.all_nodes():
                 node.metadata_props.clear()
-            program.save(path, external_data=weights > LARGEST_FILE)
+            weights = (value.const_value for value in program.model.graph.initializers.values())
+            size = sum(weight.nbytes for weight in weights if weight is not None)
+            program.save(path, external_data=needs_data_file(size))
     # The exporter's errors have no common class.
     except Exception as error:
         raise ModelError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -38,13 +38,15 @@ class OnnxForecaster:
     def load(cls, folder: Path) -> Self:
         """Open the model of a folder.
 
-        Raises ModelError if its description is not valid or onnxruntime cannot run the model, ModuleNotFoundError
-        without onnxruntime.
+        Raises ModelError if its description is not valid, if a file is missing or has another size than was written, or
+        if onnxruntime cannot run the model; ModuleNotFoundError without onnxruntime.
         """
         path = folder / DESCRIPTION
         try:
             facts = json.loads(read_text(path, LARGEST_DESCRIPTION))
             family, context, horizon, levels = (facts[key] for key in KEYS)
+            # Older descriptions do not name the files.
+            check_files(folder, dict(facts.get("files", {})))
             session = open_session(folder / MODEL)
             return cls(session, family=str(family), context=int(context), horizon=int(horizon), levels=list(levels))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -78,6 +80,18 @@ class OnnxForecaster:
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} in ONNX: the forecast contains NaN or infinity; check the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
+
+
+def check_files(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Raise ModelError if a file of an ONNX model is missing or has another size, in bytes, than was written."""
+    for name, size in sizes.items():
+        path = folder / Path(name).name
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            raise ModelError(
+                f"{path}: expected the {size:,} bytes that {DESCRIPTION} names, found "
+                f"{'no file' if found is None else f'{found:,}'}; copy all files of the export into one folder again"
+            )
 
 
 def open_session(path: Path) -> Any:

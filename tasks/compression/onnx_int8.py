@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from tsfmscope.tasks.compression.onnx_files import data_path, save_onnx
 from tsfmscope.tasks.errors import ModelError
-
-# Bytes of weights above which they are written to a file of their own: protobuf's limit is 2 GiB.
-LARGEST_FILE = 1_900_000_000
 
 
 def quantise_onnx(path: Path) -> None:
@@ -31,28 +29,28 @@ def quantise_onnx(path: Path) -> None:
     products, first = _products(model.graph), _first_products(model.graph)
     if not products - first:
         raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
-    quantised = path.with_name(f"quantised-{path.name}")
-    data = [part for part in path.parent.iterdir() if part.name.startswith(path.name) and part != path]
     logger = logging.getLogger()
     level = logger.level
     # It advises a preparation that its own documentation calls optional.
     logger.setLevel(logging.ERROR)
     try:
-        quantize_dynamic(
-            path,
-            quantised,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            reduce_range=True,
-            nodes_to_quantize=sorted(products - first),
-            use_external_data_format=sum(part.stat().st_size for part in data) // 4 > LARGEST_FILE,
-            extra_options={"MatMulConstBOnly": True},
-        )
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
+            quantised = Path(folder) / path.name
+            quantize_dynamic(
+                path,
+                quantised,
+                weight_type=QuantType.QInt8,
+                per_channel=True,
+                reduce_range=True,
+                nodes_to_quantize=sorted(products - first),
+                # What is not a product stays in float32, so that the result may be above 2 GiB too.
+                use_external_data_format=data_path(path).exists(),
+                extra_options={"MatMulConstBOnly": True},
+            )
+            model = onnx.load(quantised)
     finally:
         logger.setLevel(level)
-    os.replace(quantised, path)
-    for part in data:
-        part.unlink()
+    save_onnx(model, path)
 
 
 def _products(graph: Any) -> set[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tsfmscope.tasks.compression.onnx_files import save_onnx
 from tsfmscope.tasks.models.common import int8
 
 
@@ -16,19 +16,24 @@ def pack_weights(path: Path) -> None:
 
     The nodes Cast and Mul give the float32 weight, which onnxruntime computes once, when the model is opened. (It
     would fuse DequantizeLinear with a product into a product in eight bits, whose results differ.) A weight counts as
-    rounded if whole numbers and scales give it back bit for bit, by rows of its first or of its last dimension. Data
-    in other files, as models above 2 GiB have, stay as they are.
+    rounded if whole numbers and scales give it back bit for bit, by rows of its first or of its last dimension. Weights
+    of a data file are read one at a time.
     """
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
     model = onnx.load(path, load_external_data=False)
     graph, nodes, kept = model.graph, [], []
     for weight in graph.initializer:
-        packed = None if weight.external_data else _pack(numpy_helper.to_array(weight))
+        if weight.external_data:
+            external_data_helper.load_external_data_for_tensor(weight, str(path.parent))
+            weight.data_location = TensorProto.DEFAULT
+            del weight.external_data[:]
+        packed = _pack(numpy_helper.to_array(weight))
         if packed is None:
             kept.append(weight)
             continue
+        weight.ClearField("raw_data")
         names = [f"{weight.name}::int8", weight.name + int8.SCALE]
         kept += [numpy_helper.from_array(array, name) for name, array in zip(names, packed, strict=True)]
         nodes.append(helper.make_node("Cast", names[:1], [f"{weight.name}::float"], to=TensorProto.FLOAT))
@@ -37,9 +42,7 @@ def pack_weights(path: Path) -> None:
     del graph.initializer[:], graph.node[:]
     graph.initializer.extend(kept)
     graph.node.extend(nodes + body)
-    written = path.with_name(f"packed-{path.name}")
-    onnx.save(model, written)
-    os.replace(written, path)
+    save_onnx(model, path)
 
 
 def _pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

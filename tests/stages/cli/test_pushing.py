@@ -151,6 +151,19 @@ def test_an_onnx_model_has_a_card_of_its_own(server: Hub, tmp_path: Path) -> Non
     assert '"frequency": np.zeros(1, dtype=np.int64)' in code
 
 
+def test_the_card_of_an_onnx_model_with_a_data_file_downloads_both(server: Hub, tmp_path: Path) -> None:
+    files = {"model.onnx": b"graph", "model.onnx.data": b"weights"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    sizes = {name: len(content) for name, content in files.items()}
+    (tmp_path / "onnx.json").write_text(json.dumps(DESCRIPTION | {"files": sizes}))
+    assert run("push", str(tmp_path), "org/tiny").exit_code == 0
+    assert sorted(server.files) == ["README.md", "model.onnx", "model.onnx.data", "onnx.json"]
+    code = server.files["README.md"].decode().partition("```python\n")[2].partition("```")[0]
+    compile(code, "card", "exec")
+    assert 'hf_hub_download("org/tiny", "model.onnx.data")\nsession = ' in code
+
+
 @pytest.mark.parametrize(
     ("mood", "words"),
     [("401", "status 401; log in with a token that may write there"), ("403", "status 403; log in with a token")],
