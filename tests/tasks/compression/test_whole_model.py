@@ -160,8 +160,12 @@ def test_seconds_that_nothing_meets_are_refused_with_the_least_share_that_was_me
 
 
 @pytest.mark.slow
-def test_a_model_within_a_budget_of_seconds_is_faster_when_its_forecasts_are_timed_in_turn_with_the_original() -> None:
-    config = {"d_model": 384, "d_ff": 3072, "d_kv": 64, "num_heads": 6, "num_layers": 3, "num_decoder_layers": 1}
+def test_a_model_within_a_budget_of_seconds_is_faster_when_its_forecasts_are_timed_in_turn_with_the_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Only MLPs, since most of the time is theirs: every division of attention takes further passes.
+    monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
+    config = {"d_model": 256, "d_ff": 2048, "d_kv": 32, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 1}
     config |= {"context_length": 256, "prediction_length": 8, "input_patch_size": 4, "input_patch_stride": 4}
     base = family_class("chronos-bolt").new(config, seed=0)
     values = np.random.default_rng(0).normal(size=(8, 264)).cumsum(axis=1).astype(np.float32)
