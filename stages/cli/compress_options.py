@@ -33,7 +33,7 @@ class CompressOptions:
     budget_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise ParamsError for a number of bits that is not in BITS, two budgets, or a budget that is not valid."""
+        """Raise ParamsError for a wrong number of bits, two budgets, or a wrong budget."""
         if self.bits not in BITS:
             raise ParamsError(f"--bits: got {self.bits}, expected one of {', '.join(map(str, BITS))}")
         seconds = self.budget_seconds

@@ -113,7 +113,7 @@ class _Statistics(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """A model before compression, its method and its MLPs, and the bytes of the rounded model for a budget in bytes."""
+    """A model before compression, its method, its MLPs, and the rounded bytes to reach for `bytes`."""
 
     base: Family
     method: Mapping[str, Any]
