@@ -143,8 +143,11 @@ class _Search(NamedTuple):
         """Return the division with the least error of those that take at most this share of the base's seconds.
 
         Every division of attention keeps the largest of MLP_SHARES with which it is fast enough. The chosen one is
-        measured again, with three times the pairs, since the first measurements favour lucky ones.
+        measured again, with three times the pairs, since the first measurements favour lucky ones. If it is not fast
+        enough then, smaller MLPs are tried, and then the division with the next larger error.
         """
+        if share == 1:
+            return Division(1.0, TRUNCATIONS[0], 1.0)
         measured: dict[Division, float] = {}
 
         def is_fast(division: Division, pairs: int = PAIRS) -> bool:
@@ -158,8 +161,11 @@ class _Search(NamedTuple):
             if is_fast(widths[-1]):
                 fast.append(next(filter(is_fast, widths[:-1]), widths[-1]))
         for division in self.by_error(fast, parts):
-            if is_fast(division, 3 * PAIRS):
-                return division
+            # All that were fast enough are measured again, so that the least share of the error is above the budget.
+            shares = MLP_SHARES[MLP_SHARES.index(division.mlps or 1.0) :]
+            smaller = [division._replace(mlps=mlps) for mlps in shares]
+            if confirmed := next((one for one in smaller if is_fast(one, 3 * PAIRS)), None):
+                return confirmed
         fastest = min(measured, key=lambda division: measured[division])
         least = math.ceil(100 * measured[fastest]) / 100
         raise BudgetError(

@@ -138,6 +138,29 @@ def test_seconds_that_grow_with_the_parameters_are_met_with_the_largest_mlps_tha
     assert all(measured[chosen._replace(mlps=mlps)] > share for mlps in larger)
 
 
+@pytest.mark.parametrize(("repeated", "is_refused"), [(1.1, False), (9.0, True)])
+def test_a_first_measurement_that_was_lucky_is_measured_again(
+    toy: Any, windows: Windows, repeated: float, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, measured = toy.tokenize(windows), []
+
+    def time_ratio(_: Any, division: Any, statistics: Any, timed: Any, pairs: int) -> float:
+        ratio = 0.2 + 0.5 * division.mlps
+        measured.append(ratio * repeated if pairs > whole_model.PAIRS else ratio)
+        return measured[-1]
+
+    monkeypatch.setattr(whole_model._Search, "_time_ratio", time_ratio)
+    if is_refused:
+        with pytest.raises(BudgetError, match=r"got 0\.45 .* expected at least 0\.58, measured with"):
+            whole_model.compress(toy, time_method(0.45), [tokens], windows)
+        return
+    rows = whole_model.compress(toy, time_method(0.45), [tokens], windows)
+    # Half of the MLPs takes 0.45 at first and 0.495 again, a quarter 0.325 and 0.3575.
+    assert measured[-2:] == pytest.approx([0.495, 0.3575])
+    mlps = [row for row in rows if row["part"] == "mlp"]
+    assert sum(row["rank"] for row in mlps) < 0.35 * sum(row["full_width"] for row in mlps)
+
+
 def test_all_of_the_seconds_change_nothing(toy: Any, windows: Windows) -> None:
     base = copy.deepcopy(toy)
     whole_model.compress(toy, time_method(1.0), [toy.tokenize(windows)], windows)
