@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[1]
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": (
-        "model, data, *, to, method, windows, calibrate_on, heal, bits, context, horizon, max_series, seed, columns"
+        "model, data, *, to, budget_seconds, method, windows, calibrate_on, heal, bits, context, horizon, max_series, "
+        "seed, columns"
     ),
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
@@ -275,6 +276,8 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
         ({"method": "pca"}, "method: got 'pca', expected one of svd"),
         ({"windows": 0}, "windows: got 0"),
         ({"bits": 4}, "bits: got 4, expected one of 8, 32"),
+        ({"method": "whole-model", "budget_seconds": float("nan")}, "budget-seconds: got nan, expected a share"),
+        ({"method": "whole-model", "budget_seconds": 0.5, "to": 0.5}, "got --to 0.5 too, expected one budget"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.compress(model, frame, context=64, **wrong)  # type: ignore[arg-type]

@@ -11,10 +11,12 @@ import pandas as pd
 
 from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.cli.certifying import ModelPair
-from tsfmscope.stages.cli.compressing import CompressOptions, compress_and_judge
+from tsfmscope.stages.cli.compress_options import CompressOptions
+from tsfmscope.stages.cli.compressing import compress_and_judge
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
-from tsfmscope.stages.config.compression import BITS, METHOD, SHARE, WINDOWS, CalibrateOn, Method
+from tsfmscope.stages.config.compression import BITS, METHOD, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.tasks.compression.compress import compress_model, reduce_bits
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
@@ -29,7 +31,8 @@ def compress(
     model: Model | str | Path,
     data: Data | Sequence[Data],
     *,
-    to: float = SHARE,
+    to: float | None = None,
+    budget_seconds: float | None = None,
     method: str = METHOD,
     windows: int = WINDOWS,
     calibrate_on: CalibrateOn = "both",
@@ -47,13 +50,15 @@ def compress(
         model: a model that `load` returned, or its name or folder; it is not changed.
         data: one data set as in `inspect`, or a list of data sets; every file of a folder is a data set.
         to: share that is kept, in (0, 1]: of the attention parameters, or of the bytes of the weights in a file with
-            the method "whole-model".
+            the method "whole-model". None without `budget_seconds`: a quarter.
+        budget_seconds: instead of `to`, for "whole-model": share of the original's seconds of a forecast, in (0, 1],
+            measured on this machine.
         method: a method of docs/compression.md.
         windows: number of calibration windows per data set.
         calibrate_on: series that calibrate: "data" (the first 80 % of every series), "synthetic" or "both".
         heal: steps of training towards the outputs of the original, for example 300.
         bits: of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix. `whole-model`
-            takes 8 in any case.
+            with `to` takes 8 in any case.
         context: as in `inspect`.
         horizon: steps of the compared forecasts, in the last 20 % of every series. None: that of each data set.
         max_series: as in `inspect`.
@@ -68,13 +73,20 @@ def compress(
 
     Raises:
         ValueError: the method is unknown, or another argument is out of range.
-        ParamsError: `to` is too small for rank 1, or the model does not read the data.
+        ParamsError: `to` is too small for rank 1, no measured model meets `budget_seconds`, or the model does not read
+            the data.
         DataError: no series can be read, calibrate or be judged.
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
     check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
     check_at_least(0, heal=heal)
     model = _compressible(model, method, to, calibrate_on, bits)
+    try:
+        options = CompressOptions(
+            to, method, windows, calibrate_on=calibrate_on, heal=heal, bits=bits, budget_seconds=budget_seconds
+        )
+    except ParamsError as error:
+        raise ValueError(str(error)) from None
     data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
     if not data_sets:
         raise ValueError("data: got an empty list, expected a data set")
@@ -100,15 +112,14 @@ def compress(
 
     with device_context(model.device):
         pair = ModelPair(model.family, model.family, model.source)
-        options = CompressOptions(to, method, windows, calibrate_on=calibrate_on, heal=heal, bits=bits)
         result = compress_and_judge(params, request, pair, readers, options, make)
-    costs, label = pd.DataFrame(result.costs), f"{model.name}@{method}-{to:g}"
+    costs, label = pd.DataFrame(result.costs), f"{model.name}@{options.label}"
     return CompressedModel(
         label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts), result.judged
     )
 
 
-def _compressible(model: Model | str | Path, method: str, to: float, calibrate_on: str, bits: int) -> Model:
+def _compressible(model: Model | str | Path, method: str, to: float | None, calibrate_on: str, bits: int) -> Model:
     """Return the model, loaded, after the arguments of `compress` are checked. Raises the errors of `compress`."""
     if method not in METHODS:
         raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
@@ -116,7 +127,7 @@ def _compressible(model: Model | str | Path, method: str, to: float, calibrate_o
         raise ValueError(f"calibrate_on: got {calibrate_on!r}, expected one of {', '.join(SOURCES)}")
     if bits not in BITS:
         raise ValueError(f"bits: got {bits}, expected one of {', '.join(map(str, BITS))}")
-    if not 0 < to <= 1:
+    if to is not None and not 0 < to <= 1:
         raise ValueError(f"to: got {to}, expected a share in (0, 1]")
     model = as_model(model)
     if isinstance(model, CompressedModel):

@@ -44,8 +44,16 @@ SmallPrecision = Annotated[
 ]
 
 To = Annotated[
-    float,
-    typer.Option(min=0.01, max=1, help="Share of attention's parameters to keep; with whole-model, of all bytes."),
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=1,
+        help=f"Share of attention's parameters to keep; with whole-model, of all bytes; default: {SHARE}.",
+    ),
+]
+BudgetSeconds = Annotated[
+    float | None,
+    typer.Option(help="Instead of --to, for whole-model: share of the original's seconds of a forecast, measured."),
 ]
 Heal = Annotated[
     int, typer.Option(min=0, help="Steps of training towards the outputs of the original, for example 300.")
@@ -59,7 +67,8 @@ def compress(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
     data: DataSets,
-    to: To = SHARE,
+    to: To = None,
+    budget_seconds: BudgetSeconds = None,
     method: Annotated[MethodName, typer.Option(help="Compression method of docs/compression.md.")] = METHOD,
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows per data set.")] = WINDOWS,
     calibrate_on: Annotated[
@@ -85,21 +94,24 @@ def compress(
     \b
     tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
     tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
+    tsfmscope compress chronos-bolt-mini faster --method whole-model --budget-seconds 0.9 --data nile --context 64
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
     certificate. Only attention is truncated and healed; --method whole-model also removes neurons of MLPs and rounds
     all weights, as --bits does. Calibration ends before the last fifth of every series, and the scored forecasts lie in
-    that fifth. Seconds are measured on this machine during this run. The exit code is 0 with any verdict.
+    that fifth. Seconds are measured on this machine during this run; a --budget-seconds that no measured model meets
+    is refused with the smallest share that was found. The exit code is 0 with any verdict.
     """
     from tsfmscope.stages.cli.certify import certificate_facts
-    from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
+    from tsfmscope.stages.cli.compress_options import CompressOptions
+    from tsfmscope.stages.cli.compressing import compress_attention
     from tsfmscope.stages.cli.inspection import InspectRequest
 
     request = InspectRequest(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
         columns=name_columns(time, series_id, value, time_format),
     )  # fmt: skip
-    options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits)
+    options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits, budget_seconds)
     with show_progress() as watch:
         result = compress_attention(params_here(), request, data, options, folder, watch)
     assert result.judged is not None, "compress_attention takes only models that forecast"
@@ -108,10 +120,12 @@ def compress(
         document = {"costs": result.costs, "calibration": result.calibration, **result.license.columns}
         print_json(to_json(document | certificate_facts(model, str(folder), result.judged)))
         print_left_out(result.judged.skipped, as_json=True)
+        if result.note:
+            typer.echo(result.note, err=True)
         return
     after = f", run in {precision} after" if precision else ""
-    what = "bytes" if method == WHOLE else "attention"
-    _show(f"{model} to {to:g} of its {what}{after}", model, folder, result)
+    what = "attention" if method != WHOLE else "bytes" if budget_seconds is None else "seconds"
+    _show(f"{model} to {options.share:g} of its {what}{after}", model, folder, result)
 
 
 def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
@@ -125,6 +139,9 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
         f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
         "bytes: of the weights in memory; file_bytes: of the weights in the saved checkpoint"
     )
+    typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn")
+    if result.note:
+        typer.echo(result.note)
     if len(judged.tasks) > 1:
         typer.echo("wql and mase of several data sets: geometric mean")
         print_table("", [*COLUMNS], [[row[column] for column in COLUMNS.values()] for row in judged.tasks])

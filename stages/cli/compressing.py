@@ -20,20 +20,11 @@ from tsfmscope.stages.cli.certifying import (
     check_models,
     open_data,
 )
+from tsfmscope.stages.cli.compress_options import CompressOptions
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
 from tsfmscope.stages.cli.provenance import license_of_source
-from tsfmscope.stages.config.compression import (
-    BITS,
-    CALIBRATED,
-    METHOD,
-    ONLY_RULE,
-    SHARE,
-    WHOLE,
-    WINDOWS,
-    CalibrateOn,
-    Method,
-)
+from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
@@ -44,6 +35,7 @@ from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
+    from tsfmscope.tasks.compression.timing import PairedSeconds
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.licenses import License
     from tsfmscope.tasks.series.types import Windows
@@ -55,48 +47,20 @@ Reader = Callable[[], NamedSeries]
 
 
 @dataclass(frozen=True)
-class CompressOptions:
-    """Options of the compression.
-
-    to: share that is kept, of the attention parameters, or of the bytes of the file with `whole-model`. method: a
-    method of docs/compression.md. windows: number of calibration windows per data set. precision: precision in which
-    the compressed model runs; None: as the model itself. calibrate_on: series that calibrate. heal: number of steps
-    of healing. bits: of every stored weight, 8 or 32; 8 with `whole-model`.
-    """
-
-    to: float = SHARE
-    method: str = METHOD
-    windows: int = WINDOWS
-    precision: str | None = None
-    calibrate_on: CalibrateOn = "both"
-    heal: int = 0
-    bits: int = 32
-
-    def __post_init__(self) -> None:
-        """Raise ParamsError for a number of bits that is not in BITS."""
-        if self.bits not in BITS:
-            raise ParamsError(f"--bits: got {self.bits}, expected one of {', '.join(map(str, BITS))}")
-
-    def method_block(self) -> dict[str, Any]:
-        """Return the method as `compress_model` takes it."""
-        ranks, bits = {ONLY_RULE.get(self.method, "budget"): self.to}, 8 if self.method == WHOLE else self.bits
-        block = {"method": self.method, "ranks": ranks, "heal": self.heal, "bits": bits}
-        return Method.model_validate(block).plain()
-
-
-@dataclass(frozen=True)
 class CompressResult:
     """Result of the compression.
 
     costs: one row per quantity, with its values before and after. calibration: data set -> number of calibration
     windows; empty for a method without data. judged: the tasks and the certificate; None for a family that does
-    not forecast. license: licence of the weights, which is that of the base model; None: not looked up.
+    not forecast. license: licence of the weights, which is that of the base model; None: not looked up. note: the
+    final measurement, if it exceeds a budget in seconds.
     """
 
     costs: list[dict[str, Any]]
     calibration: dict[str, int] = field(default_factory=dict)
     judged: CertifyResult | None = None
     license: License | None = None
+    note: str | None = None
 
 
 def compress_attention(
@@ -134,7 +98,7 @@ def compress_attention(
                     | stated
                     | {key: arguments[key] for key in ("method", "calibration")}
                 )
-                name = f"{stored.name}@{options.method}-{options.to:g}"
+                name = f"{stored.name}@{options.label}"
                 model = load_family(stored, request.device)
                 save_compressed(
                     model, target, name=name, base_model=stored.name, recipe={"recipe": recipe},
@@ -176,21 +140,25 @@ def compress_and_judge(
         if not isinstance(data, DataError)
     }
     forecasts = isinstance(base, Forecaster)
+    if options.budget_seconds is not None and not forecasts:
+        raise ParamsError(f"--budget-seconds: expected a model that forecasts; family {base.name} does not")
     if forecasts:
         check_models(params, bases)
         _check_judgeable(list(cases.values()))
     arguments, counts = _calibrate(base, cases, options)
-    timed = _timed_windows(next(iter(cases.values()))) if forecasts else None
-    before = {**sizes(base), "bytes": memory_bytes(base), "file_bytes": file_bytes(base), **_seconds(base, timed)}
+    before: dict[str, float] = {**sizes(base), "bytes": memory_bytes(base), "file_bytes": file_bytes(base)}
     watch("compressing", 0, 0)
     try:
         small = make(arguments)
     # Raised for ranks that are not possible.
     except ValueError as error:
-        raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
-    after = {**sizes(small), "bytes": memory_bytes(small), "file_bytes": file_bytes(small), **_seconds(small, timed)}
+        budget = "--to" if options.budget_seconds is None else "--budget-seconds"
+        raise ParamsError(f"{budget} {options.share:g} --method {options.method}: {error}") from None
+    after: dict[str, float] = {**sizes(small), "bytes": memory_bytes(small), "file_bytes": file_bytes(small)}
     if not forecasts:
         return CompressResult(_costs(before, after), counts)
+    seconds = _compare_seconds(base, small, arguments, next(iter(cases.values())), options)
+    before["seconds"], after["seconds"] = seconds.base, seconds.small
     certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))
     stored_readers = {name: partial(_recall, data) for name, data in series.items()}
     judged = certify_pair(params, request, ModelPair(base, small, bases.source), stored_readers, certify_options, watch)
@@ -198,7 +166,8 @@ def compress_and_judge(
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
                 values[name] = mean
-    return CompressResult(_costs(before, after), counts, judged)
+    costs = _costs(before, after, seconds=seconds.ratio)
+    return CompressResult(costs, counts, judged, options.describe_excess(seconds.ratio))
 
 
 def read_all(readers: Mapping[str, Reader], watch: Watch) -> dict[str, NamedSeries | DataError]:
@@ -293,16 +262,29 @@ def _timed_windows(case: LoadedCase) -> Windows:
     )[0]
 
 
-def _seconds(model: Family, windows: Windows | None) -> dict[str, float]:
-    """Return the seconds of the fastest of some forecasts; nothing without windows."""
-    from tsfmscope.tasks.compression.timing import fastest, forecast_seconds
+def _compare_seconds(
+    base: Family, small: Family, arguments: Mapping[str, Any], case: LoadedCase, options: CompressOptions
+) -> PairedSeconds:
+    """Return the seconds of a forecast of both models; with a budget in seconds, of the windows of its search."""
+    from tsfmscope.tasks.compression.calibration_data import CalibrationData
+    from tsfmscope.tasks.compression.timing import PAIRS, compare_seconds, forecast_seconds
+    from tsfmscope.tasks.compression.whole_model import TIMED
 
-    return {} if windows is None else {"seconds": fastest(partial(forecast_seconds(windows), model))}
+    if options.budget_seconds is None:
+        return compare_seconds(forecast_seconds(_timed_windows(case)), base, small)
+    windows = CalibrationData(base, arguments["tables"], arguments["calibration"]).timed_windows(TIMED)
+    return compare_seconds(forecast_seconds(windows), base, small, rounds=3 * PAIRS)
 
 
-def _costs(before: Mapping[str, float], after: Mapping[str, float]) -> list[dict[str, Any]]:
+def _costs(before: Mapping[str, float], after: Mapping[str, float], **ratios: float) -> list[dict[str, Any]]:
+    """Return one row per quantity. ratios: those that are not the value after over the value before."""
     return [
-        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
+        {
+            "quantity": name,
+            "before": value,
+            "after": after[name],
+            "ratio": ratios.get(name, after[name] / value if value else None),
+        }
         for name, value in before.items()
         if name in after
     ]

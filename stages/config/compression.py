@@ -22,18 +22,20 @@ SHARE, WINDOWS = 0.25, 32
 SEARCHING = {"activation-aware-2step", "activation-aware-refit", "kfac-svd-lems"}
 # The method that compresses MLPs too, and needs weights of eight bits.
 WHOLE: MethodName = "whole-model"
-# Method -> the only rule that it takes.
-ONLY_RULE: dict[str, str] = {**dict.fromkeys(SEARCHING, "budget"), WHOLE: "bytes"}
+# Method -> the only rules that it takes.
+ONLY_RULES: dict[str, tuple[str, ...]] = {**dict.fromkeys(SEARCHING, ("budget",)), WHOLE: ("bytes", "time")}
 # Methods of compression that use calibration data.
 CALIBRATED = set(get_args(MethodName)) - {"svd", "joint"}
 
-# Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
-# one of them.
+# Methods that make heads narrower; only these and `whole-model` save time that can be measured, so `ranks.time`
+# needs one of them.
 NARROWING = ("joint", "activation-aware")
 
 
 class Ranks(Strict):
-    """Rule for the size of a compressed model. Exactly one key is given; all but `bytes` are about attention alone.
+    """Rule for the size of a compressed model. Exactly one key is given.
+
+    With method whole-model, `bytes` and `time` are about the whole model; all else is about attention alone.
 
     Every result row of the model has the key in column `size_rule`. Column `size_parameter` has its number; for
     a flow, this is the first dimension.
@@ -81,13 +83,17 @@ class Method(Strict):
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
         (rule,) = self.ranks.model_dump(exclude_none=True)
-        for special, methods in (("time", NARROWING), ("bytes", (WHOLE,))):
+        for special, methods in (("time", (*NARROWING, WHOLE)), ("bytes", (WHOLE,))):
             if rule == special and self.method not in methods:
                 raise ValueError(f"ranks.{rule}: got method {self.method}, expected one of {', '.join(methods)}")
-        if rule != (only := ONLY_RULE.get(self.method, rule)):
-            raise ValueError(f"ranks: got {rule}, expected {only}: method {self.method} takes no other rule")
-        if self.method == WHOLE and self.bits != 8:
-            raise ValueError(f"bits: got {self.bits}, expected 8, since {WHOLE} rounds all weights")
+        if rule not in (only := ONLY_RULES.get(self.method, (rule,))):
+            raise ValueError(
+                f"ranks: got {rule}, expected {' or '.join(only)}: method {self.method} takes no other rule"
+            )
+        if rule == "bytes" and self.bits != 8:
+            raise ValueError(
+                f"bits: got {self.bits}, expected 8, since {WHOLE} rounds all weights for a share of bytes"
+            )
         return self
 
     @property

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, equal_windows
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows, equal_windows
 from tsfmscope.tasks.compression.loss_statistics import gather_gradients
 from tsfmscope.tasks.compression.methods.interface import Reads, Statistics
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
+    from tsfmscope.tasks.series.types import Windows
 
 
 class CalibrationData:
@@ -32,6 +33,10 @@ class CalibrationData:
     def tokens(self) -> list[Tokens]:
         """Tokens of the calibration windows, one item per data set."""
         return calibration_tokens(self._model, self._tables, **self._options)
+
+    def timed_windows(self, count: int) -> Windows:
+        """Return up to `count` windows of the first data set that has any, to time forecasts."""
+        return calibration_windows(self._model, self._tables, **{**self._options, "windows": count})[0]
 
     @cached_property
     def _inputs(self) -> Statistics:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tsfmscope.tasks.compression import lems, truncation, two_step, whole_model
 from tsfmscope.tasks.compression.calibration_data import CalibrationData
-from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
@@ -43,15 +42,15 @@ def compress_model(
 
     method: a mapping that `truncation.compress` takes. base_model: the model's name, for errors. tables:
     calibration series by data set. calibration: options of `calibration_windows`, for a method that reads
-    data or measures time; forecasts of TIMED windows of its first data set are timed. ModelError, before any
+    data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
+    `whole_model.TIMED` of them. ModelError, before any
     calibration, for a model that contains thin factors.
     """
     truncation.refuse_factors(model.attentions(), base_model)
-    options, saved = calibration or {}, None
-    if "time" in method["ranks"]:
-        timed, *_ = calibration_windows(model, tables, **{**options, "windows": TIMED})
-        saved = measure(model, forecast_seconds(timed))
-    return compress_with(model, method, CalibrationData(model, tables, options), saved)
+    data, saved = CalibrationData(model, tables, calibration or {}), None
+    if "time" in method["ranks"] and method["method"] != whole_model.METHOD:
+        saved = measure(model, forecast_seconds(data.timed_windows(TIMED)))
+    return compress_with(model, method, data, saved)
 
 
 def compress_with(
@@ -59,13 +58,14 @@ def compress_with(
 ) -> list[dict[str, Any]]:
     """Compress a model without factors in place, as `compress_model` does, with given calibration data.
 
-    saved: the seconds that narrower heads save, for the rule `time`.
+    saved: the seconds that narrower heads save, for the rule `time` of all methods but `whole-model`.
     """
     name = method["method"]
     if name in two_step.METHODS:
         return two_step.compress(model, method, data.tokens)
     if name == whole_model.METHOD:
-        return whole_model.compress(model, method, data.tokens)
+        timed = data.timed_windows(whole_model.TIMED) if "time" in method["ranks"] else None
+        return whole_model.compress(model, method, data.tokens, timed)
     if name == lems.METHOD:
         return lems.compress(model, method, data.tokens, data.statistics("gradients"))
     return truncation.compress(model, method, data.statistics(TRUNCATIONS[name].reads), saved)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SHARES = (0.0, 0.125, 0.25, 0.5)
 # Timed runs, of which the fastest counts, since other load on the machine can only add time.
 ROUNDS = 3
+# Pairs of runs whose median ratio is taken.
+PAIRS = 7
 # Nanoseconds per second: a budget counts in integers.
 TICK = 1e9
 
@@ -89,6 +91,28 @@ def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
         return time.perf_counter() - began
 
     return seconds
+
+
+class PairedSeconds(NamedTuple):
+    """Seconds of two models: the fastest run of each, and the median ratio, small over base, of runs in pairs."""
+
+    base: float
+    small: float
+    ratio: float
+
+
+def compare_seconds(
+    seconds: Callable[[Family], float], base: Family, small: Family, *, rounds: int = PAIRS
+) -> PairedSeconds:
+    """Time two models in turn, after one run of each that does not count; return the seconds and their ratio.
+
+    seconds: as in `measure`. Other load mostly slows both runs of a pair; the median leaves out where it slowed one.
+    """
+    seconds(base)
+    seconds(small)
+    pairs = np.array([(seconds(base), seconds(small)) for _ in range(rounds)])
+    least = pairs.min(axis=0)
+    return PairedSeconds(float(least[0]), float(least[1]), float(np.median(pairs[:, 1] / pairs[:, 0])))
 
 
 def fastest(run: Callable[[], object], *, rounds: int = ROUNDS) -> float:

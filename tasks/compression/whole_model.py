@@ -1,8 +1,9 @@
-"""Compression of a whole model to a share of its bytes: eight bits, narrower heads or thin factors, fewer neurons.
+"""Compression of a whole model to a share of its bytes or seconds: narrower heads or thin factors, fewer neurons.
 
-All weights are rounded to eight bits. What is still missing to the requested bytes is removed from attention and from
-MLPs. How much each gives is chosen by the error of the last hidden states on calibration windows that did not give
-the moments.
+For a share of the bytes, all weights are rounded to eight bits, and what is still missing is removed from attention and
+from MLPs. For a share of the seconds of a forecast, parts of attention and of MLPs are removed until a measurement
+meets it. How much each gives is chosen by the error of the last hidden states on calibration windows that did not
+give the moments.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tsfmscope.tasks.compression.budget import BudgetError, Curve, allocate
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
 from tsfmscope.tasks.compression.refit import fit_outputs
+from tsfmscope.tasks.compression.timing import PAIRS, compare_seconds, forecast_seconds
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.low_rank import compression_entries
@@ -28,41 +30,62 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
+    from tsfmscope.tasks.series.types import Windows
 
 METHOD = "whole-model"
 # Shares of the attention parameters that are tried, by each of the methods of truncation.
 SHARES = (0.75, 0.5, 0.35, 0.25, 0.15)
 TRUNCATIONS = ("activation-aware", "activation-aware-svd")
+# Shares of the bytes of MLPs that are tried for a budget in seconds, the largest first.
+MLP_SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)
+# Number of windows that are forecast together when a budget in seconds is measured.
+TIMED = 32
 
 
 class Division(NamedTuple):
     """Share of the attention's parameters that is kept, and the method that removes the rest.
 
-    At share 1 attention is not truncated. MLPs give what is then missing to the budget.
+    At share 1 attention is not truncated. mlps: share of the bytes of MLPs that is kept; None: MLPs give what is then
+    missing to a budget in bytes.
     """
 
     share: float
     method: str
+    mlps: float | None = None
+
+    def __str__(self) -> str:
+        """Return the shares in words."""
+        attention = "all" if self.share == 1 else f"{self.share:g} ({self.method})"
+        mlps = "what is missing" if self.mlps is None else f"{self.mlps:g}"
+        return f"{attention} of attention and {mlps} of the MLPs"
 
 
 DIVISIONS = [Division(1.0, TRUNCATIONS[0]), *(Division(share, name) for share in SHARES for name in TRUNCATIONS)]
 
 
-def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> list[dict[str, Any]]:
-    """Compress a model in place to a share of its bytes; return a row per part and MLP.
+def compress(
+    model: Family, method: Mapping[str, Any], parts: Sequence[Tokens], timed: Windows | None = None
+) -> list[dict[str, Any]]:
+    """Compress a model in place to a share of its bytes or seconds; return a row per part and MLP.
 
-    method: its `ranks` are {"bytes": share of the bytes of the original's weights in a file}. parts: calibration
-    windows, as `gather` takes them. The weights are not rounded yet, but fit once they are (`int8.round_weights`); if
-    rounding suffices, nothing is changed. BudgetError if no division is small enough. ModelError for a model without
-    MLPs or attention that can be compressed, and as in `gather`.
+    method: its `ranks` are {"bytes": share of the bytes of the original's weights in a file}, or {"time": share of the
+    seconds of a forecast}. parts: calibration windows, as `gather` takes them. timed: windows whose forecast is timed;
+    needed for `time`. The weights are not rounded yet. With `bytes` they fit once they are (`int8.round_weights`); if
+    rounding suffices, nothing is changed. BudgetError if no division is small or fast enough. ModelError for a model
+    without MLPs or attention that can be compressed, and as in `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
     all_mlps = [mlp for mlp in neurons.mlps(model) if mlp.stack in model.stacks]
     if not all_mlps:
         raise ModelError(f"{model.name}: names no MLP whose matrices are Linears; use another method")
-    share, total = method["ranks"]["bytes"], int8.stored_bytes(model.network, rounded=False)
+    ((rule, share),) = method["ranks"].items()
+    total = int8.stored_bytes(model.network, rounded=False)
     search = _Search(copy.deepcopy(model), method, all_mlps, int(share * total))
-    if int8.stored_bytes(model.network, rounded=True) <= search.target:
+    if rule == "time":
+        assert timed is not None, "a budget in seconds needs windows to time"
+        statistics = search.statistics(parts)
+        rows = search.apply(model, search.choose_fast(share, parts, statistics, timed), statistics)
+    elif int8.stored_bytes(model.network, rounded=True) <= search.target:
         rows = [_row(mlp, full := count_neurons(model.network, mlp), full, 0.0) for mlp in all_mlps]
     else:
         statistics = search.statistics(parts)
@@ -72,7 +95,7 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
             # Rounded up, so that the number can be asked for.
             least = math.ceil((min(sizes.values()) + 1) / total * 1e4) / 1e4
             raise BudgetError(f"ranks bytes: got {share}, expected at least {least:.4f}")
-        rows = search.apply(model, search.choose(fitting, parts), statistics)
+        rows = search.apply(model, search.by_error(fitting, parts)[0], statistics)
     model.compression = {
         **method,
         **compression_entries(model.attentions()),
@@ -90,7 +113,7 @@ class _Statistics(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """A model before compression, its method and its MLPs, and the bytes of the rounded model to reach."""
+    """A model before compression, its method, its MLPs, and the rounded bytes to reach for `bytes`."""
 
     base: Family
     method: Mapping[str, Any]
@@ -116,10 +139,56 @@ class _Search(NamedTuple):
         costs = [_bytes_by_width(trial.network, mlp) for mlp in self.all_mlps]
         return int8.stored_bytes(trial.network, rounded=True) - sum(int(cost[-1] - cost[0]) for cost in costs)
 
-    def choose(self, divisions: Sequence[Division], parts: Sequence[Tokens]) -> Division:
-        """Return the division with the least error on windows that did not give the statistics."""
-        if len(divisions) == 1:
-            return divisions[0]
+    def choose_fast(self, share: float, parts: Sequence[Tokens], statistics: _Statistics, timed: Windows) -> Division:
+        """Return the division with the least error of those that take at most this share of the base's seconds.
+
+        Every division of attention keeps the largest of MLP_SHARES with which it is fast enough. The chosen one is
+        measured again, with three times the pairs, since the first measurements favour lucky ones. If it is not fast
+        enough then, smaller MLPs are tried, and then the division with the next larger error.
+        """
+        if share == 1:
+            return Division(1.0, TRUNCATIONS[0], 1.0)
+        measured: dict[Division, float] = {}
+
+        def is_fast(division: Division, pairs: int = PAIRS) -> bool:
+            measured[division] = self._time_ratio(division, statistics, timed, pairs)
+            return measured[division] <= share
+
+        fast = []
+        for division in DIVISIONS:
+            widths = [division._replace(mlps=mlps) for mlps in MLP_SHARES]
+            # What is not fast enough with the smallest MLPs is not measured with larger ones.
+            if is_fast(widths[-1]):
+                fast.append(next(filter(is_fast, widths[:-1]), widths[-1]))
+        for division in self.by_error(fast, parts):
+            # All that were fast enough are measured again, so that the least share of the error is above the budget.
+            shares = MLP_SHARES[MLP_SHARES.index(division.mlps or 1.0) :]
+            smaller = [division._replace(mlps=mlps) for mlps in shares]
+            if confirmed := next((one for one in smaller if is_fast(one, 3 * PAIRS)), None):
+                return confirmed
+        fastest = min(measured, key=lambda division: measured[division])
+        least = math.ceil(100 * measured[fastest]) / 100
+        raise BudgetError(
+            f"ranks time: got {share:g} of the seconds of a forecast, expected at least {least:g}, measured with "
+            f"{fastest} left; ask for more, or measure `export --onnx`, which is often faster"
+        )
+
+    def _time_ratio(self, division: Division, statistics: _Statistics, timed: Windows, pairs: int) -> float:
+        """Return the measured seconds over those of the base; infinity if attention cannot be truncated that far."""
+        if division.share == division.mlps == 1:
+            return 1.0
+        trial = copy.deepcopy(self.base)
+        try:
+            self._truncate(trial, division, statistics)
+        except BudgetError:
+            return math.inf
+        self._remove_neurons(trial, statistics, division.mlps)
+        return compare_seconds(forecast_seconds(timed), self.base, trial, rounds=pairs).ratio
+
+    def by_error(self, divisions: Sequence[Division], parts: Sequence[Tokens]) -> list[Division]:
+        """Return the divisions, ascending by their error on windows that did not give the statistics."""
+        if len(divisions) <= 1:
+            return list(divisions)
         errors: dict[Division, list[float]] = {division: [] for division in divisions}
         for fit, held_out in two_step.folds(parts) or [two_step.Fold(list(parts), list(parts))]:
             statistics = self.statistics(fit)
@@ -127,14 +196,16 @@ class _Search(NamedTuple):
             for division in divisions:
                 trial = copy.deepcopy(self.base)
                 self.apply(trial, division, statistics)
-                int8.round_weights(trial.network)
+                if self.method.get(int8.KEY) == int8.BITS:
+                    int8.round_weights(trial.network)
                 for states, tokens in zip(expected, held_out, strict=True):
                     errors[division] += two_step.by_unit(window_errors(trial, states, tokens), tokens)
-        return min(divisions, key=lambda division: float(np.mean(errors[division])))
+        return sorted(divisions, key=lambda division: float(np.mean(errors[division])))
 
     def apply(self, model: Family, division: Division, statistics: _Statistics) -> list[dict[str, Any]]:
         """Truncate attention, remove neurons and fit all outputs to those of the base, in place; return the rows."""
-        rows = self._truncate(model, division, statistics) + self._remove_neurons(model, statistics)
+        rows = self._truncate(model, division, statistics)
+        rows += self._remove_neurons(model, statistics, division.mlps)
         # Experts read the tokens that a router chooses, which differ between the two models.
         fitted = [mlp for mlp in self.all_mlps if not mlp.expert]
         fit_outputs(self.base, model, statistics.parts, mlps=fitted)
@@ -148,29 +219,36 @@ class _Search(NamedTuple):
         truncated = {"method": division.method, "ranks": {"budget": division.share}, **univariate}
         return truncation.compress(model, truncated, statistics.moments)
 
-    def _remove_neurons(self, model: Family, statistics: _Statistics) -> list[dict[str, Any]]:
-        """Remove neurons until the rounded model has the target's bytes, with the least sum of relative errors.
+    def _remove_neurons(
+        self, model: Family, statistics: _Statistics, share: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Remove neurons, with the least sum of relative errors, until MLPs keep this share of their bytes.
 
-        If that cannot be reached, which moments of other windows may cause, one neuron of every MLP remains.
+        Without a share, until the rounded model has the target's bytes. If that cannot be reached, which moments of
+        other windows may cause, one neuron of every MLP remains.
         """
         eliminations = [statistics.eliminations[mlp.name] for mlp in self.all_mlps]
         curves = [
             Curve(_bytes_by_width(model.network, mlp), elimination.errors[-2::-1])
             for mlp, elimination in zip(self.all_mlps, eliminations, strict=True)
         ]
-        fixed = int8.stored_bytes(model.network, rounded=True) - sum(int(curve.costs[-1]) for curve in curves)
-        widths = allocate(curves, max(self.target - fixed, sum(int(curve.costs[0]) for curve in curves)))
+        full, least = (sum(int(curve.costs[index]) for curve in curves) for index in (-1, 0))
+        if share is None:
+            allowed = self.target - (int8.stored_bytes(model.network, rounded=True) - full)
+        else:
+            allowed = int(share * full)
+        widths = allocate(curves, max(allowed, least))
         rows = []
         for mlp, elimination, curve, width in zip(self.all_mlps, eliminations, curves, widths, strict=True):
-            loss, full = elimination.loss, len(elimination.order)
+            loss, n_full = elimination.loss, len(elimination.order)
             # A width that costs no more is at least as good.
             width = int(np.searchsorted(curve.costs, curve.costs[width - 1], side="right"))
-            if width < full:
+            if width < n_full:
                 remaining = elimination.remaining_neurons(width)
                 weights = neurons.best_weights(loss, remaining)
                 bias = weights[0] if loss.n_free else None
                 keep_neurons(model.network, mlp, remaining, weights[loss.n_free :].T, bias)
-            rows.append(_row(mlp, full, width, float(np.sqrt(elimination.errors[full - width]))))
+            rows.append(_row(mlp, n_full, width, float(np.sqrt(elimination.errors[n_full - width]))))
         return rows
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
+from tsfmscope.stages.cli.compress_options import CompressOptions
+from tsfmscope.stages.cli.compressing import compress_attention
 from tsfmscope.stages.cli.inspection import InspectRequest
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.compression.truncation import compress as truncate
@@ -25,6 +26,7 @@ from tsfmscope.tasks.series.types import Windows
 ROOT = Path(__file__).parents[3]
 CHECKPOINT = ROOT / "checkpoints" / "chronos-bolt-nano"
 HOW = ("--data", "mine.csv", "--context", "64", "--horizon", "12", "--windows", "8")
+WHOLE = ("--method", "whole-model", "--budget-seconds")
 LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
@@ -133,6 +135,23 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
     assert not Path("smaller").exists()
 
 
+def test_a_budget_in_seconds_gives_a_folder_and_the_measured_share() -> None:
+    found = quantities("chronos-bolt-nano", "out", *HOW, *WHOLE, "1", "--calibrate-on", "data")
+    assert 0.3 < found["seconds"]["ratio"] < 3 and found["parameters"]["ratio"] == 1
+    recipe = json.loads(Path("out", "recipe.json").read_text())
+    assert recipe["row"]["model"] == "chronos-bolt-nano@whole-model-seconds-1"
+    assert (recipe["row"]["size_rule"], recipe["row"]["size_parameter"]) == ("time", 1)
+    assert ChronosBolt.load(Path("out")).compression["ranks"] == {"time": 1}
+
+
+def test_a_final_measurement_above_the_budget_is_reported_beyond_five_percent() -> None:
+    options = CompressOptions(method="whole-model", budget_seconds=0.6)
+    assert options.describe_excess(0.629) is None and CompressOptions().describe_excess(2.0) is None
+    assert "takes 0.631 of the seconds in the final measurement, more than the 0.6" in str(
+        options.describe_excess(0.631)
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -144,6 +163,30 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
             ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
             2,
             "--to 0.01 --method activation-aware-refit: ranks budget: got 0.01, expected at least 0.03",
+        ),
+        *(
+            (
+                ("chronos-bolt-nano", "out", *HOW, *WHOLE, value),
+                2,
+                f"--budget-seconds: got {float(value):g}, expected a share",
+            )
+            for value in ("0", "-1", "nan", "1.5")
+        ),
+        (("chronos-bolt-nano", "out", *HOW, "--to", "nan"), 2, "--to"),
+        (
+            ("chronos-bolt-nano", "out", *HOW, *WHOLE, "0.5", "--to", "0.5"),
+            2,
+            "--budget-seconds 0.5: got --to 0.5 too, expected one budget; leave one out",
+        ),
+        (
+            ("chronos-bolt-nano", "out", *HOW, "--budget-seconds", "0.5"),
+            2,
+            "--budget-seconds: got --method activation-aware-refit, expected --method whole-model",
+        ),
+        (
+            ("chronos-bolt-nano", "out", *HOW, *WHOLE, "0.01"),
+            2,
+            "--budget-seconds 0.01 --method whole-model: ranks time: got 0.01 of the seconds of a forecast, expected",
         ),
         (("chronos-bolt-nano", "out", *HOW, "--calibrate-on", "nothing"), 2, "--calibrate-on"),
         (

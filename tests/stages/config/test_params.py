@@ -232,7 +232,10 @@ def in_catalogue(entry: dict) -> str:
         (
             "compression/methods/timed",
             {"method": "svd", "ranks": {"time": 0.5}},
-            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, activation-aware"],
+            [
+                "compression.methods.timed",
+                "ranks.time: got method svd, expected one of joint, activation-aware, whole-model",
+            ],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
         ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),

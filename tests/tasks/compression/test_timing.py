@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.candidates import Candidate
 from tsfmscope.tasks.compression.methods.registry import list_candidates
-from tsfmscope.tasks.compression.timing import SavedSeconds, allocate_within, forecast_seconds, measure
+from tsfmscope.tasks.compression.timing import SavedSeconds, allocate_within, compare_seconds, forecast_seconds, measure
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.types import Windows
@@ -63,6 +63,21 @@ def test_the_fastest_of_the_rounds_counts_and_a_narrow_head_that_is_slower_saves
     one = saved.by_layer["encoder.1.self"]
     assert one[[0, 1, 3]] == pytest.approx([0.8] * 3) and one[5] == pytest.approx(0.4) and one[7] == 0
     assert not saved.by_layer["decoder.2.cross"].any()
+
+
+def test_two_models_are_timed_in_turn_and_one_disturbed_pair_changes_no_ratio() -> None:
+    runs: list[str] = []
+    # The first run of each is a warm-up; other load slows both runs of the second pair, and one of the third.
+    times = {"base": iter([90.0, 2.0, 6.0, 2.0, 2.0, 3.0]), "small": iter([70.0, 1.0, 3.0, 50.0, 1.0, 1.5])}
+
+    def seconds(model: Any) -> float:
+        runs.append(model)
+        return next(times[model])
+
+    base: Any = "base"
+    small: Any = "small"
+    assert compare_seconds(seconds, base, small, rounds=5) == (2.0, 1.0, 0.5)
+    assert runs == ["base", "small"] * 6
 
 
 def test_keys_that_are_rotated_are_timed_as_wide_as_they_are() -> None:
