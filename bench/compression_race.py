@@ -127,7 +127,7 @@ class Race:
                 size = round(round_attention(model, method), 3)
             else:
                 compress_with(model, {"method": method, "ranks": {"budget": size}}, data)
-        # LEMS measures nothing in layers after the last hidden state (VisionTS); slicing is not defined for all families.
+        # LEMS measures nothing in layers after the last hidden state (VisionTS). Not all families can be sliced.
         except (BudgetError, ModelError):
             return None
         logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
@@ -166,7 +166,9 @@ def main() -> None:
     cells = read_cells(options.cells)
     finished = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
     finished |= {(cell.model, cell.method, SIZES[0], cell.seed) for cell in cells if cell.method in ROUNDED}
-    models, sizes, seeds = (options.models, SIZES, options.seeds) if not options.quick else (["patchtst-mini"], (0.25,), (0,))
+    models, sizes, seeds = (
+        (options.models, SIZES, options.seeds) if not options.quick else (["patchtst-mini"], (0.25,), (0,))
+    )
     for cell in run(models, sizes, seeds, finished):
         cells.append(cell)
         if options.cells:

@@ -1,13 +1,13 @@
 """Basis Sharing (Wang et al., ICLR 2025) for bench/compression_race.py, in place.
 
-The query matrices of two consecutive layers of one stack and kind share one basis, and so do their keys and their values.
-With S the Cholesky factor of the second moments of their inputs, summed over both layers, the SVD of S [W_1ᵀ, W_2ᵀ] is
-truncated; r(in + 2 out) numbers are stored. An output matrix, and the last layer of an odd number, have a basis of their
-own, which is the truncation of SVD-LLM. All matrices keep the same share of their parameters. From 40 % removed on, the
-coefficients are fitted to the inputs of the compressed model, as in the authors' configurations of LLaMA-7B. Source:
-arXiv 2410.03765 and its public code.
+The query matrices of two consecutive layers of one stack and kind share one basis, and so do their keys and their
+values. With S the Cholesky factor of the second moments of their inputs, summed over both layers, the SVD of
+S [W_1ᵀ, W_2ᵀ] is truncated; r(in + 2 out) numbers are stored. An output matrix, and the last layer of an odd number, have a
+basis of their own, which is the truncation of SVD-LLM. All matrices keep the same share of their parameters. From 40 %
+removed on, the coefficients are fitted to the inputs of the compressed model, as in the authors' configurations of
+LLaMA-7B. Source: arXiv 2410.03765 and its public code (TUDa-HWAI/Basis_Sharing).
 Deviations: the second moments are those of `svd-llm` in this race (tokens with a gradient), and matrices without effect
-get rank 1, as with all methods here. Cross attention, which the authors' models lack, is paired like self-attention.
+get rank 1, as with all methods here. Cross-attention, which the authors' models lack, is paired like self-attention.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from jaxtyping import Float
 
 from tsfmscope.tasks.compression.calibration_data import CalibrationData
 from tsfmscope.tasks.compression.candidates import Candidate, inert_matrices
-from tsfmscope.tasks.compression.loss_statistics import gather_gradients
+from tsfmscope.tasks.compression.loss_statistics import LossStatistics, gather_gradients
 from tsfmscope.tasks.compression.matrices import weighted_factors
 from tsfmscope.tasks.compression.methods.allocation import one_share
 from tsfmscope.tasks.compression.methods.peers import root
 from tsfmscope.tasks.compression.products import Factors
 from tsfmscope.tasks.compression.truncation import ranks_by_budget
 from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import NAMES, AttentionLayer
+from tsfmscope.tasks.models.common.attention import AttentionLayer
 
 # Layers that share a basis, and the largest size at which coefficients are fitted (authors' configurations).
 GROUP, FITTED = 2, 0.6
@@ -44,14 +44,14 @@ class Group(NamedTuple):
         """Return the matrices of all layers, one below the other."""
         return np.concatenate([layer.linear(self.matrix).weight.detach().double().numpy() for layer in self.layers])
 
-    def inputs(self, statistics: Mapping[str, Mapping[str, object]]) -> Float[np.ndarray, "in in"]:
+    def inputs(self, statistics: Mapping[str, Mapping[str, LossStatistics]]) -> Float[np.ndarray, "in in"]:
         """Return the second moments of the inputs, summed over the layers.
 
-        Queries and keys of self-attention read the same inputs as the values, so the authors store one matrix for all three.
+        Queries and keys of self-attention read the inputs of the values, so the authors store one matrix for them.
         """
         from_values = self.matrix == "k" or (self.matrix == "q" and self.layers[0].kind != "cross")
         name = "v" if from_values else self.matrix
-        return sum(statistics[layer.name][name].inputs for layer in self.layers)  # type: ignore[attr-defined,return-value]
+        return np.sum([statistics[layer.name][name].inputs for layer in self.layers], axis=0)
 
     def write(self, weights: Float[np.ndarray, "rows in"]) -> None:
         """Set the matrices of all layers."""
@@ -131,5 +131,4 @@ def _candidate(group: Group, factors: Factors, *, is_idle: bool) -> Candidate:
     full = min(rows, columns)
     costs = np.minimum(np.arange(1, full + 1) * (rows + columns), rows * columns)
     costs[-1] = before = rows * columns
-    assert group.matrix in NAMES
     return Candidate(group.layers[0], (group.matrix,), [factors], full, costs, before, [0.0 if is_idle else 1.0])

@@ -1,23 +1,23 @@
 """SliceGPT (Ashkboos et al. 2024) for bench/compression_race.py, in place, as an exact simulation.
 
-SliceGPT rotates the residual stream to its principal components before every sublayer and keeps the first k of them. The
-sliced model is equal to the dense one whose stream x becomes P x before every sublayer, P being the projection on these
-components: the branch reads norm(P x), and the stream continues with P x plus the branch. Norms may follow, since the norm
-of Q z is that of z. A hook of each norm projects its input, and a hook of the branch's last Linear adds P x - x to its
-output. A LayerNorm's mean is subtracted from the stream too, as the authors do when they make it an RMSNorm. As in their
-code, the components are computed sublayer by sublayer on the signals of the model that is sliced so far, from second
-moments that are not centred, without padding. k is one share of the width. The last branch of a stack keeps its full width.
-Sources: arXiv 2401.15024 and its public code (microsoft/TransformerCompression).
+SliceGPT rotates the residual stream to its principal components before every sublayer and keeps the first k of them.
+The sliced model is equal to the dense one whose stream x becomes P x before every sublayer, P being the projection on
+these components: the branch reads norm(P x), and the stream continues with P x plus the branch. Norms may follow, since
+the norm of Q z is that of z. A hook of each norm projects its input, and a hook of the branch's last Linear adds P x - x
+to its output. A LayerNorm's mean is subtracted from the stream too, as the authors do when they make it an RMSNorm. As in
+their code, the components are computed sublayer by sublayer on the signals of the model that is sliced so far, from
+second moments that are not centred, without padding. k is one share of the width. The last branch of a stack keeps its
+full width. Sources: arXiv 2401.15024 and its public code (microsoft/TransformerCompression).
 
-It slices MLPs and embeddings too. k is therefore the largest at which the whole sliced model, with its shortcut matrices,
-has no more parameters than the dense model whose attention alone has the given size.
+It slices MLPs and embeddings too. k is therefore the largest at which the whole sliced model, with its shortcut
+matrices, has no more parameters than the dense model whose attention alone has the given size.
 
 It is defined for blocks of the form x + branch(norm(x)) with one kind of norm. So it is not for TimesFM (RMSNorm before
 attention, LayerNorm before MLPs: one stream cannot be centred for one of them alone), TimesFM 2.5 (a norm with scales
-follows each branch) and Totem (norms after the sums). PatchTST's BatchNorm is affine when it forecasts, and is absorbed like
-the scales of the other norms.
-Deviations: no rounding of k to multiples of 8; the keys and values of cross-attention read the encoder's full last states,
-as the output head does.
+follows each branch) and Totem (norms after the sums). PatchTST's BatchNorm is affine when it forecasts, and is absorbed
+like the scales of the other norms.
+Deviations: k is not rounded to multiples of 8; the keys and values of cross-attention read the encoder's full last
+states, as the output head does.
 """
 
 from __future__ import annotations
@@ -77,9 +77,12 @@ def slice_residual(model: Forecaster, size: float, data: CalibrationData) -> Non
     total = sum(parameter.numel() for parameter in model.network.parameters())
     layers = list(model.attentions())
     budget = total - (1 - size) * count_parameters(layers)
-    shares = np.arange(1, max(stream.width for stream in streams)) / max(stream.width for stream in streams)
+    widest, narrowest = (choose(stream.width for stream in streams) for choose in (max, min))
+    shares = np.arange(1, widest) / widest
     counts = {share: total + sum(change(stream, int(share * stream.width)) for stream in streams) for share in shares}
-    fitting = [share for share, count in counts.items() if count <= budget and share * min(s.width for s in streams) >= 1]
+    fitting = [
+        share for share, count in counts.items() if count <= budget and share * min(s.width for s in streams) >= 1
+    ]
     if not fitting:
         raise BudgetError(f"{size}: got {int(budget)} parameters, expected at least {min(counts.values())}")
     for stream in streams:
