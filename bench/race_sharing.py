@@ -1,8 +1,8 @@
 """Basis Sharing (Wang et al., ICLR 2025) for bench/compression_race.py, in place.
 
 The query matrices of two consecutive layers of one stack and kind share one basis, and so do their keys and their
-values. With S the Cholesky factor of the second moments of their inputs, summed over both layers, the SVD of
-S [W_1ᵀ, W_2ᵀ] is truncated; r(in + 2 out) numbers are stored. An output matrix, and the last layer of an odd number, have a
+values. With S the Cholesky factor of the second moments of their inputs, summed over both layers, the SVD of S [W_1ᵀ,
+W_2ᵀ] is truncated; r(in + 2 out) numbers are stored. An output matrix, and the last layer of an odd number, have a
 basis of their own, which is the truncation of SVD-LLM. All matrices keep the same share of their parameters. From 40 %
 removed on, the coefficients are fitted to the inputs of the compressed model, as in the authors' configurations of
 LLaMA-7B. Source: arXiv 2410.03765 and its public code (TUDa-HWAI/Basis_Sharing).

@@ -2,12 +2,12 @@
 
 SliceGPT rotates the residual stream to its principal components before every sublayer and keeps the first k of them.
 The sliced model is equal to the dense one whose stream x becomes P x before every sublayer, P being the projection on
-these components: the branch reads norm(P x), and the stream continues with P x plus the branch. Norms may follow, since
-the norm of Q z is that of z. A hook of each norm projects its input, and a hook of the branch's last Linear adds P x - x
-to its output. A LayerNorm's mean is subtracted from the stream too, as the authors do when they make it an RMSNorm. As in
-their code, the components are computed sublayer by sublayer on the signals of the model that is sliced so far, from
-second moments that are not centred, without padding. k is one share of the width. The last branch of a stack keeps its
-full width. Sources: arXiv 2401.15024 and its public code (microsoft/TransformerCompression).
+these components: the branch reads norm(P x), and the stream continues with P x plus the branch, since rotations keep
+norms. A hook of each norm projects its input, and a hook of the branch's last Linear adds P x - x to its output. A
+LayerNorm's mean is subtracted from the stream too, as the authors do when they make it an RMSNorm. As in their code,
+the components are computed sublayer by sublayer on the signals of the model that is sliced so far, from second moments
+that are not centred, without padding. k is one share of the width. The last branch of a stack keeps its full width.
+Sources: arXiv 2401.15024 and its public code (microsoft/TransformerCompression).
 
 It slices MLPs and embeddings too. k is therefore the largest at which the whole sliced model, with its shortcut
 matrices, has no more parameters than the dense model whose attention alone has the given size.
@@ -80,9 +80,7 @@ def slice_residual(model: Forecaster, size: float, data: CalibrationData) -> Non
     widest, narrowest = (choose(stream.width for stream in streams) for choose in (max, min))
     shares = np.arange(1, widest) / widest
     counts = {share: total + sum(change(stream, int(share * stream.width)) for stream in streams) for share in shares}
-    fitting = [
-        share for share, count in counts.items() if count <= budget and share * min(s.width for s in streams) >= 1
-    ]
+    fitting = [share for share, count in counts.items() if count <= budget and share * narrowest >= 1]
     if not fitting:
         raise BudgetError(f"{size}: got {int(budget)} parameters, expected at least {min(counts.values())}")
     for stream in streams:
@@ -110,7 +108,7 @@ def slice_stream(sublayers: Sequence[Sublayer], width: int, signals: Signals) ->
 def leading_directions(moments: Float[np.ndarray, "d d"], width: int) -> Float[np.ndarray, "d width"]:
     """Return the eigenvectors of the largest eigenvalues, largest first."""
     _, vectors = np.linalg.eigh(moments)
-    directions: np.ndarray = vectors[:, ::-1][:, :width]
+    directions: np.ndarray = vectors[:, ::-1][:, :width].copy()
     return directions
 
 
