@@ -11,6 +11,9 @@ folder TSFMSCOPE_DATA. Nothing is healed.
 Besides the methods of `tsfmscope compress`:
 - prune-heads: heads with the smallest stable rank of W_O W_V are removed (tsfm-lens).
 - drop-layers: attention layers are removed, those first that change the last hidden states least (after ShortGPT).
+- basis-sharing: consecutive layers share the bases of their matrices (bench/race_sharing.py).
+- slicegpt: the residual stream gets narrower, with MLPs and embeddings; the whole model has the bytes of one whose
+  attention alone has the size (bench/race_slicing.py). Not defined for TimesFM, TimesFM 2.5 and Totem.
 - bfloat16, int8: the attention matrices are rounded; int8 with one scale per row. Their size is 0.5, and 0.25 plus the
   scales.
 
@@ -32,13 +35,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import torch
 
 from bench.race_removals import REMOVALS, ROUNDED, round_attention
+from bench.race_sharing import share_bases
+from bench.race_slicing import slice_residual
 from bench.race_tables import Cell, best_or_tied, draw, mean_table, read_cells, with_mean_sizes
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
@@ -49,6 +54,7 @@ from tsfmscope.tasks.compression.compress import compress_with
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.defaults import MethodName
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.config_family import family_of_folder
 from tsfmscope.tasks.models.registry import load
 from tsfmscope.tasks.series.tables import series_table
@@ -70,6 +76,10 @@ SEEDS = (0, 1, 2)
 SERIES, WINDOWS, CONTEXT = 8, 32, 512
 # Methods that compress attention alone.
 METHODS: tuple[str, ...] = tuple(name for name in get_args(MethodName) if name != WHOLE)
+PEERS: dict[str, Callable[[Forecaster, float, CalibrationData], None]] = {
+    "basis-sharing": share_bases,
+    "slicegpt": slice_residual,
+}
 
 
 class RaceSize(NamedTuple):
@@ -111,11 +121,13 @@ class Race:
         try:
             if method in REMOVALS:
                 REMOVALS[method](model, size, data.tokens)
+            elif method in PEERS:
+                PEERS[method](model, size, data)
             elif method in ROUNDED:
                 size = round(round_attention(model, method), 3)
             else:
                 compress_with(model, {"method": method, "ranks": {"budget": size}}, data)
-        # LEMS measures nothing in layers after the last hidden state (VisionTS).
+        # LEMS measures nothing in layers after the last hidden state (VisionTS). Not all families can be sliced.
         except (BudgetError, ModelError):
             return None
         logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
@@ -128,7 +140,7 @@ def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], fin
     races = {name: Race(name, series) for name in models}
     for seed, name, size in itertools.product(seeds, models, sizes):
         began, count = time.monotonic(), 0
-        for method in (*METHODS, *REMOVALS, *ROUNDED):
+        for method in (*METHODS, *REMOVALS, *PEERS, *ROUNDED):
             reads_nothing = method in ("prune-heads", *ROUNDED) or (
                 method in TRUNCATIONS and TRUNCATIONS[method].reads == "nothing"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -79,6 +80,9 @@ class Method(Strict):
 
     bits: Bits = Field(32, description="bits of every stored weight, embeddings included; 8: one scale per row")
     heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
+    calibration_seed: int | None = Field(
+        None, ge=0, description="seed of the sample of calibration series; null: that of the profile"
+    )
 
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
@@ -104,12 +108,13 @@ class Method(Strict):
     def plain(self) -> dict[str, Any]:
         """Return the keys that the truncation takes and that are part of a compressed model's key.
 
+        `calibration_seed` is left out, since it is part of the calibration.
         `univariate`, `heal` and `bits` are left out if they have their defaults, so that keys of models without them
         stay the same.
         """
         fields = type(self).model_fields
         unset = {name for name in ("univariate", "heal", "bits") if getattr(self, name) == fields[name].default}
-        return self.model_dump(exclude_none=True, exclude=unset)
+        return self.model_dump(exclude_none=True, exclude=unset | {"calibration_seed"})
 
 
 class Calibration(Strict):
@@ -134,9 +139,43 @@ class Fidelity(Strict):
     top: int = Field(10, ge=1, description="number of most probable next tokens whose overlap is measured")
 
 
+class Grid(Strict):
+    """Methods at every size, and with every calibration seed if they read data.
+
+    They are added to `methods` as METHOD-BUDGET, or METHOD-BUDGET-SEED if they read data.
+    """
+
+    methods: list[MethodName] = Field(min_length=1)
+    budgets: list[float] = Field(min_length=1, description="shares of all attention parameters")
+    seeds: list[int] = Field([0], min_length=1, description="seeds of the sample of calibration series")
+
+    def members(self) -> dict[str, Method]:
+        """Return the methods of the grid by name."""
+        if refused := [name for name in self.methods if ONLY_RULE.get(name, "budget") != "budget"]:
+            raise ValueError(
+                f"grid.methods: got {refused[0]}, expected a method that takes the rule budget; leave it out"
+            )
+        found = {}
+        for name, budget in itertools.product(self.methods, self.budgets):
+            for seed in self.seeds if name in CALIBRATED else [None]:
+                suffix = "" if seed is None else f"-{seed}"
+                method = Method(method=name, ranks=Ranks(budget=budget), calibration_seed=seed)
+                found[f"{name}-{budget:g}{suffix}"] = method
+        return found
+
+
 class Compression(Strict):
     """Stage compression: the compressed models that studies name as BASE@METHOD."""
 
     methods: dict[str, Method] = Field({}, description="name after the @ -> method")
+    grid: Grid | None = Field(None, description="methods times sizes times calibration seeds; added to `methods`")
     calibration: Calibration = Calibration()
     fidelity: Fidelity = Fidelity()
+
+    @model_validator(mode="after")
+    def _grid_adds_methods(self) -> Compression:
+        added = self.grid.members() if self.grid else {}
+        if clashes := sorted(set(self.methods) & set(added)):
+            raise ValueError(f"methods.{clashes[0]}: also the name of a method of the grid; take another")
+        self.methods.update(added)
+        return self

@@ -39,12 +39,17 @@ class CalibrationData:
         return calibration_windows(self._model, self._tables, **{**self._options, "windows": count})[0]
 
     @cached_property
+    def windows(self) -> list[Windows]:
+        """Calibration windows with their futures, as many for every data set."""
+        return equal_windows(self._model, self._tables, **self._options)
+
+    @cached_property
     def _inputs(self) -> Statistics:
         return gather(self._model, *self.tokens)
 
     @cached_property
     def _gradients(self) -> Statistics:
-        return gather_gradients(self._model, equal_windows(self._model, self._tables, **self._options))
+        return gather_gradients(self._model, self.windows)
 
     def statistics(self, reads: Reads) -> Statistics | None:
         """Return the statistics of all layers that a method reads; None if it reads nothing."""
