@@ -101,6 +101,8 @@ def _find_problem(full: Mapping[str, Any]) -> str | None:
             return f"got {name} {value!r}, expected a whole number from 0 to {MOST_LEVELS}"
         if wrong := [level for level in range(value) if full[key] % level_factor(full[key], level)]:
             return f"got {name} {value} and {key} {full[key]}, expected a multiple of {2 ** wrong[0]}"
+    if (stride := full["patch_stride"]) != full["patch_length"]:
+        return f"got patch_stride {stride}, expected patch_length {full['patch_length']}: patches do not overlap"
     if full["context_length"] <= full["patch_length"]:
         return (
             f"got context_length {full['context_length']} and patch_length {full['patch_length']}, "
