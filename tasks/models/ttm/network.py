@@ -171,7 +171,9 @@ class _MixerStack(nn.Module):
 
     def __iter__(self) -> Iterator[MixerLayer]:
         for mixer in self.mixers:
-            yield from mixer.mixer_layers if isinstance(mixer, _Level) else (mixer,)
+            for layer in mixer.mixer_layers if isinstance(mixer, _Level) else (mixer,):
+                assert isinstance(layer, MixerLayer)
+                yield layer
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         for layer in self:
