@@ -51,6 +51,7 @@ TRANSFORMERS: Loader = ("transformers", "transformers", None)
 LOADERS: dict[str, Loader] = {
     **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
     **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
+    "ttm": ("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
     "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
     "moirai-2": ("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from tests.tasks.models.families import example_model
+from tsfmscope.tasks.compression.compress import compress_model
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.ttm.family import TTM
 from tsfmscope.tasks.models.ttm.network import TTMNetwork
 from tsfmscope.tasks.models.types import TokenKind
@@ -76,6 +78,13 @@ def test_the_frequency_changes_the_states_of_a_model_that_reads_it_and_of_no_oth
     np.testing.assert_array_equal(last_states(reads, "W-SUN"), last_states(reads, "ME"))
     kinds = reads.tokenize(made).kinds["encoder"]
     assert (kinds[:, 0] == TokenKind.REG).all() and (kinds[:, 1:] == TokenKind.OBSERVATION).all()
+
+
+@pytest.mark.parametrize("method", ["joint", "aware-both", "whole-model"])
+def test_compression_is_refused_in_one_line(method: str) -> None:
+    settings = {"method": method, "ranks": {"budget": 0.5}}
+    with pytest.raises(ModelError, match="small: family ttm describes no attention layers, so it cannot be compressed"):
+        compress_model(example_model("ttm"), settings, base_model="small", tables={})
 
 
 def test_the_future_must_have_the_length_of_the_head() -> None:
