@@ -182,7 +182,7 @@ class _MixerStack(nn.Module):
 
 
 def level_factor(width: int, level: int) -> int:
-    """Return into how many parts a level of adaptive patching cuts each row; 1 where the parts would be too narrow."""
+    """Return the number of parts into which a level cuts each row; 1 where parts would be too narrow."""
     return 1 if width // 2**level <= NARROWEST else int(2**level)
 
 
