@@ -151,7 +151,7 @@ class Grid(Strict):
 
     def members(self) -> dict[str, Method]:
         """Return the methods of the grid by name."""
-        if refused := [name for name in self.methods if ONLY_RULE.get(name, "budget") != "budget"]:
+        if refused := [name for name in self.methods if "budget" not in ONLY_RULES.get(name, ("budget",))]:
             raise ValueError(
                 f"grid.methods: got {refused[0]}, expected a method that takes the rule budget; leave it out"
             )

@@ -16,6 +16,7 @@ from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
 from tsfmscope.tasks.compression.timing import SavedSeconds, forecast_seconds, measure
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
@@ -43,10 +44,16 @@ def compress_model(
     method: a mapping that `truncation.compress` takes. base_model: the model's name, for errors. tables:
     calibration series by data set. calibration: options of `calibration_windows`, for a method that reads
     data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
-    `whole_model.TIMED` of them. ModelError, before any
-    calibration, for a model that contains thin factors.
+    `whole_model.TIMED` of them. ModelError, before any calibration, for a model that contains thin factors, and for a
+    family without attention layers.
     """
-    truncation.refuse_factors(model.attentions(), base_model)
+    layers = list(model.attentions())
+    if not layers:
+        raise ModelError(
+            f"{base_model}: family {model.name} describes no attention layers, so it cannot be compressed; choose a "
+            "model of a family that does (docs/compression.md)"
+        )
+    truncation.refuse_factors(layers, base_model)
     data, saved = CalibrationData(model, tables, calibration or {}), None
     if "time" in method["ranks"] and method["method"] != whole_model.METHOD:
         saved = measure(model, forecast_seconds(data.timed_windows(TIMED)))

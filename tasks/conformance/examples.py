@@ -40,6 +40,15 @@ LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head":
 WIDTHS: dict[str, float] = {"hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, **HEADS}
 TIMESFM = {**WIDTHS, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12}
 TIME_MOE = {**WIDTHS, "num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48}
+TTM: dict[str, float] = {
+    **STEPS,
+    "patch_length": 8,
+    "patch_stride": 8,
+    "d_model": 16,
+    "num_layers": 2,
+    "adaptive_patching_levels": 2,
+}
+TTM |= {"decoder_d_model": 12, "decoder_num_layers": 1, "dropout": 0.0, "head_dropout": 0.0}
 VISIONTS = {**WIDTHS, "image_size": 80, "patch_size": 4, "periodicity": 7, "decoder_hidden_size": 8}
 VISIONTS |= {"decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2}
 VIT = {**WIDTHS, "image_size": 8, "patch_size": 2}
@@ -63,6 +72,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "timesfm": TIMESFM,
         "timesfm-2.5": TIMESFM | {"output_quantile_len": 12},
         "time-moe": TIME_MOE,
+        "ttm": TTM,
         "visionts": VISIONTS,
     }
 )

@@ -64,7 +64,9 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
         location = (
             f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
         )
-        demand(width == model.width, f"{location}: {'columns' if axis else 'rows'}, expected the width {model.width}")
+        expected = f"the width {model.width}" + " or a divisor of it" * model.divides_rows
+        is_fitting = model.width % width == 0 if model.divides_rows else width == model.width
+        demand(is_fitting, f"{location}: {'columns' if axis else 'rows'}, expected {expected}")
         n_checked += 1
     if not n_checked:
         raise NotApplicable(f"`weights` names none of {', '.join(READERS + WRITERS)}")

@@ -72,6 +72,9 @@ class Family(ABC):
     in_time_order: ClassVar[bool] = True
     # Modules of a block that `weights` leaves out, such as a router.
     unnamed: ClassVar[frozenset[str]] = frozenset()
+    # A layer may cut every row of states into equal parts and work on these, so that its matrices have a part of the
+    # width.
+    divides_rows: ClassVar[bool] = False
     # The reason why processes cannot share a training batch of this family; empty if they can.
     no_ddp_reason: ClassVar[str] = ""
     # Config of a small model, for tests of the family.

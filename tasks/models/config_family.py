@@ -24,6 +24,7 @@ ARCHITECTURES = {
     "TimeMoeForPrediction": "time-moe",
     "TimesFm2_5ModelForPrediction": "timesfm-2.5",
     "TimesFmModelForPrediction": "timesfm",
+    "TinyTimeMixerForPrediction": "ttm",
     "TotemNetwork": "totem",
     "ViTForImageClassification": "vit",
     "ViTForMaskedImageModeling": "vit",

@@ -45,6 +45,7 @@ FAMILIES = {
     "timesfm": "tsfmscope.tasks.models.timesfm.versions:TimesFM",
     "timesfm-2.5": "tsfmscope.tasks.models.timesfm.versions:TimesFM25",
     "time-moe": "tsfmscope.tasks.models.time_moe.family:TimeMoE",
+    "ttm": "tsfmscope.tasks.models.ttm.family:TTM",
     "visionts": "tsfmscope.tasks.models.visionts.family:VisionTS",
 }
 # Family -> the last change of its results. It enters the keys of the family's own jobs and recipes

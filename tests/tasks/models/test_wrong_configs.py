@@ -42,6 +42,17 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"dropout": 1.0}, "dropout: got 1.0, expected a number from 0, below 1"),
         ({"pretrain_mask_ratio": "x"}, "pretrain_mask_ratio: got 'x'"),
     ],
+    "ttm": [
+        ({"d_modle": 16}, r"unknown keys \['d_modle'\]"),
+        ({"num_layers": 0}, "got num_layers 0, expected a whole number from 1 to 65536"),
+        ({"patch_stride": 4}, "got patch_stride 4, expected patch_length 8: patches do not overlap"),
+        ({"context_length": 8}, "got context_length 8 and patch_length 8, expected a context longer than a patch"),
+        ({"d_model": 15}, "got adaptive_patching_levels 2 and d_model 15, expected a multiple of 2"),
+        ({"gated_attn": 1}, "got gated_attn 1, expected true or false"),
+        ({"dropout": 1.0}, "got dropout 1.0, expected a number from 0, below 1"),
+        ({"prediction_filter_length": 13}, "got prediction_filter_length 13, expected null or 1 to prediction_length"),
+        ({"loss": "nll"}, "got loss 'nll', expected one of"),
+    ],
     "vit": [({"image_size": 9}, "image_size: got 9, expected whole patches of 2 pixels")],
     "t5-text": [({"vocab_size": 258}, "vocab_size: got 258, expected at least 259")],
     "time-moe": [
@@ -129,6 +140,20 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"model_type": "mixtral"}, "so this is no time-moe checkpoint"),
         ({"num_experts": 0}, "num_experts: got 0"),
         ({"num_experts": 6}, "missing .*experts.5"),
+    ],
+    "ttm": [
+        (
+            {"mode": "mix_channel"},
+            "got {'mode': 'mix_channel'}, expected {'mode': 'common_channel'} as in TTM R1 and R2",
+        ),
+        ({"self_attn": True}, "'self_attn': True.*other variants are not supported"),
+        ({"multi_quantile_head": True, "register_tokens": 2}, "'register_tokens': 2.*as in TTM R1 and R2"),
+        ({"enable_forecast_channel_mixing": True}, "other variants are not supported"),
+        ({"scaling": "mean"}, "got scaling 'mean', expected 'std'"),
+        ({"architectures": ["TinyTimeMixerForMaskedPrediction"]}, "only forecasters are read"),
+        ({"model_type": "patchtsmixer"}, "so this is no ttm checkpoint"),
+        ({"resolution_prefix_tuning": True}, "weights do not fit config.json: missing .*freq_mod"),
+        ({"use_decoder": False}, "weights do not fit config.json"),
     ],
     "visionts": [
         ({"norm_pix_loss": True}, "got norm_pix_loss true, expected a model that reconstructs pixels"),
