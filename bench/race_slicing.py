@@ -132,7 +132,10 @@ def change(stream: Stream, width: int) -> int:
 
 
 def residual_streams(model: Forecaster) -> list[Stream]:
-    """Return the streams of a model in the order in which they run; ModelError if slicing is not defined for it."""
+    """Return the streams of a model in the order in which they run.
+
+    Raises ModelError for a family in which slicing is not defined.
+    """
     network: Any = model.network
     if model.name in ("chronos-bolt", "chronos-2"):
         patches = network.input_patch_embedding

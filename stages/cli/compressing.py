@@ -167,7 +167,7 @@ def compress_and_judge(
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
                 values[name] = mean
     costs = _costs(before, after, seconds=seconds.ratio)
-    return CompressResult(costs, counts, judged, options.describe_excess(seconds.ratio))
+    return CompressResult(costs, counts, judged, note=options.describe_excess(seconds.ratio))
 
 
 def read_all(readers: Mapping[str, Reader], watch: Watch) -> dict[str, NamedSeries | DataError]:

@@ -105,6 +105,20 @@ RELEASED = {
         source=_page("ibm-granite/granite-timeseries-patchtst"),
         parity=("test_patchtst.py",),
     ),
+    # ibm-research/patchtst-fm-r1 holds other weights, under cc-by-nc-sa-4.0.
+    "patchtst-fm": Released(
+        ("ibm-granite/granite-timeseries-patchtst-fm-r1",),
+        weights=APACHE,
+        source="github.com/unit8co/darts, darts/models/forecasting/patchtst_fm_model.py",
+        parity=("patchtst_fm/test_against_package.py", "patchtst_fm/test_recorded.py"),
+    ),
+    # The weights of ibm-research/ttm-research-r2 are for research only.
+    "ttm": Released(
+        ("ibm-granite/granite-timeseries-ttm-r1", "ibm-granite/granite-timeseries-ttm-r2"),
+        weights=APACHE,
+        source="arxiv.org/abs/2401.03955, abstract",
+        parity=("ttm/test_against_package.py", "ttm/test_recorded.py"),
+    ),
     "wavetoken": Released(),
     "totem": Released(),
     "t5-text": Released(
