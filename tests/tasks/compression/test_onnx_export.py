@@ -29,7 +29,10 @@ from tsfmscope.tasks.series.types import Windows
 
 CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
 # Every family of docs/compression.md, as a checkpoint and as a small model. The context is no multiple of a patch.
-MODELS = ("chronos-bolt-nano", "chronos-2-nano", "moirai-2-mini", "timesfm-nano", "timesfm-2.5-mini", "patchtst-nano")
+MODELS = (
+    *("chronos-bolt-nano", "chronos-2-nano", "moirai-2-mini", "timesfm-nano", "timesfm-2.5-mini", "patchtst-nano"),
+    "patchtst-fm-mini",
+)  # fmt: skip
 ONE_LAYER = {"num_layers": 1, "num_decoder_layers": 1, "num_hidden_layers": 1, "initializer_factor": 0.05}
 SMALL = {
     family: {key: ONE_LAYER.get(key, value) for key, value in EXAMPLES[family].items()}
