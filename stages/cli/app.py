@@ -35,6 +35,7 @@ from tsfmscope.stages.cli import (
     sql,
     status,
     tables,
+    verify,
 )
 from tsfmscope.stages.pipeline.exit_codes import KNOWN, report_error, report_interrupt
 
@@ -105,6 +106,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "retry": retry.retry,
     "corpus": corpus.corpus,
     "commit-checkpoints": commit_checkpoints.commit_checkpoints,
+    "verify": verify.verify,
     "check-family": check_family.check_family,
     "doctor": doctor.doctor,
 }

@@ -55,6 +55,18 @@ CHECKS: tuple[Check, ...] = (
     answers.gradient_steps_lower_the_loss,
     answers.the_loss_depends_on_context_and_future,
 )
+# Checks of a family's code, which no weights can change: they make, damage and train models.
+OF_CODE: tuple[Check, ...] = (
+    checkpoints.class_variables_are_valid,
+    checkpoints.a_seed_decides_the_weights,
+    checkpoints.a_wrong_config_is_named,
+    checkpoints.a_checkpoint_is_safe_and_whole,
+    checkpoints.a_broken_checkpoint_is_refused,
+    checkpoints.half_precision_loads_in_float32,
+    answers.gradient_steps_lower_the_loss,
+    answers.the_loss_depends_on_context_and_future,
+)
+OF_WEIGHTS: tuple[Check, ...] = tuple(check for check in CHECKS if check not in OF_CODE)
 
 
 def findings(subject: Subject) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from tsfmscope.tasks.conformance.subject import Subject
 
 # Returns what it saw; raises Failed or NotApplicable.
 Check = Callable[[Subject], str]
+# What a check looks at: a Subject, or the files of a checkpoint.
+Tested = TypeVar("Tested")
 # Share of the largest state that float32 rounding may change where other kernels see the same
 # numbers.
 SAME = 1e-5
@@ -35,7 +37,7 @@ class Finding:
         return asdict(self)
 
 
-def judge(check: Check, subject: Subject) -> Finding:
+def judge(check: Callable[[Tested], str], subject: Tested) -> Finding:
     """Run a check and return its finding.
 
     Any other exception is a failure too, since families raise errors about their own states.
@@ -53,12 +55,12 @@ def judge(check: Check, subject: Subject) -> Finding:
     return Finding(name_of(check), verdict, demand_of(check), detail)
 
 
-def name_of(check: Check) -> str:
+def name_of(check: Callable[..., str]) -> str:
     """Return the name of a check as the table shows it."""
     return check.__name__.replace("_", "-")
 
 
-def demand_of(check: Check) -> str:
+def demand_of(check: Callable[..., str]) -> str:
     """Return the first paragraph of a check's docstring, on one line."""
     return " ".join((check.__doc__ or "").split("\n\n")[0].split())
 

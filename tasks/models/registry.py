@@ -67,6 +67,8 @@ CARD = "README.md"
 CHECKPOINT_FILES = (
     "config.json",
     "*.safetensors",
+    # The list of shards, without which transformers loads none of them.
+    "*.safetensors.index.json",
     PICKLED,
     *READERS,
 )

@@ -1,0 +1,185 @@
+"""Packages that have the network of a family, and how each of them forecasts windows without gaps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.tasks.conformance.verdict import demand
+from tsfmscope.tasks.models.types import Tokens
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.series.types import Windows
+
+LEVELS = (0.1, 0.5, 0.9)
+# granite-tsfm's token of daily data, DEFAULT_FREQUENCY_MAPPING["D"]; 0 where the model has no such token.
+DAILY = 8
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Forecast of a package: quantiles [W, Q, H] at the levels, or logits [W, T, ids]; None where it is sampled."""
+
+    quantiles: np.ndarray | None = None
+    levels: tuple[float, ...] = ()
+    logits: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Package:
+    """Package that has the network of a family.
+
+    name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
+    object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
+    first_rows: rows that it adds stand after ours, not in front of them. takes_dtype: its loader takes a type.
+    """
+
+    name: str
+    loader: str
+    run: Callable[[Any, Family, Windows, Tokens], Answer]
+    network: Callable[[Any], Any] = lambda loaded: loaded
+    wants_all_steps: bool = False
+    first_rows: bool = False
+    takes_dtype: bool = True
+
+
+def _past(windows: Windows) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(windows.context)
+
+
+def _bolt(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    found, _ = pipeline.predict_quantiles(_past(windows), windows.horizon, quantile_levels=list(LEVELS))
+    return Answer(found.permute(0, 2, 1).numpy(), LEVELS)
+
+
+def _chronos_2(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    found, _ = pipeline.predict_quantiles(_past(windows)[:, None], windows.horizon, quantile_levels=list(LEVELS))
+    return Answer(np.stack([one[0].numpy().T for one in found]), LEVELS)
+
+
+def _teacher_forced(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    """Run transformers' T5 on our ids; the ids of Chronos are those of its own tokenizer."""
+    import torch
+
+    ids, mask, decoder_ids = (torch.from_numpy(tokens.arrays[name]).long() for name in ("ids", "mask", "decoder_ids"))
+    logits = network(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
+    return Answer(logits=logits.numpy()) if model.softmax_head else Answer()
+
+
+def _chronos_t5(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    ids, mask, _ = pipeline.tokenizer.context_input_transform(_past(windows))
+    own = tokens.arrays
+    demand(
+        np.array_equal(ids, own["ids"]) and np.array_equal(mask, own["mask"]), "the package's tokenizer makes other ids"
+    )
+    return _teacher_forced(pipeline.model.model, model, windows, tokens)
+
+
+def _timesfm(network: Any, model: Family, windows: Windows, tokens: Tokens, **options: Any) -> Answer:
+    predictions = network(past_values=list(_past(windows)), **options).full_predictions.numpy()
+    values = predictions[:, : windows.horizon, 1:].transpose(0, 2, 1)
+    return Answer(values, tuple(network.config.quantiles))
+
+
+def _timesfm_2(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    # 0 stands for data of days or shorter steps, such as these windows.
+    return _timesfm(network, model, windows, tokens, freq=[0] * len(windows))
+
+
+def _patchtst(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    """Return quantiles of the distribution whose samples `generate` draws, or the point at every level."""
+    from scipy import stats
+
+    output = network(past_values=_past(windows)[:, :, None])
+    if not network.distribution_output:
+        point = output.prediction_outputs[:, : windows.horizon, 0].numpy()
+        return Answer(np.repeat(point[:, None], len(LEVELS), axis=1), LEVELS)
+    *df, loc, scale = (part[..., 0].double().numpy() for part in output.prediction_outputs)
+    kind = stats.t(df[0], loc, scale) if df else stats.norm(loc, scale)
+    scaled = np.stack([kind.ppf(level) for level in LEVELS], axis=1)
+    values = scaled * output.scale.double().numpy() + output.loc.double().numpy()
+    return Answer(values[:, :, : windows.horizon], LEVELS)
+
+
+def _moirai(module: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    forecaster, inputs = _uni2ts(module, model, windows)
+    forecaster(**inputs, num_samples=1)
+    return Answer()
+
+
+def _moirai_2(module: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    forecaster, inputs = _uni2ts(module, model, windows)
+    return Answer(forecaster(**inputs).numpy(), tuple(module.quantile_levels))
+
+
+def _uni2ts(module: Any, model: Family, windows: Windows) -> tuple[Any, Mapping[str, Any]]:
+    """Return the package's class around its module, and its inputs of windows without gaps."""
+    import torch
+
+    twin: Any = copy.copy(model)
+    twin.network = module
+    past = _past(windows)
+    size = getattr(model, "patch_size", None)
+    options = {"patch_size": size(windows.freq)} if callable(size) else {}
+    forecaster = twin.stock_model(prediction_length=windows.horizon, context_length=past.shape[1], **options)
+    observed = torch.ones_like(past, dtype=torch.bool)
+    inputs = {"past_target": past[:, :, None], "past_observed_target": observed[:, :, None], "past_is_pad": ~observed}
+    return forecaster, inputs
+
+
+def _patchtst_fm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    import torch
+
+    output = network(list(_past(windows)), prediction_length=windows.horizon)
+    values = torch.stack(list(output.quantile_outputs))[..., 0].numpy()
+    return Answer(values, tuple(getattr(model, "levels", LEVELS)))
+
+
+def _ttm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    past = _past(windows)[:, :, None]
+    token = None
+    if network.config.resolution_prefix_tuning:
+        import torch
+
+        token = torch.full((len(past),), DAILY if network.config.frequency_token_vocab_size > DAILY else 0)
+    point = network(past, freq_token=token).prediction_outputs[:, : windows.horizon, 0].numpy()
+    return Answer(point[:, None], (0.5,))
+
+
+_transformers = partial(Package, "transformers")
+PACKAGES: Mapping[str, Package] = {
+    "chronos-t5": Package(
+        "chronos-forecasting", "chronos:ChronosPipeline", _chronos_t5, lambda pipeline: pipeline.model.model
+    ),
+    "chronos-bolt": Package(
+        "chronos-forecasting", "chronos:ChronosBoltPipeline", _bolt, lambda pipeline: pipeline.model
+    ),
+    "chronos-2": Package(
+        "chronos-forecasting", "chronos:Chronos2Pipeline", _chronos_2, lambda pipeline: pipeline.model
+    ),
+    "patchtst": _transformers("transformers:PatchTSTForPrediction", _patchtst, wants_all_steps=True),
+    "timesfm": _transformers("transformers:TimesFmModelForPrediction", _timesfm_2),
+    "timesfm-2.5": _transformers("transformers:TimesFm2_5ModelForPrediction", _timesfm),
+    "t5-text": _transformers("transformers:T5ForConditionalGeneration", _teacher_forced),
+    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, takes_dtype=False),
+    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, takes_dtype=False),
+    "patchtst-fm": Package(
+        "granite-tsfm",
+        "tsfm_public.models.patchtst_fm.modeling_patchtst_fm:PatchTSTFMForPrediction",
+        _patchtst_fm,
+        lambda loaded: loaded.backbone,
+    ),
+    "ttm": Package(
+        "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True
+    ),
+}
