@@ -16,6 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tsfmscope.tasks.conformance.checkpoint import OF_FILES, Checkpoint, every_tensor_is_read
+from tsfmscope.tasks.conformance.verdict import judge
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.attention import Widths, shapes
@@ -140,6 +142,12 @@ def test_a_released_file_has_no_block_and_is_compressed_and_saved_like_our_own(f
     assert again.compression == model.compression
     for name, value in model.network.state_dict().items():
         assert torch.equal(again.network.state_dict()[name], value)
+
+
+def test_verify_compares_a_released_file_with_the_model_that_is_saved(folder: Path, tmp_path: Path) -> None:
+    checkpoint = Checkpoint("lag-llama", folder, tmp_path, 48, 12)
+    findings = [judge(check, checkpoint) for check in (*OF_FILES, every_tensor_is_read)]
+    assert {finding.verdict for finding in findings} == {"pass"}, findings
 
 
 def test_the_registry_counts_and_fingerprints_the_released_file(folder: Path) -> None:

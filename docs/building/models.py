@@ -1,0 +1,93 @@
+"""Table of docs/models.md: published facts of every family, and what was run; `python -m docs.building.models`."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from tsfmscope.tasks.models.registry import FAMILIES
+from tsfmscope.tasks.models.released import RELEASED, Released
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "models.md"
+# Lines that `tsfmscope verify` printed.
+VERIFIED = ROOT / "docs" / "verified.csv"
+HEADINGS = (
+    *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),
+    *("small checkpoint here", "released weights run"),
+)
+TESTS = "tests/tasks/models"
+
+
+def table() -> str:
+    """Return the table in Markdown, one row per family."""
+    verified = read_verified()
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *(_row(name, verified) for name in FAMILIES)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def read_verified() -> list[dict[str, str]]:
+    """Return the lines of docs/verified.csv as rows."""
+    with VERIFIED.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def with_table(page: str) -> str:
+    """Return the page with the table in place of the one that it has. Raises ValueError for a page without it."""
+    changed, n = re.subn(r"(?m)^\| family \| released checkpoints .*\n(?:\|.*\n)+", lambda _: table(), page, count=1)
+    if not n:
+        raise ValueError(f"{PAGE}: expected a table that begins with '| family | released checkpoints'; restore it")
+    return changed
+
+
+def _row(family: str, verified: list[dict[str, str]]) -> tuple[str, ...]:
+    facts = RELEASED[family]
+    return (
+        f"`{family}`",
+        ", ".join(f"`{name}`" for name in _short(facts.checkpoints)) or "none known",
+        f"{facts.code} / {facts.weights or '–'}",
+        facts.package or "this project",
+        ", ".join(f"[{path}](../{TESTS}/{path})" for path in facts.parity) or "–",
+        ", ".join(f"`{folder.name}`" for folder in _committed(family)) or "–",
+        "; ".join(_describe(row) for row in verified if row["checkpoint"] in facts.checkpoints) or _without(facts),
+    )
+
+
+def _without(facts: Released) -> str:
+    return "not yet" if facts.checkpoints else "–"
+
+
+def _describe(row: dict[str, str]) -> str:
+    """Return what was run of a released checkpoint."""
+    total = int(row["passed"]) + int(row["failed"])
+    costs = (
+        f", loads in {row['load_seconds']} s ({row['load_peak_gb']} GB), one forecast {row['forecast_seconds']} s "
+        f"(context {row['context']}, horizon {row['horizon']})"
+        if row["load_seconds"]
+        else ""
+    )
+    return f"`{row['checkpoint']}` {row['date']}: {row['passed']} of {total} checks{costs}"
+
+
+def _committed(family: str) -> Iterator[Path]:
+    """Yield the folders of the family's committed checkpoints."""
+    return (folder for size in ("mini", "nano") if (folder := ROOT / "checkpoints" / f"{family}-{size}").is_dir())
+
+
+def _short(checkpoints: tuple[str, ...]) -> Iterator[str]:
+    """Yield ORG/NAME-{a, b} for checkpoints that differ after the last hyphen, else each as it is."""
+    for start, group in groupby(checkpoints, key=lambda name: name.rpartition("-")[0]):
+        ends = [name.rpartition("-")[2] for name in group]
+        yield f"{start}-{{{', '.join(ends)}}}" if len(ends) > 1 else f"{start}-{ends[0]}".lstrip("-")
+
+
+def main() -> None:
+    """Write the table into the page."""
+    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The table of supported models is that of the registry, the published facts and the lines of `tsfmscope verify`."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from docs.building import models
+from tsfmscope.stages.cli.verifying import COLUMNS
+from tsfmscope.tasks.models.registry import FAMILIES
+from tsfmscope.tasks.models.released import RELEASED
+
+RUN = "0123456789ab,timesfm,pass,34,0,transformers,128,24,6.5,4.1,0.9,2.2,0.1.0,2026-12-01"
+LINE = f"google/timesfm-2.0-500m-pytorch,{RUN}"
+
+
+def test_the_table_is_the_generated_one() -> None:
+    page = models.PAGE.read_text("utf-8")
+    assert models.with_table(page) == page, "run: python -m docs.building.models"
+
+
+def test_every_family_has_a_row_with_files_that_exist() -> None:
+    rows = [line for line in models.table().splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in rows] == list(FAMILIES)
+    for facts in RELEASED.values():
+        for path in facts.parity:
+            assert (models.ROOT / models.TESTS / path).is_file()
+
+
+def test_lines_have_the_columns_that_verify_prints_and_name_released_checkpoints() -> None:
+    with models.VERIFIED.open(encoding="utf-8", newline="") as file:
+        assert tuple(next(csv.reader(file))) == COLUMNS
+    known = {name for facts in RELEASED.values() for name in facts.checkpoints}
+    for row in models.read_verified():
+        assert row["checkpoint"] in known and None not in row and None not in row.values()
+
+
+def test_a_line_of_verify_fills_the_last_column_of_its_family_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = models.table().splitlines()
+    file = tmp_path / "verified.csv"
+    file.write_text(f"{','.join(COLUMNS)}\n{LINE}\n")
+    monkeypatch.setattr(models, "VERIFIED", file)
+    changed = [line for line, old in zip(models.table().splitlines(), before, strict=True) if line != old]
+    assert len(changed) == 1 and changed[0].startswith("| `timesfm` |")
+    assert changed[0].endswith(
+        "| `google/timesfm-2.0-500m-pytorch` 2026-12-01: 34 of 34 checks, loads in 6.5 s (4.1 GB), one forecast 0.9 s "
+        "(context 128, horizon 24) |"
+    )
+
+
+def test_a_page_without_the_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a table that begins with"):
+        models.with_table("# Supported models\n")
