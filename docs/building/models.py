@@ -36,7 +36,7 @@ def read_verified() -> list[dict[str, str]]:
 
 
 def with_table(page: str) -> str:
-    """Return the page with the table in place of the one that it has. Raises ValueError for a page without it."""
+    """Return the page with the table in place of its own. Raises ValueError for a page without one."""
     changed, n = re.subn(r"(?m)^\| family \| released checkpoints .*\n(?:\|.*\n)+", lambda _: table(), page, count=1)
     if not n:
         raise ValueError(f"{PAGE}: expected a table that begins with '| family | released checkpoints'; restore it")

@@ -125,8 +125,9 @@ class Verification:
 def verify_checkpoint(
     params: Params, model: str, family: str | None, *, context: int, horizon: int, watch: Watch
 ) -> Verification:
-    """Run every check of a checkpoint and measure what it costs; after a failure to load, the rest is left out.
+    """Run every check of a checkpoint and measure its costs.
 
+    If the model does not load, the other checks are left out.
     Raises ParamsError for a wrong reference, HubError if the hub does not answer or refuses.
     """
     watch("looking up the files", 0, 0)

@@ -74,8 +74,11 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
         demand("config.json" in names, f"{folder}: got {names}, expected config.json; {AGAIN}")
         expected = _expected_shards(folder, files)
         missing, extra = sorted(expected - set(files)), sorted(set(files) - expected)
-        demand(not missing, f"{folder}: {_some(missing)} absent, got {files}; {AGAIN}")
-        demand(not extra, f"{folder}: {_some(extra)} belong to no other file of weights; remove what is no part of it")
+        demand(not missing, f"{folder}: {_list_names(missing)} absent, got {files}; {AGAIN}")
+        demand(
+            not extra,
+            f"{folder}: {_list_names(extra)} belong to no other file of weights; remove what is no part of it",
+        )
     others = [name for name in names if name not in (*files, "config.json")]
     return ", ".join(files) + (f"; also there: {', '.join(others)}" if others else "")
 
@@ -118,9 +121,9 @@ def every_tensor_is_read(checkpoint: Checkpoint) -> str:
         for name in sorted(set(stored) - set(saved))
         if not (name in state and tied[name] & set(saved)) and not _is_ignored(network, name)
     ]
-    demand(not unread, f"{_some(unread)}: in the files, but not in the model; {_other_version(checkpoint)}")
+    demand(not unread, f"{_list_names(unread)}: in the files, but not in the model; {_other_version(checkpoint)}")
     absent = [name for name in sorted(set(saved) - set(stored)) if not tied.get(name, set()) & set(stored)]
-    demand(not absent, f"{_some(absent)}: in the model, but not in the files; {_other_version(checkpoint)}")
+    demand(not absent, f"{_list_names(absent)}: in the model, but not in the files; {_other_version(checkpoint)}")
     common = sorted(set(stored) & set(saved))
     for name in common:
         before, after = stored[name](), saved[name]()
@@ -201,7 +204,7 @@ def _is_ignored(network: Any, name: str) -> bool:
     return any(re.search(pattern, name) for pattern in patterns)
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 

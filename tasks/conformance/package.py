@@ -167,10 +167,13 @@ def _captured(network: Any, model: Family, tokens: Tokens) -> Iterator[States]:
             handle.remove()
 
 
-def _aligned(theirs: States, key: Point, ours: np.ndarray, *, first: bool) -> np.ndarray:
-    """Return the package's states of our rows: it may pad on the left, or add rows that predict on the right."""
-    demand(key in theirs, f"{key[0]} layer {key[1]}: the package ran no such module")
-    states = theirs[key]
+def _aligned(package_states: States, key: Point, ours: np.ndarray, *, first: bool) -> np.ndarray:
+    """Return the package's states of our rows.
+
+    It may pad on the left, or add rows that predict on the right.
+    """
+    demand(key in package_states, f"{key[0]} layer {key[1]}: the package ran no such module")
+    states = package_states[key]
     if states.size == ours.size:
         return states.reshape(ours.shape)
     states = states.reshape(-1, *states.shape[-2:])
@@ -178,8 +181,8 @@ def _aligned(theirs: States, key: Point, ours: np.ndarray, *, first: bool) -> np
     return states[:, :rows] if first else states[:, -rows:]
 
 
-def _without_padding(ours: States, theirs: States, tokens: Tokens) -> tuple[States, States]:
+def _without_padding(ours: States, package_states: States, tokens: Tokens) -> tuple[States, States]:
     """Return both with states of padding left out, [N, d]."""
     counted = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
     ours = {key: values[counted[key[0]]] for key, values in ours.items()}
-    return ours, {key: values[counted[key[0]]] for key, values in theirs.items()}
+    return ours, {key: values[counted[key[0]]] for key, values in package_states.items()}

@@ -26,7 +26,10 @@ DAILY = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """Forecast of a package: quantiles [W, Q, H] at the levels, or logits [W, T, ids]; None where it is sampled."""
+    """Forecast of a package.
+
+    quantiles: [W, Q, H] at the levels. logits: [W, T, ids]. Both are None where the forecast is sampled.
+    """
 
     quantiles: np.ndarray | None = None
     levels: tuple[float, ...] = ()

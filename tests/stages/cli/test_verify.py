@@ -54,10 +54,8 @@ def files_of(family: str, folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("family", "package"),
-    [("chronos-bolt", "chronos-forecasting"), pytest.param("lag-llama", "", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "package"), [("chronos-bolt", "chronos-forecasting"), ("lag-llama", "")])
 def test_a_whole_model_of_the_hub_passes(server: Hub, family: str, package: str) -> None:
     trained = {name: (SMALLEST[family] / name).read_bytes() for name in ("config.json", "model.safetensors")}
     commit = server.add(trained | {"README.md": CARD})
