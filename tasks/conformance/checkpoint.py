@@ -77,7 +77,7 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
         demand(not missing, f"{folder}: {_list_names(missing)} absent, got {files}; {AGAIN}")
         demand(
             not extra,
-            f"{folder}: {_list_names(extra)} belong to no other file of weights; remove what is no part of it",
+            f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them",
         )
     others = [name for name in names if name not in (*files, "config.json")]
     return ", ".join(files) + (f"; also there: {', '.join(others)}" if others else "")
