@@ -29,6 +29,7 @@ from tsfmscope.stages.cli import (
     profile,
     push,
     recommend,
+    rehearse,
     report,
     retry,
     save_results,
@@ -106,6 +107,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "corpus": corpus.corpus,
     "commit-checkpoints": commit_checkpoints.commit_checkpoints,
     "check-family": check_family.check_family,
+    "rehearse": rehearse.rehearse,
     "doctor": doctor.doctor,
 }
 for _name, _function in COMMANDS.items():

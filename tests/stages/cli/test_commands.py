@@ -43,11 +43,12 @@ NAMES = (
         "commit-checkpoints",
         "new study",
         "check-family",
+        "rehearse",
         "doctor",
     ),
 )
 # Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.
-WITHOUT_EXAMPLES = {"push", "status", "failures", "corpus", "commit-checkpoints", "check-family", "profile"}
+WITHOUT_EXAMPLES = {"push", "status", "failures", "corpus", "commit-checkpoints", "check-family", "profile", "rehearse"}
 # Exit codes of the examples: not certified and too few tasks are outcomes, and nobody has a token of the hub here.
 OUTCOMES = {"certify": (0, 1, 3), "push": (1,)}
 EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
