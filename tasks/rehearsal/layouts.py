@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -59,7 +59,6 @@ class Layout:
     generation: Mapping[str, Any] | None = None
     weights: str = "model.safetensors"
     has_tokenizer: bool = False
-    bytes_per_number: int = field(default=4, init=False)
 
     @property
     def texts(self) -> dict[str, str]:
