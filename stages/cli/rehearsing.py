@@ -98,6 +98,7 @@ def stored_row(folder: Path, layout: Layout, seed: int) -> dict[str, Any] | None
 def _rehearse(layout: Layout, folder: Path, seed: int, server: LocalHub, show: Any) -> dict[str, Any]:
     """Return the row of a model."""
     row: dict[str, Any] = {"model": layout.name, "family": layout.family, "repository": layout.repository}
+    row |= {"layout_sources": list(layout.sources), "layout_unknown": layout.unknown}
     row |= {"key": _key(layout, seed), "seed": seed, "packages": _versions()}
     try:
         with _empty_folder(folder / "work") as work:
