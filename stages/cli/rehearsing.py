@@ -86,7 +86,7 @@ def rehearse_models(names: Sequence[str], folder: Path, seed: int, watch: Watch)
 
 
 def stored_row(folder: Path, layout: Layout, seed: int) -> dict[str, Any] | None:
-    """Return the row that a former run stored for the same layout, seed and packages; None without or if it failed."""
+    """Return the row that a former run stored; None if it failed, or for another layout, seed or package version."""
     try:
         row = json.loads(_row_file(folder, layout.name).read_text())
     except (OSError, ValueError):

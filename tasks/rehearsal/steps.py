@@ -1,4 +1,4 @@
-"""The two steps of the rehearsal of one model, each for a process of its own: write the files; load and measure.
+"""The two steps of the rehearsal of a model, each in its own process: write files; load and measure.
 
 A process prints one JSON document. `python -m tsfmscope.tasks.rehearsal.steps write NAME FOLDER SEED` writes the files
 of a release; `inspect NAME CACHE SEED` loads the model from the hub that HF_ENDPOINT names into the hub's cache CACHE.
@@ -64,7 +64,7 @@ def write_step(layout: Layout, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def inspect_step(layout: Layout, cache: Path, seed: int) -> dict[str, Any]:
-    """Load a model from the hub, take the states of all layers and a forecast, and return seconds and peak memory.
+    """Load a model from the hub, compute all states and a forecast, and return seconds and peak memory.
 
     Raises LayoutError if a tensor, the number of layers or the width is not the published one, and the errors of
     loading and of the family.

@@ -1,4 +1,4 @@
-"""A tokenizer of the form and size of T5's, with a vocabulary of our own: T5's is not at hand here."""
+"""A tokenizer of the form and size of T5's, with a vocabulary of our own instead of T5's."""
 
 from __future__ import annotations
 

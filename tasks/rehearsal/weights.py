@@ -33,11 +33,11 @@ PREFIX = "model."
 
 
 class LayoutError(ModelError):
-    """What is written or loaded differs from a published layout."""
+    """Error for files or networks that differ from a published layout."""
 
 
 def tensor_shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a release by name, in the order of the names; a tied tensor counts once.
+    """Return the shape of each tensor of a release by its name, sorted; a tied tensor counts once.
 
     Raises ModelError if a package is missing, LayoutError if the family's class cannot be made from the config.
     """
@@ -222,9 +222,9 @@ def _text(tensor: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if tensor is None else f"{tensor[1]} {list(tensor[0])}"
 
 
-def _differs(layout: Layout, what: str, found: object, expected: object) -> LayoutError:
+def _differs(layout: Layout, fact: str, actual: object, expected: object) -> LayoutError:
     return LayoutError(
-        f"{layout.name}: {what}: got {found}, expected {expected}; the installed package or tasks/rehearsal/layouts.py "
+        f"{layout.name}: {fact}: got {actual}, expected {expected}; the installed package or tasks/rehearsal/layouts.py "
         f"differs from {layout.repository}: compare both with its files on the hub"
     )
 
