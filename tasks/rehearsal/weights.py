@@ -224,8 +224,8 @@ def _text(tensor: tuple[tuple[int, ...], str] | None) -> str:
 
 def _differs(layout: Layout, fact: str, actual: object, expected: object) -> LayoutError:
     return LayoutError(
-        f"{layout.name}: {fact}: got {actual}, expected {expected}; the installed package or tasks/rehearsal/layouts.py "
-        f"differs from {layout.repository}: compare both with its files on the hub"
+        f"{layout.name}: {fact}: got {actual}, expected {expected}; the installed package or "
+        f"tasks/rehearsal/layouts.py differs from {layout.repository}: compare both with its files on the hub"
     )
 
 
