@@ -72,7 +72,9 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     if blocks % size:
         raise ValueError(f"{location} config: num_layers: got {blocks}, expected a multiple of layer_group_size {size}")
     if heads % full["num_groups"]:
-        raise ValueError(f"{location} config: num_groups: got {full['num_groups']}, expected a divisor of {heads} heads")
+        raise ValueError(
+            f"{location} config: num_groups: got {full['num_groups']}, expected a divisor of {heads} heads"
+        )
     if full["qk_dim"] % 4:
         raise ValueError(
             f"{location} config: qk_dim: got {full['qk_dim']}, expected a multiple of 4: pairs of its half are rotated"
@@ -138,8 +140,8 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     state = network.state_dict()
     for path, block in _blocks(network):
         for name, parts in JOINED.items():
-            modules = [block.get_submodule(part) for part in parts]
-            if not all(isinstance(module, nn.Linear) for module in modules) or not _is_whole(block, name):
+            modules = [module for part in parts if isinstance(module := block.get_submodule(part), nn.Linear)]
+            if len(modules) < len(parts) or not _is_whole(block, name):
                 continue
             for part in parts:
                 for kind in ("weight", "bias"):
@@ -187,7 +189,9 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
         raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
     if wrong := {key: saved[key] for key, value in FIXED.items() if saved.get(key, value) != value}:
         expected = {key: FIXED[key] for key in wrong}
-        raise ModelError(f"{path}: got {wrong}, expected {expected} as in toto-2 2.0.0; other versions are not supported")
+        raise ModelError(
+            f"{path}: got {wrong}, expected {expected} as in toto-2 2.0.0; other versions are not supported"
+        )
     try:
         config = make_config({key: saved[key] for key in (*REQUIRED, *DEFAULTS) if key in saved}, str(folder))
     except ValueError as error:

@@ -113,9 +113,7 @@ class Toto2(Forecaster):
         for layer, block in enumerate(self.network.blocks, start=1):
             kind, heads = "group" if block.attn.is_variate else "time", block.attn.heads
             for matrix, name in PARTS.items():
-                yield WeightMatrix.of(
-                    getattr(block.attn, name), "decoder", layer, matrix, attention=kind, heads=heads
-                )
+                yield WeightMatrix.of(getattr(block.attn, name), "decoder", layer, matrix, attention=kind, heads=heads)
             mlp = block.ffn
             for matrix, module in (("mlp_in", mlp.fc1_value), ("mlp_gate", mlp.fc1_gate), ("mlp_out", mlp.fc2)):
                 yield WeightMatrix.of(module, "decoder", layer, matrix)

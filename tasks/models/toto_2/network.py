@@ -26,7 +26,7 @@ from tsfmscope.tasks.models.common.attention import AttentionLayer, Widths, any_
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # Forward scale of the unit-scaled SiLU: geometric interpolation of 2 and sqrt(2 / (1 - 1/pi)), unit_scaling 0.3.
 SILU_SCALE = 2**0.2 * (2 / (1 - 1 / math.pi)) ** 0.4
-# Share of a head that is rotated, base of its frequencies, and patches per unit of the xPos exponent, as in the package.
+# Share of a head that is rotated, base of its frequencies, and patches per unit of the xPos exponent: the package's.
 ROTATED, BASE, XPOS_STEPS = 0.5, 10_000.0, 256
 PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 
@@ -64,7 +64,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         normed = states * torch.rsqrt(states.square().mean(dim=-1, keepdim=True) + self.eps)
-        return normed if self.weight is None else normed * self.weight
+        if self.weight is not None:
+            normed = normed * cast(torch.Tensor, self.weight)
+        return normed
 
 
 class PerDimScale(nn.Module):
@@ -126,7 +128,8 @@ class Attention(nn.Module):
 
     @staticmethod
     def _split(projected: torch.Tensor, heads: int) -> torch.Tensor:
-        return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+        split: torch.Tensor = projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return split
 
 
 class GatedMlp(nn.Module):
@@ -184,7 +187,10 @@ class Block(nn.Module):
         mask: torch.Tensor | None,
         rotation: Rotation,
     ) -> Float[torch.Tensor, "window token width"]:
-        """Return the stream. mask: [B, 1, T, T] of a time layer, None where causal; [T or 1, 1, B, B] of a variate one."""
+        """Return the stream.
+
+        mask: [B, 1, T, T] of a time layer, None where causal; [T or 1, 1, B, B] of a variate layer.
+        """
         normed = self.norm1(states)
         if self.attn.is_variate:
             added = self.attn(normed.transpose(0, 1), mask, None).transpose(0, 1)

@@ -69,7 +69,7 @@ def scale_and_cut(context: Float[np.ndarray, "window context"], ahead: int, size
     after = ((0, 0), (0, ahead))
     return Scaled(
         np.pad(scaled, (*after, (0, 0))).astype(np.float32),
-        np.pad(~masks, (*after, (0, 0)), constant_values=True).astype(np.float32),
+        np.pad(np.logical_not(masks), (*after, (0, 0)), constant_values=True).astype(np.float32),
         np.pad(masks.any(axis=-1), after, constant_values=True),
         np.pad(own, after),
         np.pad(loc, after, mode="edge"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def random_model(config: dict[str, Any]) -> Toto2:
 
 
 @pytest.fixture(scope="module")
-def cases(windows: Make, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, Any], Any]]:
+def cases(windows: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, Any], Any]:
     """Return folder, model and windows of every shape with every length, and of groups; the package has run."""
     root, made = tmp_path_factory.mktemp("toto"), {}
     for number, config in enumerate(SHAPES):
@@ -54,7 +53,7 @@ def cases(windows: Make, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             write_case(folder, model, drawn, SERIES if lengths == "groups" else None)
             made[number, lengths] = (folder, model, drawn)
     run_package([folder for folder, _, _ in made.values()])
-    yield made
+    return made
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
