@@ -111,12 +111,13 @@ def read(folder: Path) -> tuple[Toto2Network, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
     import torch
 
-    from tsfmscope.tasks.models.toto_2.network import Toto2Network, attentions
+    from tsfmscope.tasks.models.toto_2.attention import attentions
+    from tsfmscope.tasks.models.toto_2.network import Toto2Network
 
     config, block = _config(folder)
     with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = Toto2Network(config)
-        compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
+        compression_block.apply_block(network, attentions(network.blocks), block, str(folder / "config.json"))
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     weights = {name: value.float() for name, value in checkpoint_folder.read_weights(folder).items()}
     state = _split(weights, config, network, shapes)
@@ -143,12 +144,15 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
             modules = [module for part in parts if isinstance(module := block.get_submodule(part), nn.Linear)]
             if len(modules) < len(parts) or not _is_whole(block, name):
                 continue
+            weights: list[torch.Tensor] = [module.weight for module in modules]
             for part in parts:
                 for kind in ("weight", "bias"):
                     state.pop(f"{path}{part}.{kind}", None)
-            state[f"{path}{name}.weight"] = torch.cat([module.weight for module in modules])
+            state[f"{path}{name}.weight"] = torch.cat(weights)
             if any(module.bias is not None for module in modules):
-                biases = [torch.zeros_like(m.weight[:, 0]) if m.bias is None else m.bias for m in modules]
+                biases: list[torch.Tensor] = [
+                    torch.zeros_like(module.weight[:, 0]) if module.bias is None else module.bias for module in modules
+                ]
                 # Biases of q, k and v are held times the factor of their input.
                 factor = block.attn.in_scale if name == "attn.in_proj" else 1.0
                 state[f"{path}{name}.bias"] = torch.cat(biases) / factor

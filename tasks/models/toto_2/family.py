@@ -108,7 +108,7 @@ class Toto2(Forecaster):
 
         `layer` counts blocks from 1.
         """
-        from tsfmscope.tasks.models.toto_2.network import PARTS
+        from tsfmscope.tasks.models.toto_2.attention import PARTS
 
         for layer, block in enumerate(self.network.blocks, start=1):
             kind, heads = "group" if block.attn.is_variate else "time", block.attn.heads
@@ -120,9 +120,9 @@ class Toto2(Forecaster):
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield the attention of every block; keys of time layers are rotated, so their width cannot change."""
-        from tsfmscope.tasks.models.toto_2.network import attentions
+        from tsfmscope.tasks.models.toto_2.attention import attentions
 
-        return attentions(self.network)
+        return attentions(self.network.blocks)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the next patch of every row, in scaled units.

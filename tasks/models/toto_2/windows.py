@@ -1,4 +1,4 @@
-"""Windows of Toto 2.0: contexts scaled by the mean and deviation of the steps up to each patch, and patches to come."""
+"""Windows of Toto 2.0: contexts scaled by mean and deviation up to each patch, and masked patches after them."""
 
 from __future__ import annotations
 
