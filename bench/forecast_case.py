@@ -14,8 +14,10 @@ import numpy as np
 from bench import memory
 from bench.memory import MIB
 from tsfmscope.tasks.compression import schedules
+from tsfmscope.tasks.compression.neurons import mlps
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.attention import Widths
+from tsfmscope.tasks.models.common.mlp import count_neurons, keep_neurons
 from tsfmscope.tasks.models.common.precision import run_in
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.types import Windows
@@ -51,8 +53,9 @@ SHAPES: dict[str, dict[str, dict[str, Any]]] = {
 class Case:
     """Settings of the measurement in one process.
 
-    side: stock or ours. heads: dense or narrow. repeats: number of forecasts, whose median counts. precision:
-    for ours, of the products with matrices; for the stock pipeline, of the whole network.
+    side: stock or ours. heads: dense, narrow, or narrow+mlp, which halves the neurons of every MLP too. repeats: number
+    of forecasts, whose median counts. precision: for ours, of the products with matrices; for the stock pipeline, of
+    the whole network.
     """
 
     family: str
@@ -93,6 +96,13 @@ def narrow(model: Forecaster) -> float:
         values.append(value)
     # The heads of all layers have the same width.
     return schedules.size_ratio(values, full.widths.value)
+
+
+def halve_mlps(model: Forecaster) -> None:
+    """Remove the second half of the neurons of every MLP."""
+    for mlp in mlps(model):
+        kept = np.arange(count_neurons(model.network, mlp) // 2)
+        keep_neurons(model.network, mlp, kept, model.network.get_submodule(mlp.output).weight[:, kept].numpy(), None)
 
 
 def wait(gpu: bool) -> None:
@@ -163,7 +173,10 @@ def build(case: Case) -> tuple[Any, float]:
     import torch
 
     model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
-    ratio = narrow(model) if case.heads == "narrow" else 1.0
+    ratio = 1.0 if case.heads == "dense" else narrow(model)
+    if case.heads == "narrow+mlp":
+        with torch.no_grad():
+            halve_mlps(model)
     model.network.to(case.device)
     if case.side == "ours":
         run_in(model.network, case.precision)
