@@ -41,6 +41,7 @@ KEYS = {
     ("patch_sizes", "distr_output"): "moirai",
     ("num_predict_token", "quantile_levels"): "moirai-2",
     ("dim_output", "task"): "tabular",
+    ("layer_group_size", "num_variate_layers_per_group"): "toto-2",
 }
 
 

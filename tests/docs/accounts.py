@@ -56,7 +56,7 @@ NOT_RUN = {
     ),
     "docs/install.md": (
         "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
-        "podman",
+        "podman", "uv venv", "uv pip install --python", "TSFMSCOPE_TOTO2_PYTHON=",
     ),
     "docs/environments.md": ("python -m pytest -m download",),
     "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -m ", "tsfmscope "),
