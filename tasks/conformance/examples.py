@@ -49,6 +49,10 @@ TTM: dict[str, float] = {
     "adaptive_patching_levels": 2,
 }
 TTM |= {"decoder_d_model": 12, "decoder_num_layers": 1, "dropout": 0.0, "head_dropout": 0.0}
+# The switches of the released sizes, where keys are not normed.
+TOTO_2: dict[str, float] = {"patch_size": 8, "d_model": 16, "num_heads": 2, "num_layers": 4, "layer_group_size": 2}
+TOTO_2 |= {"num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0}
+TOTO_2 |= {"d_ff": 24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True}
 VISIONTS = {**WIDTHS, "image_size": 80, "patch_size": 4, "periodicity": 7, "decoder_hidden_size": 8}
 VISIONTS |= {"decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2}
 VIT = {**WIDTHS, "image_size": 8, "patch_size": 2}
@@ -72,6 +76,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "timesfm": TIMESFM,
         "timesfm-2.5": TIMESFM | {"output_quantile_len": 12},
         "time-moe": TIME_MOE,
+        "toto-2": TOTO_2,
         "ttm": TTM,
         "visionts": VISIONTS,
     }

@@ -36,10 +36,12 @@ ARCHITECTURES = {
 KEYS = {
     ("wavetoken_config",): "wavetoken",
     ("chronos_config", "feed_forward_proj"): "chronos-t5",
-    ("feed_forward_proj", "num_decoder_layers"): "t5-text",
+    # The released config of t5-base names neither its activation nor the number of decoder blocks.
+    ("d_kv", "relative_attention_num_buckets"): "t5-text",
     ("patch_sizes", "distr_output"): "moirai",
     ("num_predict_token", "quantile_levels"): "moirai-2",
     ("dim_output", "task"): "tabular",
+    ("layer_group_size", "num_variate_layers_per_group"): "toto-2",
 }
 
 

@@ -45,6 +45,7 @@ FAMILIES = {
     "timesfm": "tsfmscope.tasks.models.timesfm.versions:TimesFM",
     "timesfm-2.5": "tsfmscope.tasks.models.timesfm.versions:TimesFM25",
     "time-moe": "tsfmscope.tasks.models.time_moe.family:TimeMoE",
+    "toto-2": "tsfmscope.tasks.models.toto_2.family:Toto2",
     "ttm": "tsfmscope.tasks.models.ttm.family:TTM",
     "visionts": "tsfmscope.tasks.models.visionts.family:VisionTS",
 }

@@ -112,6 +112,12 @@ RELEASED = {
         source="github.com/unit8co/darts, darts/models/forecasting/patchtst_fm_model.py",
         parity=("patchtst_fm/test_against_package.py", "patchtst_fm/test_recorded.py"),
     ),
+    "toto-2": Released(
+        tuple(f"Datadog/Toto-2.0-{size}" for size in ("4m", "22m", "313m", "1B", "2.5B")),
+        weights=APACHE,
+        source=_page("Datadog/Toto-2.0-2.5B"),
+        parity=("toto_2/test_against_package.py", "toto_2/test_recorded.py"),
+    ),
     # The weights of ibm-research/ttm-research-r2 are for research only.
     "ttm": Released(
         ("ibm-granite/granite-timeseries-ttm-r1", "ibm-granite/granite-timeseries-ttm-r2"),

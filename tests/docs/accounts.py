@@ -42,7 +42,10 @@ NOT_RUN = {
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),
     "docs/results/population/README.md": ("make profile", "dvc repro", "tsfmscope save-results", "tsfmscope sql"),
-    "docs/paper_scale.md": ("export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit"),
+    "docs/paper_scale.md": (
+        "export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit", "tsfmscope rehearse",
+    ),
+    "docs/results/rehearsal.md": ("tsfmscope rehearse",),
     "docs/cluster.md": (
         "cd /shared", "ray get-auth-token", "export RAY_AUTH_MODE", ".venv/bin/ray", "make submit", "ray job list",
         "ray job logs", "ray job stop", "tsfmscope status", "ray stop",
@@ -53,7 +56,7 @@ NOT_RUN = {
     ),
     "docs/install.md": (
         "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
-        "podman",
+        "podman", "uv venv", "uv pip install --python", "TSFMSCOPE_TOTO2_PYTHON=",
     ),
     "docs/environments.md": ("python -m pytest -m download",),
     "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -m ", "tsfmscope "),

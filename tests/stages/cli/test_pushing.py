@@ -52,7 +52,7 @@ def server(mood: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", "a-token")
     with Hub(mood) as found:
-        found.files = {}
+        found.files.clear()
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         endpoint = f"http://127.0.0.1:{found.server_port}"

@@ -38,6 +38,7 @@ OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
     "patchtst-fm": dict(EXAMPLES["patchtst-fm"]),
     "time-moe": dict(EXAMPLES["time-moe"]),
+    "toto-2": dict(EXAMPLES["toto-2"]),
     "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
 }
 LENGTHS = {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}

@@ -64,6 +64,12 @@ MATRICES: dict[str, tuple[int, int | None, dict[str, str]]] = {
         "encoder 1 q self": "blocks.0.attn.q_proj", "encoder 3 o self": "blocks.2.attn.proj",
         "encoder 2 mlp_in": "blocks.1.mlp.layers.0", "encoder 2 mlp_out": "blocks.1.mlp.layers.4",
     }),
+    "toto-2": (28, 2, {
+        "decoder 1 q time": "transformer.layers.0.attn.q_proj",
+        "decoder 4 o group": "transformer.layers.3.attn.out_proj",
+        "decoder 2 mlp_in": "transformer.layers.1.ffn.fc1_value",
+        "decoder 3 mlp_gate": "transformer.layers.2.ffn.fc1_gate", "decoder 1 mlp_out": "transformer.layers.0.ffn.fc2",
+    }),
     "ttm": (10, None, {
         "encoder 1 mlp_in": "backbone.encoder.mlp_mixer_encoder.mixers.0.mixer_layers.0.feature_mixer.mlp.fc1",
         "encoder 4 mlp_out": "backbone.encoder.mlp_mixer_encoder.mixers.1.mixer_layers.1.feature_mixer.mlp.fc2",
@@ -134,7 +140,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "one layer more": (
         lambda folder: raise_one(folder, DEPTHS),
-        "weights do not fit config.json: missing .*(encoder|transformer.h|layers|blocks)|cannot be read",
+        "weights do not fit config.json: missing .*(encoder|transformer.h|layers|blocks)|cannot be read|"
+        "expected a multiple of layer_group_size",
     ),
     "wider": (lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json|expected a multiple of"),
 }  # fmt: skip

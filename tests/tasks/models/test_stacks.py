@@ -10,7 +10,7 @@ from tsfmscope.tasks.models.registry import FAMILIES, family_class
 
 def test_the_output_stack_of_every_family() -> None:
     # Shelim et al. 2025 read Chronos' and the other decoders' last layer, and the encoder's of the others.
-    decoders = {"chronos-t5", "lag-llama", "moirai-2", "time-moe", "timesfm", "timesfm-2.5", "wavetoken"}
+    decoders = {"chronos-t5", "lag-llama", "moirai-2", "time-moe", "timesfm", "timesfm-2.5", "toto-2", "wavetoken"}
     for name in FAMILIES:
         cls = family_class(name)
         assert cls.output_stack in cls.stacks, name

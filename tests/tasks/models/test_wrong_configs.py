@@ -42,6 +42,18 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"dropout": 1.0}, "dropout: got 1.0, expected a number from 0, below 1"),
         ({"pretrain_mask_ratio": "x"}, "pretrain_mask_ratio: got 'x'"),
     ],
+    "toto-2": [
+        ({"patch_size": 0}, "patch_size: got 0, expected a whole number from 1"),
+        ({"d_model": 15}, "d_model: got 15, expected a multiple of num_heads 2"),
+        ({"num_layers": 5}, "num_layers: got 5, expected a multiple of layer_group_size 2"),
+        ({"num_variate_layers_per_group": 3}, "got 3, expected a whole number from 0 to layer_group_size 2"),
+        ({"variate_layer_first": 1}, "variate_layer_first: got 1, expected true or false"),
+        ({"num_heads": 4, "num_groups": 3}, "num_groups: got 3, expected a divisor of 4 heads"),
+        ({"qk_dim": 6}, "qk_dim: got 6, expected a multiple of 4"),
+        ({"residual_attn_ratio": None}, "residual_attn_ratio: got None, expected a number above 0"),
+        ({"norm_eps": float("nan")}, "norm_eps: got nan"),
+        ({"d_ff": "x"}, "d_ff: got 'x'"),
+    ],
     "ttm": [
         ({"d_modle": 16}, r"unknown keys \['d_modle'\]"),
         ({"num_layers": 0}, "got num_layers 0, expected a whole number from 1 to 65536"),
@@ -140,6 +152,16 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"model_type": "mixtral"}, "so this is no time-moe checkpoint"),
         ({"num_experts": 0}, "num_experts: got 0"),
         ({"num_experts": 6}, "missing .*experts.5"),
+    ],
+    "toto-2": [
+        ({"num_output_patches": 2}, "got {'num_output_patches': 2}, expected {'num_output_patches': 1}"),
+        ({"dropout_p": 0.1, "pre_norm": False}, "dropout_p.*other versions are not supported"),
+        ({"model_type": "toto"}, "so this is no toto-2 checkpoint"),
+        ({"num_layers": 6}, "weights do not fit config.json: missing .*layers.4"),
+        ({"qk_norm": True, "qk_norm_include_weight": True}, "missing .*k_norm.weight"),
+        ({"per_dim_scale": False}, "not known .*per_dim_scale"),
+        ({"num_groups": 1}, "weights do not fit config.json"),
+        ({"residual_mult": "x"}, "residual_mult: got 'x', expected a number above 0; fetch or save"),
     ],
     "ttm": [
         (

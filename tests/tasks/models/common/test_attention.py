@@ -23,7 +23,7 @@ from tsfmscope.tasks.series.types import Windows
 
 # Kind of the attention whose queries and keys are rotated or normed, and so keep their width.
 ROTARY = {"timesfm-2.5": "self", "timesfm-2.5, grouped": "self", "chronos-2": "time", "lag-llama": "self"}
-ROTARY |= {"moirai": "self", "moirai-2": "self", "time-moe": "self"}
+ROTARY |= {"moirai": "self", "moirai-2": "self", "time-moe": "self", "toto-2": "time"}
 SHARES = [(0.4, 0.7), (1.0, 0.5)]  # of the keys' and of the values' width
 Answers = Callable[[Any], list[np.ndarray]]
 
@@ -52,7 +52,7 @@ def with_biases(model: Any) -> Any:
     with torch.no_grad():
         for layer in model.attentions():
             for name, value in layer.module.named_parameters():
-                if name.endswith("bias") or name == "scaling":
+                if name.endswith(("bias", "per_dim_scale")) or name == "scaling":
                     value.add_(torch.randn(value.shape, generator=generator) * 0.5)
     return model
 

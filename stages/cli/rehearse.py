@@ -1,0 +1,77 @@
+"""Command `tsfmscope rehearse`: released models with random weights, loaded through the hub's code and measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tsfmscope.stages.cli.options import Json
+from tsfmscope.stages.cli.output import print_json, print_table
+from tsfmscope.stages.cli.progress import show_progress
+from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.pipeline.exit_codes import FAILED
+from tsfmscope.store.printable import printable
+
+# Heading of the table -> column of the rows, and the number by which it is divided.
+COLUMNS: dict[str, tuple[str, float]] = {
+    "parameters, M": ("parameters", 1e6),
+    "files, MB": ("bytes", 1e6),
+    "write, s": ("seconds_write", 1),
+    "download, s": ("seconds_download", 1),
+    "load, s": ("seconds_load", 1),
+    "states, s": ("seconds_states", 1),
+    "forecast, s": ("seconds_forecast", 1),
+    "peak writing, GB": ("peak_bytes_write", 1e9),
+    "peak, GB": ("peak_bytes", 1e9),
+}
+
+
+def rehearse(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Released models by their names in params/paper.yaml; default: all that have a layout."),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of the rows, and of one model's weights at a time.")] = Path(
+        "rehearsal"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Take only the smallest model of each family.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random weights.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Load released models with random weights.
+
+    \b
+    tsfmscope rehearse --quick
+    tsfmscope rehearse chronos-bolt-tiny moirai-small --json
+
+    For each model, the files of its release are written with random weights, served by a hub on this machine, and
+    loaded as hub:ORG/NAME; every tensor is compared with what was written, and the states of all layers and a forecast
+    of one short series are computed. The files are deleted afterwards. Rows are kept in the folder: the same command
+    continues after an interruption. Exit codes: 0 if all models pass, 1 if one fails, 2 if a name is not valid.
+    """
+    from tsfmscope.stages.cli.rehearsing import choose_models, rehearse_models
+
+    names = choose_models(models or (), quick=quick)
+    with show_progress() as watch:
+        rows = rehearse_models(names, folder, seed, watch)
+    failed = [row for row in rows if row["status"] == "failed"]
+    if as_json:
+        print_json(rows)
+    else:
+        _show(rows)
+        for row in failed:
+            typer.echo(printable(f"failed: {row['model']}: {row['reason']}"))
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    lines = [[row["model"], row["status"], *(_scaled(row, *column) for column in COLUMNS.values())] for row in rows]
+    print_table("released layouts with random weights", ["model", "status", *COLUMNS], lines)
+
+
+def _scaled(row: dict[str, Any], column: str, divisor: float) -> float | None:
+    value = row.get(column)
+    return None if value is None else value / divisor
