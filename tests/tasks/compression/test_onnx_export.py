@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ import onnx
 import pytest
 import torch
 
-from tsfmscope.tasks.compression.onnx_export import TOLERANCE, write_onnx
+from tsfmscope.tasks.compression import onnx_export
+from tsfmscope.tasks.compression.onnx_export import TOLERANCE, OnnxModel, write_onnx
 from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
@@ -192,16 +194,22 @@ def test_a_broken_description_is_named(text: str, tmp_path: Path) -> None:
         OnnxForecaster.load(tmp_path)
 
 
-def test_a_model_with_narrow_heads_and_factors_is_exported(tmp_path: Path) -> None:
-    model = ChronosBolt.new(BOLT, seed=0)
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[ChronosBolt, Path, OnnxModel]:
+    """A model with narrow heads, the folder of its ONNX model, and what `write_onnx` returned."""
+    model, folder = ChronosBolt.new(BOLT, seed=0), tmp_path_factory.mktemp("narrow")
     for layer in model.attentions():
         layer.write(layer.read().slice_heads(Widths(3, 2)))
     model.compression = {"method": "joint", "widths": shapes(model.attentions())}
-    exported = write_onnx(model, tmp_path, context=None, horizon=None, origin=ORIGIN)
+    return model, folder, write_onnx(model, folder, context=None, horizon=None, origin=ORIGIN)
+
+
+def test_a_model_with_narrow_heads_and_factors_is_exported(narrow: tuple[ChronosBolt, Path, OnnxModel]) -> None:
+    model, folder, exported = narrow
     assert (exported.context, exported.horizon) == (32, 8)
     windows = series(32, 8)
-    assert difference(model, quantiles_of(open_session(tmp_path / MODEL), windows), windows, exported.levels) < 1e-5
-    assert json.loads((tmp_path / DESCRIPTION).read_text())["compression"]["method"] == "joint"
+    assert difference(model, quantiles_of(open_session(folder / MODEL), windows), windows, exported.levels) < 1e-5
+    assert json.loads((folder / DESCRIPTION).read_text())["compression"]["method"] == "joint"
 
 
 @pytest.mark.parametrize(
@@ -225,13 +233,18 @@ def test_students_quantiles_are_those_of_scipy() -> None:
     np.testing.assert_allclose(quantiles, special.stdtrit(df, levels[:, None]), rtol=0, atol=1e-11)
 
 
-def test_a_wrong_graph_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tsfmscope.tasks.models.graphs.chronos import BoltGraph
+def test_a_wrong_graph_is_refused(
+    narrow: tuple[ChronosBolt, Path, OnnxModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is that of another model, so that it need not be exported, which takes 10 s."""
 
-    right = BoltGraph.forward
-    monkeypatch.setattr(BoltGraph, "forward", lambda self, context: right(self, context) * 1.01)
+    def write_other(graph: object, context: int, horizon: int, path: Path, family: str) -> int:
+        shutil.copy(narrow[1] / MODEL, path)
+        return narrow[2].opset
+
+    monkeypatch.setattr(onnx_export, "_trace", write_other)
     with pytest.raises(ModelError, match=r"differ from the model's own by .* standard deviations"):
-        write_onnx(ChronosBolt.new(BOLT, seed=0), tmp_path, context=None, horizon=None, origin=ORIGIN)
+        write_onnx(ChronosBolt.new(BOLT, seed=1), tmp_path, context=None, horizon=None, origin=ORIGIN)
 
 
 def test_a_file_that_onnxruntime_cannot_run_is_named(tmp_path: Path) -> None:
