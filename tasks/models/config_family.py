@@ -39,6 +39,7 @@ KEYS = {
     ("feed_forward_proj", "num_decoder_layers"): "t5-text",
     ("patch_sizes", "distr_output"): "moirai",
     ("num_predict_token", "quantile_levels"): "moirai-2",
+    ("t5_config", "patch_stride_len"): "moment",
     ("dim_output", "task"): "tabular",
 }
 
