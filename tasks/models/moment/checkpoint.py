@@ -121,6 +121,9 @@ def write(folder: Path, network: MomentNetwork, config: Mapping[str, Any]) -> No
         "d_model": config["d_model"],
         "model_name": "MOMENT",
         "patch_stride_len": config["patch_len"],
+        # Needed by the package, which writes the first into its log and calls a deprecated method unless the second.
+        "transformer_backbone": "t5",
+        "enable_gradient_checkpointing": False,
         BLOCK: {**T5_REST, **encoder, "num_decoder_layers": config["num_layers"]},
         **compression_block.config_block(network),
     }
