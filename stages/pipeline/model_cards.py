@@ -53,6 +53,7 @@ LOADERS: dict[str, Loader] = {
     **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
     "patchtst-fm": ("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
     "ttm": ("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
+    "moment": ("momentfm", "momentfm", "MOMENTPipeline"),
     "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
     "moirai-2": ("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }
