@@ -168,7 +168,9 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     expected = {"d_model": encoder.get("d_model"), "patch_stride_len": saved.get("patch_len")}
     for key, value in expected.items():
         if saved.get(key) not in (None, value):
-            raise ModelError(f"{path}: got {key} {saved[key]!r}, expected {value!r} or null; fetch the checkpoint again")
+            raise ModelError(
+                f"{path}: got {key} {saved[key]!r}, expected {value!r} or null; fetch the checkpoint again"
+            )
     known = {key: value for key, value in encoder.items() if key in T5_KEYS}
     known |= {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS) and key not in T5_KEYS}
     try:

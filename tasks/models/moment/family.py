@@ -37,11 +37,11 @@ class Moment(Forecaster):
 
     Rows of the encoder: one per patch of the context and of the forecast. Context and forecast share a window of
     `seq_len` steps, so a longer forecast leaves a shorter context. Patches of the forecast are masked and of kind MASK.
-    A context patch with a missing step is masked too, as in the paper, and of kind PADDING; tokens attend to it. Patches
-    that contain padding, a context's first incomplete one among them, are PADDING and not attended to.
+    A context patch with a missing step is masked too, as in the paper, and of kind PADDING; tokens attend to it.
+    Patches that contain padding, a context's first incomplete one among them, are PADDING and not attended to.
 
-    Forecasts are `short_forecast` of the package: the reconstruction of masked patches at the window's end, by a network
-    that was not fine-tuned for it. They are points: every quantile is the same number. Up to half a window is
+    Forecasts are `short_forecast` of the package: the reconstruction of masked patches at the window's end, by a
+    network that was not fine-tuned for it. They are points: every quantile is the same number. Up to half a window is
     forecast in one forward pass; a longer horizon takes several passes, which append the forecast to the context. The
     package reads ever less context instead, and fails beyond a window. Its `short_forecast` has no argument for gaps
     that tokens attend to; they are masked as its `reconstruction` does.

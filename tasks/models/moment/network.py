@@ -1,7 +1,7 @@
 """Network of MOMENT (Goswami et al. 2024): T5's encoder over patches, of which masked ones are reconstructed.
 
-Module and parameter names are those of momentfm 0.1.4. The encoder is transformers' T5Stack, as in the package; the rest
-is written from that code's arithmetic.
+Module and parameter names are those of momentfm 0.1.4. The encoder is transformers' T5Stack, as in the package; the
+rest is written from that code's arithmetic.
 """
 
 from __future__ import annotations

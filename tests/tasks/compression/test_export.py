@@ -36,7 +36,7 @@ CONFIGS: dict[str, dict[str, Any]] = {name: dict(EXAMPLES[name]) for name in sto
 CONFIGS["vit"] |= {"image_size": 16, "patch_size": 4}
 OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
-    "moment": dict(EXAMPLES["moment"]),
+    "moment": {**EXAMPLES["moment"], "d_kv": 8},
     "patchtst-fm": dict(EXAMPLES["patchtst-fm"]),
     "time-moe": dict(EXAMPLES["time-moe"]),
     "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
