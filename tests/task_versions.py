@@ -7,6 +7,7 @@ results of the tasks are what they were.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib
 import json
@@ -36,7 +37,7 @@ def code_hash(task: Task) -> str:
     """SHA-256 over the syntax trees, docstrings left out, of the entry's and loader's modules and what they import."""
     entries = [task.entry] + ([task.loader] if task.loader else [])
     modules = _closure({entry.partition(":")[0] for entry in entries})
-    trees = {name: _tree(path) for name, path in modules.items()}
+    trees = {name: _tree(path.read_text()) for name, path in modules.items()}
     return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()
 
 
@@ -59,18 +60,25 @@ def _closure(names: set[str]) -> dict[str, Path]:
         ):
             continue
         found[name] = path
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tsfmscope.tasks"):
-                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names if alias.name.startswith("tsfmscope.tasks")]
-            elif (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and node.value.startswith("tsfmscope.tasks.")
-            ):
-                waiting.append(node.value.partition(":")[0])  # the registry's map of strings
+        waiting += _imported_names(path.read_text())
     return found
+
+
+# Most tasks import the same modules.
+@functools.cache
+def _imported_names(text: str) -> tuple[str, ...]:
+    """Names under tsfmscope.tasks that a module's text imports, and what may be a name in a module."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tsfmscope.tasks"):
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names if alias.name.startswith("tsfmscope.tasks")]
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tsfmscope.tasks.")
+        ):
+            names.append(node.value.partition(":")[0])  # the registry's map of strings
+    return tuple(names)
 
 
 def _path(name: str) -> Path | None:
@@ -78,8 +86,9 @@ def _path(name: str) -> Path | None:
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
 
 
-def _tree(path: Path) -> str:
-    tree = ast.parse(path.read_text())
+@functools.cache
+def _tree(text: str) -> str:
+    tree = ast.parse(text)
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(tree):
         if isinstance(node, documented) and ast.get_docstring(node):

@@ -167,9 +167,13 @@ def test_inspect_returns_what_the_command_prints(
     frame.to_csv("mine.csv", index_label="time")
     arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     printed = CliRunner().invoke(app, ["inspect", model.name, data, *arguments, "--json"], catch_exceptions=False)
-    layers = ts.inspect(model, data, **options).layers
-    rows = [{name: None if pd.isna(x) else x for name, x in row.items()} for row in layers.to_dict("records")]
-    assert rows == json.loads(printed.stdout)
+    report = ts.inspect(model, data, **options)
+    rows = [{name: None if pd.isna(x) else x for name, x in row.items()} for row in report.layers.to_dict("records")]
+    found = json.loads(printed.stdout)
+    for row in found:
+        license = row.pop("license")
+        assert report.license == f"licence of the weights: {license} ({row.pop('license_source')})"
+    assert rows == found
 
 
 @pytest.mark.parametrize(

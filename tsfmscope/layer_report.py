@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
+from tsfmscope.stages.cli.provenance import license_of_source
 from tsfmscope.tasks.report.page.single_model_page import draw_figures, render_page
 from tsfmscope.tasks.report.render.mpl_render import render
 
@@ -36,6 +37,7 @@ class LayerReport:
         n_windows: number of windows whose tokens were measured.
         n_series: number of series that the windows are from.
         skipped: reason -> number of series that gave no window.
+        license: licence of the model's weights and where it is stated, in words.
     """
 
     layers: pd.DataFrame
@@ -43,6 +45,7 @@ class LayerReport:
     n_windows: int
     n_series: int
     skipped: Mapping[str, int]
+    license: str
 
     @classmethod
     def from_result(cls, result: InspectResult) -> Self:
@@ -52,7 +55,8 @@ class LayerReport:
         title = f"{first['model']} on {first['dataset']}, context {first['context']}{noisy}"
         layers = pd.DataFrame(result.rows)
         layers = layers.astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
-        return cls(layers, title, result.n_windows, result.n_series, result.skipped)
+        license = str(license_of_source(result.source))
+        return cls(layers, title, result.n_windows, result.n_series, result.skipped, license)
 
     def plot(self, measure: str = "isotropy") -> go.Figure:
         """Return a plotly figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""

@@ -46,7 +46,7 @@ def export(
     \b
     tsfmscope export chronos-bolt-nano copy
     tsfmscope export chronos-bolt-nano dense --dense --json
-    tsfmscope export chronos-bolt-nano bolt-onnx --onnx --context 128 --horizon 24 --bits 8
+    tsfmscope export patchtst-nano patchtst-onnx --onnx --context 128 --horizon 24 --bits 8
 
     A compressed model is BASE@METHOD of params.yaml, or a folder that `tsfmscope compress` wrote. With
     --dense it gets the original shapes, so that the model's own package loads it. With --onnx, forecasts of

@@ -8,6 +8,7 @@ writes the file again; a test fails where it is not up to date.
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def imported_files(stage: Stage) -> set[str]:
         if path is None or (name := path.relative_to(ROOT).as_posix()) in files:
             continue
         files.add(name)
-        waiting += _imports(ast.parse(path.read_text("utf-8")))
+        waiting += _imports(path.read_text("utf-8"))
     return files
 
 
@@ -106,16 +107,18 @@ def _module_path(module: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def _imports(tree: ast.AST) -> list[str]:
+@functools.cache
+def _imports(text: str) -> tuple[str, ...]:
+    """Return the modules that a module's text imports or names; cached, because most stages import the same modules."""
     modules: list[str] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE}tasks."):
             modules.append(str(node.value).partition(":")[0])
-    return modules
+    return tuple(modules)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def outs(name: str) -> dict[str, bool]:
     return found
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a module's syntax tree; most stages import the same modules."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imported(stage: Stage) -> set[str]:
     """Files of stages, tasks and store that a stage's module imports, directly or not, or names as a task's entry."""
     found: set[str] = set()
@@ -44,7 +52,7 @@ def imported(stage: Stage) -> set[str]:
             # It imports a name of the Python API only when somebody uses that name.
             continue
         found.add(name)
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
@@ -116,7 +124,7 @@ class TestEachStage:
         for name in modules:
             if name == "stages/config/params.py":
                 continue
-            for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            for node in nodes(ROOT / name):
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
                     used.add(node.attr)
         blocks = {key.split(".")[0] for key in stage.params} | untracked

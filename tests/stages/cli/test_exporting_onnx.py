@@ -39,15 +39,16 @@ def test_the_folder_has_the_model_and_its_description_and_the_output_the_facts(t
 
 
 def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> None:
-    done = run("export", "chronos-bolt-nano", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
+    # Of the checkpoints, PatchTST's is exported fastest: a third of the time of chronos-bolt-nano.
+    done = run("export", "patchtst-nano", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
     assert done.exit_code == 0, done.stderr
     assert " in float32 and " in done.stdout and done.stdout.rstrip().endswith(" in int8")
     data = ("--data", "nile", "--data", "co2", "--data", "sunspots", "--context", "64", "--horizon", "12")
-    judged = run("certify", "chronos-bolt-nano", "int8", *data, "--json")
+    judged = run("certify", "patchtst-nano", "int8", *data, "--json")
     assert judged.exit_code == 3, judged.stderr
     ratios = [row["ratio"] for row in json.loads(judged.stdout)["tasks"]]
     assert len(ratios) == 3 and all(0.8 < ratio < 1.25 and ratio != 1 for ratio in ratios)
-    longer = run("certify", "chronos-bolt-nano", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
+    longer = run("certify", "patchtst-nano", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
     assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tsfmscope.tasks.statistics import population
 from tsfmscope.tasks.statistics.population import (
     across_runs,
     centred_ranks,
@@ -157,6 +158,13 @@ def test_what_training_does_to_both_is_no_effect_within_runs() -> None:
     assert 0.02 < found["detectable"] < 0.3
 
 
+@pytest.fixture
+def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take little time for `detectable`, which these tests do not read: it takes three quarters of a test's time."""
+    monkeypatch.setattr(population, "SIMULATIONS", 10)
+
+
+@pytest.mark.usefixtures("few_simulations")
 def test_effects_of_random_sign_by_data_set_are_no_effect_though_all_runs_show_them() -> None:
     generator, trials = np.random.default_rng(12), 40
     found, by_runs_alone = 0, 0
@@ -191,6 +199,7 @@ def test_runs_without_enough_snapshots_are_left_out() -> None:
     assert within_runs(x[:3], y[:3], loss[:3], QUICK, "t")["reason"].startswith("3 data sets with")
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
     generator = np.random.default_rng(10)
     groups = [name for name in "abcd" for _ in range(3)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,12 @@ from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return Worker("actor-0", toy.port(tmp_path / "store"), WorkerConfig(1, os.getcwd()))
+    # A worker collects garbage before it loads a model: 6 s for the objects that the tests before this file left.
+    gc.freeze()
+    yield Worker("actor-0", toy.port(tmp_path / "store"), WorkerConfig(1, os.getcwd()))
+    gc.unfreeze()
 
 
 def outcomes(worker: Worker, *jobs: Job) -> list[Outcome]:
