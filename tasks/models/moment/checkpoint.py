@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.moment.keys import REQUIRED, T5_DEFAULTS, T5_KEYS
 from tsfmscope.tasks.models.t5.shared import attentions
 
 if TYPE_CHECKING:
@@ -18,16 +19,6 @@ NAME = "moment"
 STACKS = ("encoder",)
 # Key of config.json that contains the shape of the encoder.
 BLOCK = "t5_config"
-REQUIRED = ("seq_len", "patch_len", "d_model", "d_ff", "d_kv", "num_heads", "num_layers")
-# Values in the config.json of the releases (FLAN-T5's), under BLOCK.
-T5_DEFAULTS = {
-    "dropout_rate": 0.1,
-    "feed_forward_proj": "gated-gelu",
-    "initializer_factor": 1.0,
-    "layer_norm_epsilon": 1e-6,
-    "relative_attention_max_distance": 128,
-    "relative_attention_num_buckets": 32,
-}
 # Defaults of the package; its mask_ratio is 0 outside training, and here that of the pre-training.
 DEFAULTS = {
     **T5_DEFAULTS,
@@ -37,7 +28,6 @@ DEFAULTS = {
     "patch_dropout": 0.1,
     "value_embedding_bias": False,
 }
-T5_KEYS = (*REQUIRED[2:], *T5_DEFAULTS)
 # Values for which the network here is written: of the releases, and of none that was fine-tuned with another head.
 FIXED = {"task_name": "reconstruction", "transformer_type": "encoder_only", "revin_affine": False}
 # The rest of FLAN-T5's config, which the package's encoder does not read or needs for its embedding of words.

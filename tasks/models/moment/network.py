@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import nn
 from transformers import T5Config, T5EncoderModel
 
-from tsfmscope.tasks.models.moment.checkpoint import T5_KEYS
+from tsfmscope.tasks.models.moment.keys import T5_KEYS
 from tsfmscope.tasks.models.t5.attention import use_windowwise
 
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.
