@@ -161,9 +161,9 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
             raise ModelError(
                 f"{path}: got {key} {saved[key]!r}, expected {value!r} or null; fetch the checkpoint again"
             )
-    known = {key: value for key, value in encoder.items() if key in T5_KEYS}
-    known |= {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS) and key not in T5_KEYS}
+    shape = {key: value for key, value in encoder.items() if key in T5_KEYS}
+    shape |= {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS) and key not in T5_KEYS}
     try:
-        return make_config(known, str(folder)), saved.get(attention.BLOCK)
+        return make_config(shape, str(folder)), saved.get(attention.BLOCK)
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error

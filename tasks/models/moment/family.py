@@ -103,7 +103,7 @@ class Moment(Forecaster):
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of whole patches of the context."""
-        return {"encoder": int(self._cut(np.zeros((1, context)), self._ahead(horizon)).known.sum())}
+        return {"encoder": int(self._cut(np.zeros((1, context)), self._ahead(horizon)).is_known.sum())}
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in, mlp_out, and mlp_gate of gated MLPs; `layer` counts blocks from 1."""
@@ -129,7 +129,7 @@ class Moment(Forecaster):
             raise ValueError(f"future: got {steps} steps, expected at most {self._longest}, half of seq_len")
         ahead, size = self._ahead(steps), int(self.config["patch_len"])
         past = context.cpu().numpy().astype(np.float64)[:, -(self.max_context - ahead) :]
-        hidden = self._draw_masks(self._cut(past, ahead).known[:, : -(ahead // size)])
+        hidden = self._draw_masks(self._cut(past, ahead).is_known[:, : -(ahead // size)])
         hidden = np.repeat(hidden, size, axis=1)[:, -past.shape[1] :]
         cut = self._cut(past, ahead, hidden)
         predicted = self.network(*self._on_device(*Cut.inputs(cut.arrays()))).flatten(1)  # [W, T * P]
@@ -137,24 +137,24 @@ class Moment(Forecaster):
         masked = np.where(hidden, past, np.nan)
         target = np.concatenate((masked, future.cpu().numpy().astype(np.float64)), axis=1)
         target = np.clip((target - cut.loc[:, None]) / cut.scale[:, None], -LARGEST_TARGET, LARGEST_TARGET)
-        known = torch.from_numpy(~np.isnan(target)).to(device)
+        is_counted = torch.from_numpy(~np.isnan(target)).to(device)
         aim = torch.from_numpy(np.nan_to_num(target).astype(np.float32)).to(device)
-        loss: torch.Tensor = ((predicted - aim).square() * known).sum() / known.sum().clamp_min(1)
+        loss: torch.Tensor = ((predicted - aim).square() * is_counted).sum() / is_counted.sum().clamp_min(1)
         return loss
 
-    def _draw_masks(self, known: Bool[np.ndarray, "window token"]) -> Bool[np.ndarray, "window token"]:
+    def _draw_masks(self, is_known: Bool[np.ndarray, "window token"]) -> Bool[np.ndarray, "window token"]:
         """Return which context patches are masked: of n known ones, the whole part of n times `mask_ratio`."""
         import torch
 
-        noise = torch.rand(known.shape).numpy()
-        order = np.where(known, noise, 2.0).argsort(axis=1).argsort(axis=1)
-        count = np.floor(known.sum(axis=1, keepdims=True) * self.config["mask_ratio"])
+        noise = torch.rand(is_known.shape).numpy()
+        order = np.where(is_known, noise, 2.0).argsort(axis=1).argsort(axis=1)
+        count = np.floor(is_known.sum(axis=1, keepdims=True) * self.config["mask_ratio"])
         return np.asarray(order < count)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         ahead = self._ahead(windows.horizon)
         cut = self._cut(windows.context, ahead)
-        kinds = np.where(cut.known & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds = np.where(cut.is_known & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
         kinds[:, kinds.shape[1] - ahead // self.config["patch_len"] :] = TokenKind.MASK
         return Tokens(
             arrays=cut.arrays(),

@@ -37,9 +37,9 @@ class PatchEmbedding(nn.Module):
     def forward(
         self,
         values: Float[torch.Tensor, "window token patch"],
-        known: Bool[torch.Tensor, "window token"],
+        is_known: Bool[torch.Tensor, "window token"],
     ) -> Float[torch.Tensor, "window token width"]:
-        embedded = torch.where(known[..., None], self.value_embedding(values), self.mask_embedding)
+        embedded = torch.where(is_known[..., None], self.value_embedding(values), self.mask_embedding)
         if self.has_positions:
             embedded = embedded + self.positions(embedded)[self.n_patches - values.shape[1] :]
         return cast(torch.Tensor, self.dropout(embedded))
@@ -90,15 +90,15 @@ class MomentNetwork(nn.Module):
     def forward(
         self,
         values: Float[torch.Tensor, "window token patch"],
-        known: Bool[torch.Tensor, "window token"],
+        is_known: Bool[torch.Tensor, "window token"],
         attended: Bool[torch.Tensor, "window token"],
     ) -> Float[torch.Tensor, "window token patch"]:
         """Return the reconstructed patches, scaled.
 
-        values: scaled patches, the last one at the end of the window. known: whether a patch is read, else it is
+        values: scaled patches, the last one at the end of the window. is_known: whether a patch is read, else it is
         masked. attended: whether tokens attend to a patch.
         """
-        embedded = self.patch_embedding(values, known)
+        embedded = self.patch_embedding(values, is_known)
         states = self.encoder(inputs_embeds=embedded, attention_mask=attended.to(embedded.dtype)).last_hidden_state
         return cast(torch.Tensor, self.head(states))
 

@@ -15,25 +15,25 @@ EPSILON = 1e-5
 class Cut(NamedTuple):
     """Patches of a context and of the steps to forecast, and how the context was scaled.
 
-    values: (step - loc) / scale, 0 where a step is unknown. known: patches whose steps are all observed and not masked;
+    values: (step - loc) / scale, 0 where a step is unknown. is_known: patches whose steps are all observed and not masked;
     the others are masked. attended: patches without padding; the others are read by no patch. loc, scale: in the
     data's units.
     """
 
     values: Float32[np.ndarray, "window token patch"]
-    known: Bool[np.ndarray, "window token"]
+    is_known: Bool[np.ndarray, "window token"]
     attended: Bool[np.ndarray, "window token"]
     loc: Float64[np.ndarray, " window"]
     scale: Float64[np.ndarray, " window"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what the network reads."""
-        return {"values": self.values, "known": self.known, "attended": self.attended}
+        return {"values": self.values, "is_known": self.is_known, "attended": self.attended}
 
     @staticmethod
     def inputs(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the arguments of the network."""
-        return arrays["values"], arrays["known"], arrays["attended"]
+        return arrays["values"], arrays["is_known"], arrays["attended"]
 
 
 def scale_and_cut(
