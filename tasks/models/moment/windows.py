@@ -15,9 +15,9 @@ EPSILON = 1e-5
 class Cut(NamedTuple):
     """Patches of a context and of the steps to forecast, and how the context was scaled.
 
-    values: (step - loc) / scale, 0 where a step is unknown. is_known: patches whose steps are all observed and not masked;
-    the others are masked. attended: patches without padding; the others are read by no patch. loc, scale: in the
-    data's units.
+    values: (step - loc) / scale, 0 where a step is unknown. is_known: patches whose steps are all observed and not
+    masked; the others are masked. attended: patches without padding; the others are read by no patch. loc, scale: in
+    the data's units.
     """
 
     values: Float32[np.ndarray, "window token patch"]
