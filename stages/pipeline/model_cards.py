@@ -54,6 +54,7 @@ LOADERS: dict[str, Loader] = {
     "patchtst-fm": ("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
     "ttm": ("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
     "toto-2": ("toto-2", "toto2", "Toto2Model"),
+    "moment": ("momentfm", "momentfm", "MOMENTPipeline"),
     "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
     "moirai-2": ("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }

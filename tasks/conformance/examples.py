@@ -34,6 +34,7 @@ PATCHTST_FM: dict[str, float] = {
 PATCHTST_FM |= {"pretrain_mask_cont": 2, "dropout": 0.0}
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 MOIRAI_2 = {"d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2}
+MOMENT = {"seq_len": 72, "patch_len": 8, "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3}
 TOTEM = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "num_codes": 32, "code_width": 8, "conv_width": 8}
 TOTEM |= {"residual_width": 4}
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
@@ -66,6 +67,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "lag-llama": LAG_LLAMA,
         "moirai": MOIRAI,
         "moirai-2": MOIRAI_2,
+        "moment": MOMENT,
         "patchtst": PATCHTST,
         "patchtst-fm": PATCHTST_FM,
         "totem": TOTEM,

@@ -40,6 +40,7 @@ KEYS = {
     ("d_kv", "relative_attention_num_buckets"): "t5-text",
     ("patch_sizes", "distr_output"): "moirai",
     ("num_predict_token", "quantile_levels"): "moirai-2",
+    ("t5_config", "patch_stride_len"): "moment",
     ("dim_output", "task"): "tabular",
     ("layer_group_size", "num_variate_layers_per_group"): "toto-2",
 }

@@ -35,6 +35,7 @@ FAMILIES = {
     "lag-llama": "tsfmscope.tasks.models.lag_llama.family:LagLlama",
     "moirai": "tsfmscope.tasks.models.moirai.family:Moirai",
     "moirai-2": "tsfmscope.tasks.models.moirai.version_2:Moirai2",
+    "moment": "tsfmscope.tasks.models.moment.family:Moment",
     "patchtst": "tsfmscope.tasks.models.patchtst:PatchTST",
     "patchtst-fm": "tsfmscope.tasks.models.patchtst_fm.family:PatchTSTFM",
     "totem": "tsfmscope.tasks.models.totem.family:Totem",

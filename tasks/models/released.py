@@ -125,6 +125,12 @@ RELEASED = {
         source="arxiv.org/abs/2401.03955, abstract",
         parity=("ttm/test_against_package.py", "ttm/test_recorded.py"),
     ),
+    "moment": Released(
+        tuple(f"AutonLab/MOMENT-1-{size}" for size in ("small", "base", "large")),
+        weights="mit",
+        source=_page("AutonLab/MOMENT-1-small"),
+        parity=("moment/test_against_package.py", "moment/test_recorded.py"),
+    ),
     "wavetoken": Released(),
     "totem": Released(),
     "t5-text": Released(

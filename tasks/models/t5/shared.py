@@ -50,7 +50,7 @@ class T5Stacks(Pretrained):
         output; the family lists them in `inert_projections`.
         """
         for name, stack in self._stacks().items():
-            yield from _stack_weights(name, stack)
+            yield from stack_weights(name, stack)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of both stacks and the decoder's cross-attention; scores are unscaled q·k."""
@@ -154,12 +154,12 @@ class T5Family(T5Stacks, Forecaster):
         return int(getattr(self.network.config, self.block)["prediction_length"])
 
 
-def attentions(network: Any) -> Iterator[AttentionLayer]:
-    """Yield the attention layers of a network with .encoder and .decoder T5 stacks."""
+def attentions(network: Any, stacks: tuple[str, ...] = ("encoder", "decoder")) -> Iterator[AttentionLayer]:
+    """Yield the attention layers of a network whose T5 stacks have these names."""
     from tsfmscope.tasks.models.t5 import narrow_heads
 
     parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
-    for stack in ("encoder", "decoder"):
+    for stack in stacks:
         for layer, block in enumerate(getattr(network, stack).block, start=1):
             modules = {"self": block.layer[0].SelfAttention}
             if stack == "decoder":
@@ -181,7 +181,7 @@ def with_own_head(network: Any) -> Any:
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
 
 
-def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
+def stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
     """Yield attention and MLP matrices [out, in] of a T5 stack.
 
     `layer` counts blocks from 1, as the states that the blocks return do.

@@ -36,6 +36,7 @@ CONFIGS: dict[str, dict[str, Any]] = {name: dict(EXAMPLES[name]) for name in sto
 CONFIGS["vit"] |= {"image_size": 16, "patch_size": 4}
 OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
+    "moment": {**EXAMPLES["moment"], "d_kv": 8},
     "patchtst-fm": dict(EXAMPLES["patchtst-fm"]),
     "time-moe": dict(EXAMPLES["time-moe"]),
     "toto-2": dict(EXAMPLES["toto-2"]),
@@ -168,7 +169,7 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
     with torch.no_grad():
         losses = []
         for model in found:
-            # PatchTST-FM draws masks.
+            # PatchTST-FM and MOMENT draw masks.
             torch.manual_seed(0)
             losses.append(float(model.loss(values[:, :32], values[:, 32:])))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)

@@ -55,6 +55,12 @@ MATRICES: dict[str, tuple[int, int | None, dict[str, str]]] = {
         "decoder 1 q self": "encoder.layers.0.self_attn.q_proj", "decoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
         "decoder 2 o self": "encoder.layers.1.self_attn.out_proj", "decoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
     }),
+    "moment": (21, 3, {
+        "encoder 1 q self": "encoder.block.0.layer.0.SelfAttention.q",
+        "encoder 3 mlp_gate": "encoder.block.2.layer.1.DenseReluDense.wi_0",
+        "encoder 2 mlp_in": "encoder.block.1.layer.1.DenseReluDense.wi_1",
+        "encoder 1 mlp_out": "encoder.block.0.layer.1.DenseReluDense.wo",
+    }),
     "patchtst": (18, 2, {
         "encoder 1 q self": "model.encoder.layers.0.self_attn.q_proj",
         "encoder 3 o self": "model.encoder.layers.2.self_attn.out_proj",
@@ -114,9 +120,11 @@ def test_a_huge_window_is_forecast_as_its_scaled_copy(
 def raise_one(folder: Path, names: tuple[str, ...]) -> None:
     """Raise the first of these numbers of config.json, or all numbers where a family has keys of its own."""
     config = json.loads((folder / "config.json").read_text())
-    numbers = [name for name, value in config.items() if isinstance(value, int) and not isinstance(value, bool)]
-    raised = next(([name] for name in names if name in config), numbers)
-    change_config(folder, **{name: config[name] + 1 for name in raised})
+    shape = config.get("t5_config", config)
+    numbers = [name for name, value in shape.items() if isinstance(value, int) and not isinstance(value, bool)]
+    raised = next(([name] for name in names if name in shape), numbers)
+    changes = {name: shape[name] + 1 for name in raised}
+    change_config(folder, **(changes if shape is config else {"t5_config": shape | changes}))
 
 
 DEPTHS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers")

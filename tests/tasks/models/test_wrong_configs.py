@@ -65,6 +65,19 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"prediction_filter_length": 13}, "got prediction_filter_length 13, expected null or 1 to prediction_length"),
         ({"loss": "nll"}, "got loss 'nll', expected one of"),
     ],
+    "moment": [
+        ({"seq_length": 72}, r"unknown keys \['seq_length'\]"),
+        ({"num_layers": 0}, "got num_layers 0, expected a whole number from 1 to 65536"),
+        ({"seq_len": 70}, "got seq_len 70, expected a multiple of patch_len 8 from 16"),
+        ({"seq_len": 8}, "got seq_len 8, expected a multiple of patch_len 8 from 16"),
+        ({"d_model": 15}, "got d_model 15, expected an even number"),
+        ({"mask_ratio": 1.0}, "got mask_ratio 1.0, expected a number from 0, below 1"),
+        ({"value_embedding_bias": 1}, "got value_embedding_bias 1, expected true or false"),
+        ({"layer_norm_epsilon": 0}, "got layer_norm_epsilon 0, expected a number above 0"),
+        ({"feed_forward_proj": "swiglu"}, "got feed_forward_proj 'swiglu', expected one of"),
+        ({"relative_attention_num_buckets": 6}, "got relative_attention_num_buckets 6 .* expected a multiple of 4"),
+        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance 8, .* more than a quarter of it"),
+    ],
     "vit": [({"image_size": 9}, "image_size: got 9, expected whole patches of 2 pixels")],
     "t5-text": [({"vocab_size": 258}, "vocab_size: got 258, expected at least 259")],
     "time-moe": [
@@ -125,6 +138,16 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"chronos_config": {"use_reg_token": False}},
             "got use_reg_token False, expected true: chronos-forecasting runs no other",
         )
+    ],
+    "moment": [
+        ({"t5_config": 1}, "got t5_config 1, expected an object, so this is no moment checkpoint"),
+        ({"task_name": "forecasting"}, "'forecasting'.* as in MOMENT-1; other variants are not supported"),
+        ({"transformer_type": "encoder_decoder", "revin_affine": True}, "'revin_affine': True.*as in MOMENT-1"),
+        ({"patch_stride_len": 4}, "got patch_stride_len 4, expected 8 or null"),
+        ({"d_model": 32}, "got d_model 32, expected 16 or null"),
+        ({"t5_config": {"num_layers": 4}}, "weights do not fit config.json: missing .*block.3"),
+        ({"t5_config": {"d_ff": 32}}, "weights do not fit config.json.*another shape"),
+        ({"t5_config": {"d_kv": "6"}}, "d_kv: got '6', expected a whole number from 1"),
     ],
     "patchtst-fm": [
         ({"mlp_type": "swiglu"}, "got {'mlp_type': 'swiglu'}, expected {'mlp_type': 'mlp'} as in r1"),
@@ -228,7 +251,8 @@ def test_a_config_that_a_checkpoint_cannot_have_is_named(
 ) -> None:
     example_model(name).save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    blocks = [key for key in ("chronos_config", "wavetoken_config") if key in changes and key in config]
+    named = ("chronos_config", "t5_config", "wavetoken_config")
+    blocks = [key for key in named if isinstance(changes.get(key), dict) and key in config]
     change_config(tmp_path, **changes | {key: config[key] | changes[key] for key in blocks})
     with pytest.raises(ModelError, match=text):
         CLASSES[name].load(tmp_path)
