@@ -63,7 +63,8 @@ def scale_and_cut(
     is_padding = np.pad(np.pad(is_padding, ((0, 0), (left, 0)), constant_values=True), ((0, 0), (0, ahead)))
     parts = (np.pad(scaled, around), np.pad(observed, around), is_padding)
     patches, seen, padding = (part.reshape(len(part), -1, size) for part in parts)
-    return Cut(patches.astype(np.float32), seen.all(axis=-1), ~padding.any(axis=-1), loc, scale)
+    seen, unpadded = np.all(seen, axis=-1), ~np.any(padding, axis=-1)
+    return Cut(patches.astype(np.float32), seen, unpadded, loc, scale)
 
 
 def _loc_scale(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
