@@ -37,11 +37,13 @@ def mood(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(mood: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with an empty repository, and an empty cache."""
+    """A hub with an empty repository, which has a released name too, and an empty cache."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     with Hub(mood) as found:
-        found.files, found.tree = {}, []
+        found.files.clear()
+        found.tree = []
+        found.repositories["amazon/chronos-bolt-tiny"] = found.repositories["org/tiny"]
         threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{found.server_port}")
         yield found
