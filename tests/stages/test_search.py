@@ -280,6 +280,7 @@ def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_u
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
     asked = params(tmp_path)

@@ -101,7 +101,8 @@ def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", [Source.priors, pytest.param(Source.kernelsynth, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("source", [Source.priors, Source.kernelsynth])
 def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path, source: Source) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = _run(one, "--source", source, "--series", "950", "--actors", "1")

@@ -57,7 +57,10 @@ def files_of(family: str, folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "package"), [("chronos-bolt", "chronos-forecasting"), ("lag-llama", "")])
+@pytest.mark.parametrize(
+    ("family", "package"),
+    [("chronos-bolt", "chronos-forecasting"), pytest.param("lag-llama", "", marks=pytest.mark.long)],
+)
 def test_a_whole_model_of_the_hub_passes(server: Hub, family: str, package: str) -> None:
     trained = {name: (SMALLEST[family] / name).read_bytes() for name in ("config.json", "model.safetensors")}
     commit = server.add(trained | {"README.md": CARD})

@@ -62,7 +62,11 @@ def contents(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["chronos-t5-tiny", "chronos-bolt-tiny", "moirai-small", pytest.param("t5-base", marks=pytest.mark.slow)]
+    "name",
+    [
+        *("chronos-t5-tiny", "chronos-bolt-tiny", "moirai-small"),
+        pytest.param("t5-base", marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
 )
 def test_names_shapes_and_dtypes_are_those_that_the_package_saves(name: str, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
