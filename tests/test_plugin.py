@@ -120,7 +120,7 @@ def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tm
     assert "4 models, 4 data sets, 2 conditions" in done.stdout  # one is a compressed model
     done = run(target, profile(tmp_path, "patch-lime"), "-m", "tsfmscope", "plan")
     assert done.returncode == 2
-    assert "models.mine.family: unknown family 'patch-lime'; did you mean patch-line?" in done.stderr
+    assert "models.mine.family: unknown family 'patch-lime'; did you mean patch-line or patchtst-fm?" in done.stderr
     done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "external_inputs")
     assert done.returncode == 0, done.stderr
     (code,) = json.loads((tmp_path / "data" / "plugins.json").read_text())["patch-line"]
