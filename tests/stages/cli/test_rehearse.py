@@ -113,9 +113,8 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ending", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)], ids=["ctrl-c", "kill"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_rows_survive_an_end_in_the_middle_and_the_rest_is_done_later(tmp_path: Path, ending: signal.Signals) -> None:
     command = [
         sys.executable,
