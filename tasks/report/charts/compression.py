@@ -13,7 +13,7 @@ import numpy as np
 from tsfmscope.tasks.defaults import MethodName
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
-from tsfmscope.tasks.report.charts.figures import COLOURS, apply_style, escape
+from tsfmscope.tasks.report.charts.figures import COLOURS, SYMBOLS, apply_style, escape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ SHARES = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 
 
 def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
-    """Draw scores relative to the original against the attention's size, one colour per method.
+    """Draw scores relative to the original against the attention's size, one colour and symbol per method.
 
     frame: columns of `plots.compressed.COLUMNS`. intervals: columns of `plots.compressed.INTERVALS`. There is one
     panel per family and score. Models of equal size stand side by side, with 95 % intervals, which may end
@@ -57,7 +57,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
             escape(name),
             legendgroup=escape(name),
             mode="markers",
-            marker={"color": choose_colour(name), "size": 7},
+            marker={"color": choose_colour(name), "symbol": choose_symbol(name), "size": 7},
         )
         for name in methods
     ]
@@ -121,7 +121,7 @@ def _measured(method: object, rows: pd.DataFrame, shift: float) -> go.Scatter:
         name=escape(method),
         legendgroup=escape(method),
         showlegend=False,
-        marker={"color": colour, "size": 7, "symbol": "circle"},
+        marker={"color": colour, "size": 7, "symbol": choose_symbol(str(method))},
         error_y={
             "array": (high - value).fillna(0).tolist(),
             "arrayminus": (value - low).fillna(0).tolist(),
@@ -182,3 +182,8 @@ def choose_colour(name: str) -> str:
     if name in ("dense", READ):
         return COLOURS[0]
     return COLOURS[1 + METHODS.index(name)] if name in METHODS else COLOURS[1 + len(METHODS)]
+
+
+def choose_symbol(name: str) -> str:
+    """Return the symbol of a method, since no 15 colours are easy to tell apart; a circle for other names."""
+    return SYMBOLS[METHODS.index(name) % len(SYMBOLS)] if name in METHODS else SYMBOLS[0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
-from tsfmscope.tasks.report.charts.compression import METHODS, READ, choose_colour
+from tsfmscope.tasks.report.charts.compression import METHODS, READ, choose_colour, choose_symbol
 from tsfmscope.tasks.report.charts.figures import SYMBOLS, apply_style, escape
 from tsfmscope.tasks.report.charts.labels import Frame, Label, draw_labels, sample_line, surround
 
@@ -108,7 +108,7 @@ def _marks(name: str, points: pd.DataFrame, *, in_legend: bool) -> go.Scatter:
     local = points["kind"].iloc[0] == "baseline"
     colour = colorscale.GREY if local else choose_colour(name)
     position = BASELINES.index(name) if name in BASELINES else 0
-    whole = "star" if name == "dense" else "star-open" if name == READ else "circle"
+    whole = "star" if name == "dense" else "star-open" if name == READ else choose_symbol(name)
     symbol = f"{SYMBOLS[1 + position]}-open" if local else whole
     sizes = [_size(share, name) for share in points["attention_ratio"]]
     return go.Scatter(

@@ -1,4 +1,4 @@
-"""Accuracy and overlap against size, one colour per method, next to the paper's numbers."""
+"""Accuracy and overlap against size, one colour and symbol per method, next to the paper's numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         return
     methods = sorted(set(frame.loc[frame["whose"] == "measured", "method"]))
     alt = "Dot plots of scores relative to the original against the share of the attention that is left, one "
-    alt += f"colour per method: {', '.join(methods) or 'none measured'}."
+    alt += f"colour and symbol per method: {', '.join(methods) or 'none measured'}."
     caption = (
         "The line at 1 is the original. Log perplexity is that of the next tokens; the overlap is that of the ten "
         f"likeliest next tokens (Jaccard).{_describe_intervals(intervals)} Grey: Table 2 of Yu et al. 2026, base-sized "
