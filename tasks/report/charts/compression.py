@@ -30,8 +30,8 @@ QUANTITIES = {
     "overlap": "overlap of the 10 likeliest tokens",
     "lppl": "log perplexity (LPPL)",
 }
-# Factor between the positions of two methods at the same size.
-DODGE = 1.07
+# Factor between the positions of two methods at the same size, and the largest between the first and the last.
+DODGE, LARGEST_DODGE = 1.07, 1.5
 SHARES = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 
 
@@ -61,6 +61,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
         )
         for name in methods
     ]
+    dodge = min(DODGE, LARGEST_DODGE ** (1 / max(1, len(methods) - 1)))
     figure, shown, ranges = go.Figure(keys), {escape(name) for name in methods}, list[tuple[float, float]]()
     for position, (family, quantity) in enumerate(cells):
         part = frame[(frame["family"] == family) & frame[quantity].notna()]
@@ -70,7 +71,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
         traces += [_printed(name, rows, quantity) for name, rows in printed.groupby(_benchmark(printed), sort=True)]
         measured = join_intervals(part[part["whose"] == "measured"], intervals, quantity)
         traces += [
-            _measured(name, rows, DODGE ** (methods.index(str(name)) - (len(methods) - 1) / 2))
+            _measured(name, rows, dodge ** (methods.index(str(name)) - (len(methods) - 1) / 2))
             for name, rows in measured.groupby("method", sort=True)
         ]
         for trace in traces:
@@ -79,7 +80,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
             shown.add(trace.name)
         ranges.append(_value_range([*measured["value"], *printed[quantity]], is_log=quantity != "overlap"))
     sizes = frame["size"].astype(float)
-    x_range = [round(np.log10(sizes.min()) - 0.08, 3), round(np.log10(max(1.0, sizes.max())) + 0.05, 3)]
+    x_range = [round(np.log10(sizes.min()) - 0.12, 3), round(np.log10(max(1.0, sizes.max())) + 0.05, 3)]
     ticks = [share for share in SHARES if np.log10(share) >= x_range[0]]
     x = grid.make_axis(
         "share of the attention left (log)", type="log", range=x_range, tickvals=ticks,
