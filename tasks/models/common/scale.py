@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Float64
 
 LARGEST = float(np.finfo(np.float32).max)
 # Above this, float32 sums of squares are near overflow: contexts are divided by a power of two
@@ -42,13 +42,26 @@ def mean_and_deviation(context: Float[np.ndarray, "window step"]) -> tuple[np.nd
     step has mean 0 and scale 1.
     """
     values = context.astype(np.float64)
-    observed = ~np.isnan(values)
+    loc, spread = observed_moments(values, ~np.isnan(values))
+    scale = np.where(spread > 0, spread, np.abs(loc))
+    return loc, np.where(scale > 0, scale, 1.0)
+
+
+def observed_moments(
+    values: Float64[np.ndarray, "window step"], observed: Bool[np.ndarray, "window step"]
+) -> tuple[Float64[np.ndarray, " window"], Float64[np.ndarray, " window"]]:
+    """Return mean and standard deviation (divided by n) of the observed steps; 0 and 0 without any.
+
+    Where all observed steps are equal, the mean is their value, without rounding, and the deviation is 0.
+    """
     count = np.maximum(observed.sum(axis=1), 1)
     loc = np.where(observed, values, 0.0).sum(axis=1) / count
     low, high = (pick(np.where(observed, values, edge), axis=1) for pick, edge in ((np.min, np.inf), (np.max, -np.inf)))
-    constant = low >= high
-    # The mean of equal values is rounded; the value itself is exact.
-    loc = np.where(constant & observed.any(axis=1), low, loc)
-    spread = np.sqrt((np.where(observed, values - loc[:, None], 0.0) ** 2).sum(axis=1) / count)
-    scale = np.where(constant, np.abs(loc), spread)
-    return loc, np.where(scale > 0, scale, 1.0)
+    loc = np.where(low == high, low, loc)
+    return loc, np.sqrt((np.where(observed, values - loc[:, None], 0.0) ** 2).sum(axis=1) / count)
+
+
+def carry_forward(steps: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window step"]:
+    """Return steps where a missing one is the last observed one before it, and 0 where there is none."""
+    last = np.maximum.accumulate(np.where(np.isnan(steps), -1, np.arange(steps.shape[1])), axis=1)
+    return np.where(last < 0, 0, np.take_along_axis(steps, np.maximum(last, 0), axis=1))

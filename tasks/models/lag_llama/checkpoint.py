@@ -7,7 +7,6 @@ allowlist of two names, which are replaced by empty classes of ours, so that the
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, own_checkpoint
 from tsfmscope.tasks.regular_files import open_regular
 from tsfmscope.tasks.series.calendar import FEATURES
 
@@ -142,13 +141,8 @@ def make_network(config: LagLlamaConfig) -> LagLlamaNetwork:
 
 def write(folder: Path, network: LagLlamaNetwork, config: LagLlamaConfig) -> None:
     """Write config.json, and model.safetensors with the released names of tensors."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {f"{PREFIX}{name}": value.detach().cpu() for name, value in network.state_dict().items()}
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
-    saved = {"model_type": NAME, **asdict(config), **compression_block.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    saved = {"model_type": NAME, **asdict(config)}
+    own_checkpoint.write(folder, network, saved, network.state_dict(prefix=PREFIX))
 
 
 def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
@@ -156,27 +150,13 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
 
     Raises ModelError, which names what is wrong.
     """
-    import torch
-
     from tsfmscope.tasks.models.lag_llama.network import attentions
 
-    released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
-    config, state, block = (*_read_released(folder / RELEASED), None) if released else _read_saved(folder)
-    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
-        network = make_network(config)
-        compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
-    shapes = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}
-    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
-    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
-    if missing or unknown or reshaped:
-        raise ModelError(
-            f"{folder}: weights do not fit {RELEASED if released else 'config.json'}: missing {missing[:5]}, not known "
-            f"{unknown[:5]}, of another shape {reshaped[:5]}; use the config that they were saved with"
-        )
-    # Copied out of the memory-mapped file, and to an alignment that is always the same.
-    copied = {name.removeprefix(PREFIX): value.float().clone() for name, value in state.items()}
-    network.load_state_dict(copied, assign=True)
-    return network.eval(), config
+    is_released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
+    config, state, block = (*_read_released(folder / RELEASED), None) if is_released else _read_saved(folder)
+    network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
+    source = RELEASED if is_released else "config.json"
+    return own_checkpoint.fill(network, state, folder, prefix=PREFIX, source=source), config
 
 
 def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
@@ -186,11 +166,7 @@ def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], 
     checkpoint_folder.check_model_type(saved, folder, NAME)
     del saved["model_type"]
     block = saved.pop(attention.BLOCK, None)
-    try:
-        config = make_config(saved, str(folder))
-    except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
-    return config, checkpoint_folder.read_weights(folder), block
+    return own_checkpoint.check_saved(make_config, saved, folder), checkpoint_folder.read_weights(folder), block
 
 
 def _read_released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:

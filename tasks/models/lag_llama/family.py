@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.tasks.models.lag_llama import checkpoint
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.calendar import NOMINAL_FREQ, NOMINAL_START, calendar_features, step_dates, window_dates
 from tsfmscope.tasks.series.types import Windows
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 SLICE = 1024
 
 
-class LagLlama(Forecaster):
+class LagLlama(OwnNetwork):
     """Lag-Llama models.
 
     Rows of the decoder: one per step, for the last `tokens` steps of a context. Shorter contexts are padded
@@ -47,29 +46,15 @@ class LagLlama(Forecaster):
     """
 
     name: ClassVar[str] = "lag-llama"
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     lagged: ClassVar[bool] = True
     dated: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
     # Empty, because loc and scale are inputs of the network.
     equivariant: ClassVar[frozenset[str]] = frozenset()
+    config: LagLlamaConfig
     network: LagLlamaNetwork
-
-    def __init__(self, network: LagLlamaNetwork, config: LagLlamaConfig, *, batch: int = 64) -> None:
-        """Wrap a network that was made from `config`; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = config
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights.
-
-        config: the fields of `checkpoint.LagLlamaConfig`; those of `checkpoint.DEFAULTS` may be missing.
-        Raises ValueError for missing or unknown keys and for wrong values.
-        """
-        full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: checkpoint.make_network(full), seed), full)
 
     @classmethod
     def load(
@@ -80,16 +65,10 @@ class LagLlama(Forecaster):
         tokens, rope_scaling: replace the checkpoint's values if they are not None; `save` stores them.
         Raises ModelError, which names what is wrong.
         """
-        network, config = checkpoint.read(Path(folder))
-        if tokens is not None:
-            config = replace(config, tokens=tokens)
-        if rope_scaling is not None:
-            config = replace(config, rope_scaling=rope_scaling)
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json, and model.safetensors with the released names of tensors."""
-        checkpoint.write(folder, self.network, self.config)
+        model = super().load(folder, device=device)
+        changes: dict[str, Any] = {"tokens": tokens, "rope_scaling": rope_scaling}
+        model.config = replace(model.config, **{key: value for key, value in changes.items() if value is not None})
+        return model
 
     @property
     def layers(self) -> Mapping[str, int]:

@@ -7,18 +7,16 @@ numpy and transformers that exclude ours. Names, shapes and arithmetic are the p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.moment import checkpoint
 from tsfmscope.tasks.models.moment.windows import Cut, scale_and_cut
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 LARGEST_TARGET = 100.0
 
 
-class Moment(Forecaster):
+class Moment(OwnNetwork):
     """MOMENT models with the head of their pre-training, of one channel.
 
     Rows of the encoder: one per patch of the context and of the forecast. Context and forecast share a window of
@@ -51,40 +49,14 @@ class Moment(Forecaster):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = checkpoint.STACKS
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # A bias by distance is added to the scores; it reads no state.
     plain_attention: ClassVar[bool] = True
+    config: dict[str, Any]
     network: MomentNetwork
-
-    def __init__(self, network: MomentNetwork, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a network of that config; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights, drawn as in the package.
-
-        Keys of the config are named as in config.json and its block `t5_config`: all of REQUIRED, and those of DEFAULTS
-        where they differ. ValueError for keys that are missing, unknown or of a wrong value.
-        """
-        from tsfmscope.tasks.models.moment.network import MomentNetwork
-
-        full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: MomentNetwork(full), seed), full)
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
-        network, config = checkpoint.read(Path(folder))
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which MOMENTPipeline.from_pretrained reads."""
-        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -208,8 +180,3 @@ class Moment(Forecaster):
 
     def _cut(self, context: np.ndarray, ahead: int, hidden: np.ndarray | None = None) -> Cut:
         return scale_and_cut(context, ahead, longest=self.max_context, size=self.config["patch_len"], hidden=hidden)
-
-    def _on_device(self, *arrays: np.ndarray) -> list[torch.Tensor]:
-        import torch
-
-        return [torch.from_numpy(np.array(array)).to(self.network.device) for array in arrays]

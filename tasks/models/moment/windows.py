@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
+from tsfmscope.tasks.models.common.scale import observed_moments
+
 # Added to the standard deviation, in the data's units: eps of the package's RevIN.
 EPSILON = 1e-5
 
@@ -54,7 +56,8 @@ def scale_and_cut(
     values = context[:, -longest:].astype(np.float64)
     is_padding = np.logical_and.accumulate(np.isnan(values), axis=1)
     observed = ~np.isnan(values) if hidden is None else ~np.isnan(values) & ~hidden[:, -longest:]
-    loc, scale = _loc_scale(values, observed)
+    loc, spread = observed_moments(values, observed)
+    scale = np.where(observed.any(axis=1), spread + EPSILON, 1.0)
     scaled = np.where(observed, values - loc[:, None], 0.0) / scale[:, None]
     kept = slice(-(longest - ahead), None)
     scaled, observed, is_padding = scaled[:, kept], observed[:, kept], is_padding[:, kept]
@@ -65,15 +68,3 @@ def scale_and_cut(
     patches, seen, padding = (part.reshape(len(part), -1, size) for part in parts)
     seen, unpadded = np.all(seen, axis=-1), ~np.any(padding, axis=-1)
     return Cut(patches.astype(np.float32), seen, unpadded, loc, scale)
-
-
-def _loc_scale(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean, and the standard deviation (divided by n) plus EPSILON, [W] each; 0 and 1 without any step."""
-    count = observed.sum(axis=1)
-    n = np.maximum(count, 1)
-    loc = np.where(observed, values, 0.0).sum(axis=1) / n
-    low, high = (pick(np.where(observed, values, edge), axis=1) for pick, edge in ((np.min, np.inf), (np.max, -np.inf)))
-    # The mean of equal values is rounded; the value itself is exact.
-    loc = np.where(low == high, low, loc)
-    spread = np.sqrt((np.where(observed, values - loc[:, None], 0.0) ** 2).sum(axis=1) / n)
-    return loc, np.where(count > 0, spread + EPSILON, 1.0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, own_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +38,6 @@ FIXED = {
     "patch_loss_windowing": None,
 }
 COUNTS = (*REQUIRED, "prediction_length", "pretrain_mask_cont", "num_quantile")
-# Largest whole number in a config: beyond any such model, and small enough to be tried.
-LARGEST = 1 << 16
 # The package's name of the projections of queries, keys and values, which are one matrix there.
 JOINT = "qkv"
 JOINED = ("q_proj", "k_proj", "v_proj")
@@ -59,14 +56,8 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     ValueError names keys that are missing, unknown or of a wrong value.
     """
     full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
-    for name in COUNTS:
-        if type(full[name]) is not int or not 1 <= full[name] <= LARGEST:
-            raise ValueError(
-                f"{location} config: {name}: got {full[name]!r}, expected a whole number from 1 to {LARGEST}"
-            )
-    for name in ("dropout", "pretrain_mask_ratio"):
-        if not isinstance(full[name], int | float) or not 0 <= full[name] < 1:
-            raise ValueError(f"{location} config: {name}: got {full[name]!r}, expected a number from 0, below 1")
+    own_checkpoint.check_counts(full, COUNTS, location)
+    own_checkpoint.check_shares(full, ("dropout", "pretrain_mask_ratio"), location)
     steps, size, width, heads = (full[name] for name in ("context_length", "d_patch", "d_model", "n_head"))
     if width % heads:
         raise ValueError(f"{location} config: d_model: got {width}, expected a multiple of n_head {heads}")
@@ -90,42 +81,28 @@ def shortest_forecast(config: Mapping[str, Any]) -> int:
     return int(config["d_patch"] * max(config["pretrain_mask_cont"], 2))
 
 
-def write(folder: Path, network: PatchTSTFMNetwork, config: Mapping[str, Any]) -> None:
-    """Write config.json and model.safetensors, under the released names."""
-    from safetensors.torch import save_file
+def make_network(config: Mapping[str, Any]) -> PatchTSTFMNetwork:
+    """Return a network with weights drawn as torch draws those of new layers (as in the package)."""
+    from tsfmscope.tasks.models.patchtst_fm.network import PatchTSTFMNetwork
 
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {PREFIX + name: value.detach().cpu() for name, value in _join(network).items()}
-    save_file(
-        {name: value.contiguous() for name, value in state.items()}, folder / "model.safetensors", {"format": "pt"}
-    )
+    return PatchTSTFMNetwork(config)
+
+
+def write(folder: Path, network: PatchTSTFMNetwork, config: Mapping[str, Any]) -> None:
+    """Write config.json and model.safetensors, which PatchTSTFMForPrediction.from_pretrained reads."""
     named = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE]}
-    saved = {**named, **FIXED, **config, **compression_block.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    weights = {PREFIX + name: value for name, value in _join(network).items()}
+    own_checkpoint.write(folder, network, {**named, **FIXED, **config}, weights)
 
 
 def read(folder: Path) -> tuple[PatchTSTFMNetwork, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    import torch
-
-    from tsfmscope.tasks.models.patchtst_fm.network import PatchTSTFMNetwork, attentions
+    from tsfmscope.tasks.models.patchtst_fm.network import attentions
 
     config, block = _config(folder)
-    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
-        network = PatchTSTFMNetwork(config)
-        compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
-    shapes = {name: value.shape for name, value in network.state_dict().items()}
-    state = _split(checkpoint_folder.read_weights(folder), shapes)
-    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
-    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
-    if missing or unknown or reshaped:
-        raise ModelError(
-            f"{folder}: weights do not fit config.json: missing {missing[:5]}, not known {unknown[:5]}, of another "
-            f"shape {reshaped[:5]}; use the config that they were saved with"
-        )
-    # Copied out of the mapped file, to an alignment that is always the same.
-    network.load_state_dict({name: value.float().clone() for name, value in state.items()}, assign=True)
-    return network.eval(), config
+    network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
+    weights = _split(checkpoint_folder.read_weights(folder), set(network.state_dict()))
+    return own_checkpoint.fill(network, weights, folder), config
 
 
 def _join(network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
@@ -149,8 +126,8 @@ def _join(network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
     return state
 
 
-def _split(state: Mapping[str, torch.Tensor], shapes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return a file's weights by the network's names; shapes: those of the network."""
+def _split(state: Mapping[str, torch.Tensor], own_names: set[str]) -> dict[str, torch.Tensor]:
+    """Return a file's weights by the network's names, which are `own_names`."""
     found = {}
     for name, value in state.items():
         name = name.removeprefix(PREFIX)
@@ -160,27 +137,22 @@ def _split(state: Mapping[str, torch.Tensor], shapes: Mapping[str, Any]) -> dict
             continue
         for part, rows in zip(JOINED, value.chunk(len(JOINED)), strict=True):
             own = f"{path}.{part}.{kind}"
-            if own in shapes or kind != "bias" or bool(rows.any()):
+            if own in own_names or kind != "bias" or bool(rows.any()):
                 found[own] = rows
     return found
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
-    saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
+    saved = checkpoint_folder.read_config(folder, NAME)
     checkpoint_folder.check_model_type(saved, folder, NAME, MODEL_TYPE)
-    if wrong := {key: saved[key] for key, value in FIXED.items() if saved.get(key, value) != value}:
-        expected = {key: FIXED[key] for key in wrong}
-        raise ModelError(f"{path}: got {wrong}, expected {expected} as in r1; later versions are not supported")
-    try:
-        known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
-        config = make_config(known, str(folder))
-    except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
+    own_checkpoint.check_fixed(saved, FIXED, folder, "r1")
+    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
+    config = own_checkpoint.check_saved(make_config, known, folder)
     levels = list(quantile_levels(config["num_quantile"]))
     if saved.get("quantile_levels", levels) != levels:
         raise ModelError(
-            f"{path}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of num_quantile "
-            f"{config['num_quantile']}; fetch or save the checkpoint again"
+            f"{folder / 'config.json'}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of "
+            f"num_quantile {config['num_quantile']}; fetch or save the checkpoint again"
         )
     return config, saved.get(attention.BLOCK)

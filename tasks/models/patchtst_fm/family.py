@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.patchtst_fm import checkpoint
 from tsfmscope.tasks.models.patchtst_fm.windows import Scaled, scale_and_cut
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.patchtst_fm.network import PatchTSTFMNetwork
 
 
-class PatchTSTFM(Forecaster):
+class PatchTSTFM(OwnNetwork):
     """PatchTST-FM models of version r1.
 
     Rows of the encoder: one per patch of the context and of the forecast. Context and forecast share a window of
@@ -48,41 +46,14 @@ class PatchTSTFM(Forecaster):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_layer",)
     plain_attention: ClassVar[bool] = True
+    config: dict[str, Any]
     network: PatchTSTFMNetwork
-
-    def __init__(self, network: PatchTSTFMNetwork, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a network of that config; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights, drawn as torch draws those of new layers (as in the package).
-
-        Keys of the config are named as in PatchTSTFMConfig: all of REQUIRED, and those of DEFAULTS where they differ.
-        `dropout` is a key of ours; the package's is 0.1. ValueError for keys that are missing, unknown or of a wrong
-        value.
-        """
-        from tsfmscope.tasks.models.patchtst_fm.network import PatchTSTFMNetwork
-
-        full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: PatchTSTFMNetwork(full), seed), full)
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
-        network, config = checkpoint.read(Path(folder))
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which PatchTSTFMForPrediction.from_pretrained reads."""
-        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -245,8 +216,3 @@ class PatchTSTFM(Forecaster):
     def _cut(self, context: np.ndarray, ahead: int, hidden: np.ndarray | None = None) -> Scaled:
         longest, size = self.config["context_length"], self.config["d_patch"]
         return scale_and_cut(context, ahead, longest=longest, size=size, hidden=hidden)
-
-    def _on_device(self, *arrays: np.ndarray) -> list[torch.Tensor]:
-        import torch
-
-        return [torch.from_numpy(np.array(array)).to(self.network.device) for array in arrays]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
+from tsfmscope.tasks.models.common.scale import observed_moments
+
 # Standard deviations up to this count as 1, as in the package.
 LEAST_SCALE = 1e-5
 # Largest scaled forecast. The next step, sinh, would overflow float64 above 710; float32 overflows before.
@@ -62,7 +64,8 @@ def scale_and_cut(
     values = context[:, -kept:].astype(np.float64)
     is_padding = np.logical_and.accumulate(np.isnan(values), axis=1)
     observed = ~np.isnan(values) if hidden is None else ~np.isnan(values) & ~hidden[:, -kept:]
-    loc, scale = _loc_scale(values, observed)
+    loc, spread = observed_moments(values, observed)
+    scale = np.where(spread > LEAST_SCALE, spread, 1.0)
     scaled = np.arcsinh((np.where(observed, values, loc[:, None]) - loc[:, None]) / scale[:, None])
     left = -(values.shape[1] + ahead) % size
     # Padding first, so that all patches are whole; the package cuts from the start of the longest window.
@@ -71,14 +74,3 @@ def scale_and_cut(
     patches, masks, padding = (part.reshape(len(part), -1, size) for part in (*parts, is_padding))
     attended = 10 * padding.sum(axis=-1) <= 9 * size
     return Scaled(patches.astype(np.float32), masks.astype(np.float32), attended, loc, scale)
-
-
-def _loc_scale(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation (divided by n) of the observed steps, [W] each; 0 and 1 without any."""
-    count = np.maximum(observed.sum(axis=1), 1)
-    loc = np.where(observed, values, 0.0).sum(axis=1) / count
-    low, high = (pick(np.where(observed, values, edge), axis=1) for pick, edge in ((np.min, np.inf), (np.max, -np.inf)))
-    # The mean of equal values is rounded; the value itself is exact.
-    loc = np.where(low == high, low, loc)
-    spread = np.sqrt((np.where(observed, values - loc[:, None], 0.0) ** 2).sum(axis=1) / count)
-    return loc, np.where(spread > LEAST_SCALE, spread, 1.0)

@@ -7,17 +7,15 @@ arithmetic are the release's, so its checkpoints (Maple728/TimeMoE-50M, -200M) l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.common.scale import HUGE, clip_float32
+from tsfmscope.tasks.models.common.scale import HUGE, carry_forward, clip_float32
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.time_moe import checkpoint
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -45,7 +43,7 @@ class Scaled(NamedTuple):
     scale: Float64[np.ndarray, " window"]
 
 
-class TimeMoE(Forecaster):
+class TimeMoE(OwnNetwork):
     """Time-MoE models.
 
     Rows of the decoder: one row per step of the context. The future is not read; it could not change their
@@ -63,43 +61,15 @@ class TimeMoE(Forecaster):
     """
 
     name: ClassVar[str] = "time-moe"
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("lm_heads",)
     zero_states: ClassVar[bool] = True
     # Routers.
     unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})
+    config: dict[str, Any]
     network: TimeMoENetwork
-
-    def __init__(self, network: TimeMoENetwork, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a network of that config; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights.
-
-        Keys of the config are named as in config.json: all of REQUIRED, and those of DEFAULTS where they
-        differ. ValueError for keys that are missing, unknown or of a wrong value.
-        """
-        from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork
-
-        full = checkpoint.make_config(config, cls.name)
-        return cls(
-            checkpoint_folder.build(lambda: TimeMoENetwork(full).draw_weights(full["initializer_range"]), seed), full
-        )
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
-        network, config = checkpoint.read(Path(folder))
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json, and model.safetensors under the released names."""
-        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -158,7 +128,7 @@ class TimeMoE(Forecaster):
         later = torch.from_numpy((future.cpu().numpy() - scaled.loc[:, None]) / scaled.scale[:, None])
         steps = torch.cat((torch.from_numpy(scaled.values), later.clamp(-HUGE, HUGE).float()), dim=1)
         labels = torch.where(torch.cat((known, torch.ones_like(later, dtype=torch.bool)), dim=1), steps, torch.nan)
-        inputs = torch.from_numpy(_carry_forward(steps.numpy()))[:, :-1].to(device)
+        inputs = torch.from_numpy(carry_forward(steps.numpy()))[:, :-1].to(device)
         start = torch.from_numpy(scaled.start).to(device)
         answer = self.network(inputs, start)
         counted = torch.arange(inputs.shape[1], device=device) >= start[:, None]
@@ -202,8 +172,8 @@ class TimeMoE(Forecaster):
         for first in range(0, len(windows), self.batch):
             part = slice(first, first + self.batch)
             with torch.inference_mode():
-                inputs = self._on_device(scaled.values[part], scaled.start[part])
-                steps = continue_values(self.network, *inputs, windows.horizon, self.config["horizon_lengths"])
+                values, start = self._on_device(scaled.values[part], scaled.start[part])
+                steps = continue_values(self.network, values, start, windows.horizon, self.config["horizon_lengths"])
             parts.append(steps.double().cpu().numpy())
         point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
         return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
@@ -221,26 +191,13 @@ class TimeMoE(Forecaster):
         varies = low.min(axis=1, initial=np.inf) < high.max(axis=1, initial=-np.inf)
         scale = np.where(varies & (spread > 0), spread, 1.0)
         flat = np.where(varies[:, None], centred / scale[:, None], 0.0)
-        steps = _carry_forward(np.where(observed, flat, np.nan).astype(np.float32))
+        steps = carry_forward(np.where(observed, flat, np.nan).astype(np.float32))
         start = np.where(count > 0, observed.argmax(axis=1), values.shape[1]).astype(np.int32)
         return Scaled(steps, observed, start, loc, scale)
-
-    def _on_device(self, values: np.ndarray, start: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
-        device = self.network.device
-        return torch.from_numpy(np.array(values)).to(device), torch.from_numpy(np.array(start)).to(device)
 
 
 def _mlp(expert: Expert) -> dict[str, Any]:
     return {"mlp_gate": expert.gate_proj, "mlp_in": expert.up_proj, "mlp_out": expert.down_proj}
-
-
-def _carry_forward(steps: Float32[np.ndarray, "window token"]) -> Float32[np.ndarray, "window token"]:
-    """Fill missing steps with the last one before them, and with 0 (the mean) before the first."""
-    at = np.maximum.accumulate(np.where(np.isnan(steps), -1, np.arange(steps.shape[1])), axis=1)
-    carried = np.take_along_axis(steps, np.maximum(at, 0), axis=1)
-    return np.where(at < 0, np.float32(0), carried).astype(np.float32)
 
 
 def _huber_loss(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:

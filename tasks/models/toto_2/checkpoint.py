@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block, own_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +31,6 @@ FLAGS = {
 DEFAULTS = {**DERIVED, **FLAGS, "norm_eps": 5e-5, "residual_mult": 1.0}
 # Values for which the network here is written; the package has no other ones either.
 FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
-# Largest whole number in a config: beyond any such model, and small enough to be tried.
-LARGEST = 1 << 16
 # The package's name of one matrix -> ours of its parts, from top to bottom.
 JOINED = {"attn.in_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
 
@@ -44,8 +41,7 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     ValueError names keys that are missing, unknown or of a wrong value.
     """
     full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
-    for name in COUNTS:
-        _check_count(full, name, location)
+    own_checkpoint.check_counts(full, COUNTS, location)
     width, heads, blocks, size = (full[name] for name in COUNTS[1:])
     if width % heads:
         raise ValueError(f"{location} config: d_model: got {width}, expected a multiple of num_heads {heads}")
@@ -53,16 +49,11 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     full["qk_dim"] = full["qk_dim"] or width // heads
     full["v_dim"] = full["v_dim"] or full["qk_dim"]
     full["num_groups"] = full["num_groups"] or heads
-    for name in ("d_ff", "qk_dim", "v_dim", "num_groups"):
-        _check_count(full, name, location)
+    own_checkpoint.check_counts(full, ("d_ff", "qk_dim", "v_dim", "num_groups"), location)
     if full["qk_norm_include_weight"] is None:
         full["qk_norm_include_weight"] = full["norm_include_weight"]
-    for name in (*FLAGS, "variate_layer_first", "qk_norm_include_weight"):
-        if not isinstance(full[name], bool):
-            raise ValueError(f"{location} config: {name}: got {full[name]!r}, expected true or false")
-    for name in ("norm_eps", "residual_mult", "residual_attn_ratio"):
-        if isinstance(full[name], bool) or not isinstance(full[name], int | float) or not 0 < full[name] < LARGEST:
-            raise ValueError(f"{location} config: {name}: got {full[name]!r}, expected a number above 0")
+    own_checkpoint.check_switches(full, (*FLAGS, "variate_layer_first", "qk_norm_include_weight"), location)
+    own_checkpoint.check_positive(full, ("norm_eps", "residual_mult", "residual_attn_ratio"), location)
     count = full["num_variate_layers_per_group"]
     if type(count) is not int or not 0 <= count <= size:
         raise ValueError(
@@ -82,55 +73,40 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     return full
 
 
+def make_network(config: Mapping[str, Any]) -> Toto2Network:
+    """Return a network with weights drawn as in the package, from torch's generator."""
+    from tsfmscope.tasks.models.toto_2.network import Toto2Network
+
+    return Toto2Network(config).draw_weights()
+
+
 def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> None:
-    """Write config.json and model.safetensors, under the released names.
+    """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
 
     A model that lost the block `compression` may have gained biases: the config then has `attn_bias`, and the other
     biases are 0.
     """
     import torch
-    from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
     config, state = dict(config), _join(network)
     if compression_block.block_of(network) is None and any(_has_bias(block) for block in network.blocks):
         config["attn_bias"] = True
         for path, block in _blocks(network):
             for name, rows in (("in_proj", _rows(block)), ("out_proj", config["d_model"])):
                 state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
-    save_file(
-        {name: value.detach().cpu().contiguous() for name, value in state.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    saved = {"model_type": NAME, **FIXED, **config, **compression_block.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
 
 
 def read(folder: Path) -> tuple[Toto2Network, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    import torch
-
     from tsfmscope.tasks.models.toto_2.attention import attentions
-    from tsfmscope.tasks.models.toto_2.network import Toto2Network
 
     config, block = _config(folder)
-    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
-        network = Toto2Network(config)
-        compression_block.apply_block(network, attentions(network.blocks), block, str(folder / "config.json"))
-    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    network = own_checkpoint.make_empty(
+        lambda: make_network(config), lambda network: attentions(network.blocks), block, folder
+    )
     weights = {name: value.float() for name, value in checkpoint_folder.read_weights(folder).items()}
-    state = _split(weights, config, network, shapes)
-    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
-    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
-    if missing or unknown or reshaped:
-        raise ModelError(
-            f"{folder}: weights do not fit config.json: missing {missing[:5]}, not known {unknown[:5]}, of another "
-            f"shape {reshaped[:5]}; use the config that they were saved with"
-        )
-    # Copied out of the mapped file, to an alignment that is always the same.
-    network.load_state_dict({name: value.clone() for name, value in state.items()}, assign=True)
-    return network.eval(), config
+    return own_checkpoint.fill(network, _split(weights, config, network), folder), config
 
 
 def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
@@ -160,12 +136,12 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
 
 
 def _split(
-    weights: Mapping[str, torch.Tensor], config: Mapping[str, Any], network: Toto2Network, shapes: Mapping[str, Any]
+    weights: Mapping[str, torch.Tensor], config: Mapping[str, Any], network: Toto2Network
 ) -> dict[str, torch.Tensor]:
-    """Return a file's weights by the network's names; shapes: those of the network."""
+    """Return a file's weights by the network's names."""
     key, value, heads, groups = (config[name] for name in ("qk_dim", "v_dim", "num_heads", "num_groups"))
     sizes = {"attn.in_proj": [heads * key, groups * key, groups * value], "ffn.fc1": [config["d_ff"]] * 2}
-    result = dict(weights)
+    result, own_names = dict(weights), set(network.state_dict())
     for path, block in _blocks(network):
         for name, parts in JOINED.items():
             for kind in ("weight", "bias"):
@@ -177,7 +153,7 @@ def _split(
                 for part, rows in zip(parts, joined.split(sizes[name]), strict=True):
                     own = f"{path}{part}.{kind}"
                     # A compressed layer may lack a bias; a joined one then has zeros.
-                    if own in shapes or kind == "weight" or bool(rows.any()):
+                    if own in own_names or kind == "weight" or bool(rows.any()):
                         result[own] = rows * factor
     return result
 
@@ -187,27 +163,14 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
 
     Keys that the package does not know are ignored, as there.
     """
-    saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
+    saved = checkpoint_folder.read_config(folder, NAME)
     if saved.get("model_type", NAME) != NAME or "layer_group_size" not in saved:
-        problem = f"{path}: got model_type {saved.get('model_type')!r}, expected {NAME!r} and layer_group_size"
+        got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
+        problem = f"{got}, expected {NAME!r} and layer_group_size"
         raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
-    if wrong := {key: saved[key] for key, value in FIXED.items() if saved.get(key, value) != value}:
-        expected = {key: FIXED[key] for key in wrong}
-        raise ModelError(
-            f"{path}: got {wrong}, expected {expected} as in toto-2 2.0.0; other versions are not supported"
-        )
-    try:
-        config = make_config({key: saved[key] for key in (*REQUIRED, *DEFAULTS) if key in saved}, str(folder))
-    except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
-    return config, saved.get(attention.BLOCK)
-
-
-def _check_count(config: Mapping[str, Any], name: str, location: str) -> None:
-    if type(config[name]) is not int or not 1 <= config[name] <= LARGEST:
-        raise ValueError(
-            f"{location} config: {name}: got {config[name]!r}, expected a whole number from 1 to {LARGEST}"
-        )
+    own_checkpoint.check_fixed(saved, FIXED, folder, "toto-2 2.0.0")
+    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
+    return own_checkpoint.check_saved(make_config, known, folder), saved.get(attention.BLOCK)
 
 
 def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:

@@ -7,17 +7,15 @@ checkpoints load.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.toto_2 import checkpoint
 from tsfmscope.tasks.models.toto_2.windows import LEAST_SCALE, Scaled, scale_and_cut
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.toto_2.network import Toto2Network
 
 
-class Toto2(Forecaster):
+class Toto2(OwnNetwork):
     """Toto 2.0 models.
 
     Rows of the decoder: one per patch of the context, and one per patch of the horizon but the last (MASK), since each
@@ -46,41 +44,15 @@ class Toto2(Forecaster):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("decoder", "group", "q"), ("decoder", "group", "k"))
     )
+    config: dict[str, Any]
     network: Toto2Network
-
-    def __init__(self, network: Toto2Network, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a network of that config; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights, drawn as in the package.
-
-        Keys of the config are named as in Toto2ModelConfig: all of REQUIRED, and those of DEFAULTS where they differ.
-        ValueError for keys that are missing, unknown or of a wrong value.
-        """
-        from tsfmscope.tasks.models.toto_2.network import Toto2Network
-
-        full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: Toto2Network(full).draw_weights(), seed), full)
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
-        network, config = checkpoint.read(Path(folder))
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads."""
-        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -197,8 +169,3 @@ class Toto2(Forecaster):
     def _ahead(self, horizon: int) -> int:
         """Return the number of masked patches: the last context patch forecasts the first patch of the horizon."""
         return max(-(-horizon // self._size) - 1, 0)
-
-    def _on_device(self, *arrays: np.ndarray) -> list[torch.Tensor]:
-        import torch
-
-        return [torch.from_numpy(np.array(array)).to(self.network.device) for array in arrays]

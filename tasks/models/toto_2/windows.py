@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
+from tsfmscope.tasks.models.common.scale import carry_forward
+
 # Least standard deviation, as in the package.
 LEAST_SCALE = 1e-6
 # Largest scaled forecast. The next step is sinh, which overflows float32 above 89.
@@ -60,7 +62,7 @@ def scale_and_cut(context: Float[np.ndarray, "window context"], ahead: int, size
     values = np.pad(context.astype(np.float64), ((0, 0), (-context.shape[1] % size, 0)), constant_values=np.nan)
     is_observed = ~np.isnan(values)
     own = is_observed.reshape(len(values), -1, size).any(axis=-1)
-    values[:, -size:] = np.where(is_observed, values, _carry_forward(values))[:, -size:]
+    values[:, -size:] = np.where(is_observed, values, carry_forward(values))[:, -size:]
     is_observed[:, -size:] = True
     values = np.where(is_observed, values, 0.0)
     loc, scale = (part[:, size - 1 :: size] for part in _running_scale(values, is_observed))
@@ -96,9 +98,3 @@ def _running_scale(
     squares = np.where(is_observed, (values - before) * (values - loc), 0.0).cumsum(axis=1)
     scale = np.sqrt(np.maximum(squares, 0.0) / np.maximum(count - 1, 1))
     return loc, np.maximum(scale, LEAST_SCALE)
-
-
-def _carry_forward(values: Float64[np.ndarray, "window step"]) -> Float64[np.ndarray, "window step"]:
-    """Fill missing steps with the last value before them, and with 0 where there is none."""
-    at = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(values.shape[1])), axis=1)
-    return np.where(at < 0, 0.0, np.take_along_axis(values, np.maximum(at, 0), axis=1))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, own_checkpoint
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.ttm.network import TTMNetwork
@@ -67,8 +66,6 @@ COUNTS = (
 LEVELS = {"adaptive_patching_levels": "d_model", "decoder_adaptive_patching_levels": "decoder_d_model"}
 SWITCHES = ("gated_attn", "use_decoder", "decoder_raw_residual", "resolution_prefix_tuning")
 SHARES = ("dropout", "head_dropout")
-# Largest whole number in a config: beyond any such model, and small enough to be tried.
-LARGEST = 1 << 16
 MOST_LEVELS = 16
 
 
@@ -78,6 +75,9 @@ def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     ValueError names keys that are missing, unknown or of a wrong value.
     """
     full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
+    own_checkpoint.check_counts(full, COUNTS, location)
+    own_checkpoint.check_switches(full, SWITCHES, location)
+    own_checkpoint.check_shares(full, SHARES, location)
     if wrong := _find_problem(full):
         raise ValueError(f"{location} config: {wrong}")
     return full
@@ -87,15 +87,6 @@ def _find_problem(full: Mapping[str, Any]) -> str | None:
     """Return why a config cannot be used, or None."""
     from tsfmscope.tasks.models.ttm.network import level_factor
 
-    for name in COUNTS:
-        if type(value := full[name]) is not int or not 1 <= value <= LARGEST:
-            return f"got {name} {value!r}, expected a whole number from 1 to {LARGEST}"
-    for name in SWITCHES:
-        if type(full[name]) is not bool:
-            return f"got {name} {full[name]!r}, expected true or false"
-    for name in SHARES:
-        if not isinstance(value := full[name], int | float) or not 0 <= value < 1:
-            return f"got {name} {value!r}, expected a number from 0, below 1"
     for name, key in LEVELS.items():
         if type(value := full[name]) is not int or not 0 <= value <= MOST_LEVELS:
             return f"got {name} {value!r}, expected a whole number from 0 to {MOST_LEVELS}"
@@ -116,41 +107,27 @@ def _find_problem(full: Mapping[str, Any]) -> str | None:
     return None
 
 
+def make_network(config: Mapping[str, Any]) -> TTMNetwork:
+    """Return a network with weights drawn as torch draws those of a Linear, from its generator."""
+    from tsfmscope.tasks.models.ttm.network import TTMNetwork
+
+    return TTMNetwork(config)
+
+
 def write(folder: Path, network: TTMNetwork, config: Mapping[str, Any]) -> None:
     """Write config.json and model.safetensors, under the released names."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    save_file(state, folder / checkpoint_folder.STOCK, {"format": "pt"})
-    checkpoint_folder.share(folder)
     named = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], "num_input_channels": 1, "scaling": SCALING[0]}
-    saved = {**named, **config, **compression_block.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    own_checkpoint.write(folder, network, {**named, **config})
 
 
 def read(folder: Path) -> tuple[TTMNetwork, dict[str, Any]]:
-    """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    import torch
+    """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong.
 
-    from tsfmscope.tasks.models.ttm.network import TTMNetwork
-
+    A checkpoint of several channels that share all weights is read as the model of one channel that it is.
+    """
     config, block = _config(folder)
-    state = checkpoint_folder.read_weights(folder)
-    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
-        network = TTMNetwork(config)
-        compression_block.apply_block(network, (), block, str(folder / "config.json"))
-    shapes = {name: value.shape for name, value in network.state_dict().items()}
-    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
-    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
-    if missing or unknown or reshaped:
-        raise ModelError(
-            f"{folder}: weights do not fit config.json: missing {missing[:5]}, not known {unknown[:5]}, of another "
-            f"shape {reshaped[:5]}; use the config that they were saved with"
-        )
-    # Copied out of the mapped file, to an alignment that is always the same.
-    network.load_state_dict({name: value.float().clone() for name, value in state.items()}, assign=True)
-    return network.eval(), config
+    network = own_checkpoint.make_empty(lambda: make_network(config), lambda network: (), block, folder)
+    return own_checkpoint.fill(network, checkpoint_folder.read_weights(folder), folder), config
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], Any]:
@@ -159,15 +136,8 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     checkpoint_folder.check_model_type(saved, folder, NAME, MODEL_TYPE)
     if (named := saved.get("architectures", [ARCHITECTURE])) != [ARCHITECTURE]:
         raise ModelError(f"{path}: got architectures {named}, expected {[ARCHITECTURE]}; only forecasters are read")
-    if wrong := {key: saved[key] for key, value in FIXED.items() if saved.get(key, value) != value}:
-        raise ModelError(
-            f"{path}: got {wrong}, expected { ({key: FIXED[key] for key in wrong}) } as in TTM R1 and R2; "
-            "other variants are not supported"
-        )
+    own_checkpoint.check_fixed(saved, FIXED, folder, "TTM R1 and R2")
     if (scaling := saved.get("scaling", SCALING[0])) not in SCALING:
         raise ModelError(f"{path}: got scaling {scaling!r}, expected 'std'; other scalers are not supported")
-    try:
-        known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
-        return make_config(known, str(folder)), saved.get(attention.BLOCK)
-    except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
+    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
+    return own_checkpoint.check_saved(make_config, known, folder), saved.get(attention.BLOCK)

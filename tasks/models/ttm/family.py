@@ -7,16 +7,14 @@ arithmetic are the package's, so the releases R1 and R2 (ibm-granite/granite-tim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import HUGE, clip_float32
+from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.ttm import checkpoint
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -36,7 +34,7 @@ FREQUENCIES = {
 UNKNOWN = 0
 
 
-class TTM(Forecaster):
+class TTM(OwnNetwork):
     """TTM models of one channel.
 
     Rows of the encoder: one row per patch of a context of fixed length; before them a row of the sampling rate (kind
@@ -58,6 +56,7 @@ class TTM(Forecaster):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
@@ -65,38 +64,8 @@ class TTM(Forecaster):
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})
+    config: dict[str, Any]
     network: TTMNetwork
-
-    def __init__(self, network: TTMNetwork, config: Mapping[str, Any], *, batch: int = 64) -> None:
-        """Wrap a network of that config; batch: windows per forward pass."""
-        self.network = network.eval()
-        self.config = dict(config)
-        self.batch = batch
-
-    @classmethod
-    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights, drawn as torch draws those of a Linear.
-
-        Keys of the config are named as in config.json: all of REQUIRED, and those of DEFAULTS where they
-        differ. ValueError for keys that are missing, unknown or of a wrong value.
-        """
-        from tsfmscope.tasks.models.ttm.network import TTMNetwork
-
-        full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: TTMNetwork(full), seed), full)
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong.
-
-        A checkpoint of several channels that share all weights is loaded as the model of one channel that it is.
-        """
-        network, config = checkpoint.read(Path(folder))
-        return cls(network.to(device), config)
-
-    def save(self, folder: Path) -> None:
-        """Write config.json, and model.safetensors under the released names."""
-        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -180,16 +149,11 @@ class TTM(Forecaster):
         )
 
     def _pass(self, tokens: Tokens) -> Pass:
-        import torch
-
         network = self.network.eval()
         patches, frequency = tokens.arrays["patches"], tokens.arrays["frequency"]
 
         def forward(part: slice) -> None:
-            network.encode(
-                torch.from_numpy(np.array(patches[part])).to(network.device),
-                torch.from_numpy(frequency[part].astype(np.int64)).to(network.device),
-            )
+            network.encode(*self._on_device(patches[part], frequency[part].astype(np.int64)))
 
         return Pass({"encoder": Stack(network.blocks, None)}, forward)
 
@@ -213,12 +177,7 @@ class TTM(Forecaster):
 
     def _predict(self, patches: np.ndarray, frequency: np.ndarray) -> torch.Tensor:
         """Return the forecast [W, P] in scaled units."""
-        import torch
-
-        device = self.network.device
-        forecast: torch.Tensor = self.network(
-            torch.from_numpy(patches).to(device), torch.from_numpy(frequency.astype(np.int64)).to(device)
-        )
+        forecast: torch.Tensor = self.network(*self._on_device(patches, frequency.astype(np.int64)))
         return forecast
 
     def _frequency_tokens(self, windows: Windows) -> np.ndarray:
