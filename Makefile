@@ -58,6 +58,9 @@ ALONE := tests/store/test_interrupt.py tests/tasks/sweep/faults/test_nodes.py
 # The longest of the others start first, so that neither of the two processes waits for the other at the end.
 LONGEST := tests/e2e/ tests/test_wheel.py tests/test_additions.py tests/tasks/
 PAIRED := $(LONGEST) $(filter-out $(LONGEST) %__pycache__/,$(wildcard tests/*/ tests/test_*.py))
+# Files with slow tests: both processes import every file that is named. tests/conftest.py refuses slow tests elsewhere.
+SLOW = $(shell for path in $(LONGEST) tests; do \
+  grep -rl --include='test_*.py' 'mark\.slow' $$path | sort; done | awk '!seen[$$0]++')
 
 LINT := ruff check -q . && ruff format -q --check . && mypy && { printed=$$(lint-imports) || { echo "$$printed"; exit 1; }; }
 
@@ -69,7 +72,7 @@ test: $(READY)  ## check lint, types and import rules, and run the fast tests
 
 test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder \
-	  --durations 40 $(PAIRED) $(ALONE:%=--ignore %)
+	  --durations 40 $(filter-out $(ALONE),$(SLOW))
 	@python -m pytest -q -m 'slow and not long' --durations 40 $(ALONE)
 
 test-long: $(READY)  ## run the slow tests that take too long for .ci/run

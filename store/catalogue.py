@@ -227,9 +227,8 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
             raise StoreError(f"{kind} {name}.sql cannot be made: {error}") from error
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
     connection.execute("reset threads")
-    _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
-    for name, text in materialized.items():
-        _comment_rest(connection, name, question(text))
+    sources = {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()}
+    _describe(connection, reads, sources, {name: question(text) for name, text in materialized.items()})
 
 
 def _with_measures(text: str) -> str:
@@ -241,29 +240,31 @@ def _with_measures(text: str) -> str:
 
 
 def _describe(
-    connection: duckdb.DuckDBPyConnection, views: Mapping[str, Collection[str]], tables: Mapping[str, Collection[str]]
+    connection: duckdb.DuckDBPyConnection,
+    views: Mapping[str, Collection[str]],
+    tables: Mapping[str, Collection[str]],
+    questions: Mapping[str, str],
 ) -> None:
-    """Set the comments of view columns, from store/tables/answers.py or the source tables' columns."""
+    """Set the comments of view columns, from store/tables/answers.py or the source tables' columns.
+
+    questions: first line of each materialized table, the comment of its columns that have no other.
+    """
 
     def made_of(view: str) -> set[str]:
         return set(tables[view]).union(*map(made_of, views[view]))
 
     query = "select table_name, column_name from duckdb_columns() where not internal order by table_name, column_index"
     tables_of = {view: made_of(view) for view in views}
-    connection.execute(
-        ";\n".join(
-            f'comment on column {view}."{column}" is {_text(meaning)}'
-            for view, column in connection.execute(query).fetchall()
-            if view in views and (meaning := answers.meaning(view, column, tables_of[view]))
-        )
-    )
-
-
-def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, first_line: str) -> None:
-    """Set the comment of each column of a materialized table that has none yet to the table's question."""
-    query = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
-    for (column,) in connection.execute(query, [name]).fetchall():
-        connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {first_line}")}')
+    statements = []
+    for view, column in connection.execute(query).fetchall():
+        if view not in views:
+            continue
+        meaning = answers.meaning(view, column, tables_of[view])
+        if not meaning and view in questions:
+            meaning = f"answers: {questions[view]}"
+        if meaning:
+            statements.append(f'comment on column {view}."{column}" is {_text(meaning)}')
+    connection.execute(";\n".join(statements))
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[str, str]]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 
@@ -57,14 +59,20 @@ def test_there_is_one_job_for_each_snapshot_at_hand(tmp_path: Path) -> None:
     assert not [*population_jobs(params.model_copy(update={"population": None}), [row | {"model": names[0]}])]
 
 
-def test_the_confirming_half_is_scored_for_hypotheses_only(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalogue of the population, only for reading."""
+    with open_results(tmp_path_factory.mktemp("population"), population_tables()) as connection:
+        yield connection
+
+
+def test_the_confirming_half_is_scored_for_hypotheses_only(results: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     path = tmp_path / "hypotheses.yaml"
     path.write_text(yaml.safe_dump([HYPOTHESIS]))
     tables = population_tables()
-    with open_results(tmp_path, tables) as connection:
-        alone = [*population_rows(connection, QUICK, [])]
-        inference = infer(connection, QUICK, read_hypotheses(path))
-        own = connection.sql("select distinct model, dataset from independent_units").fetchall()
+    alone = [*population_rows(results, QUICK, [])]
+    inference = infer(results, QUICK, read_hypotheses(path))
+    own = results.sql("select distinct model, dataset from independent_units").fetchall()
     rows = [row for row in inference if row["answer"] in ANSWERS.values()]
     assert {row["block"] for row in alone} == {"explored"}
     (confirmed,) = [row for row in rows if row["block"] == "confirmed"]
@@ -118,14 +126,13 @@ def test_values_that_are_not_finite_are_left_out_by_both(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("change", [{"measure": "zetta"}, {"study": "nowhere"}])
-def test_a_hypothesis_about_nothing_that_was_measured_is_an_error(tmp_path: Path, change: dict[str, str]) -> None:
+def test_a_hypothesis_about_nothing_that_was_measured_is_an_error(
+    results: duckdb.DuckDBPyConnection, tmp_path: Path, change: dict[str, str]
+) -> None:
     path = tmp_path / "hypotheses.yaml"
     path.write_text(yaml.safe_dump([HYPOTHESIS | change]))
-    with (
-        open_results(tmp_path, population_tables()) as connection,
-        pytest.raises(ParamsError, match=rf"'h'.*{next(iter(change.values()))}.*known: s .*zeta"),
-    ):
-        [*population_rows(connection, QUICK, read_hypotheses(path))]
+    with pytest.raises(ParamsError, match=rf"'h'.*{next(iter(change.values()))}.*known: s .*zeta"):
+        [*population_rows(results, QUICK, read_hypotheses(path))]
 
 
 @pytest.mark.parametrize(

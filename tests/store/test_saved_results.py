@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.store.conftest import build_results
 from tests.tasks.report import recorded
 from tsfmscope.store import catalogue, files, query, saved_results
 from tsfmscope.store.errors import DamagedFile, QueryError
@@ -65,7 +64,7 @@ def test_a_second_save_replaces_the_first_and_deletes_what_it_does_not_write(dat
     assert [path.name for path in tmp_path.iterdir()] == ["training.parquet"]
 
 
-def test_bad_folders_and_names_are_named(database: Path, tmp_path: Path) -> None:
+def test_bad_folders_and_names_are_named(database: Path, empty_results: Path, tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="unknown table 'geomtry', near: geometry"):
         saved_results.save(database, tmp_path, frozenset({"geomtry"}))
     with pytest.raises(QueryError, match="no saved results"):
@@ -75,10 +74,9 @@ def test_bad_folders_and_names_are_named(database: Path, tmp_path: Path) -> None
     saved_results.save(database, tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
     with pytest.raises(QueryError, match="nothing was saved"):
-        saved_results.save(build_results(tmp_path, {}), tmp_path / "saved")
+        saved_results.save(empty_results, tmp_path / "saved")
     assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
     shutil.rmtree(tmp_path / "saved")
-    (tmp_path / "results.duckdb").unlink()
     pq.write_table(pa.table({"a": [1]}), tmp_path / "mine.parquet")
     with pytest.raises(QueryError, match=r"mine\.parquet is no table"):
         saved_results.save(database, tmp_path)

@@ -177,7 +177,7 @@ def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], lis
     assert result.rows[0]["n_windows"] == len(data)
     if not len(data):
         return skipped, []
-    result = embed(job(case, **MODEL, rows=64, batch=4, store_dtype="float16", format="arrow"), data, network)
+    result = embed(job(case, **MODEL, rows=64, batch=16, store_dtype="float16", format="arrow"), data, network)
     write_dump(folder, "states.arrow", result.dump or [])
     rows: list[dict[str, Any]] = []
     for stack, layer, normed in layers(folder / "states.arrow"):
@@ -229,7 +229,7 @@ def test_states_are_measured_or_the_row_says_why_not(
     name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ten starts for each of 14 numbers of clusters take half the time, and no reason depends on how many there are.
-    monkeypatch.setattr(cai, "OPTIONS", replace(cai.OPTIONS, restarts=1))
+    monkeypatch.setattr(cai, "OPTIONS", replace(cai.OPTIONS, restarts=1, k_max=5))
     case, network = CASES[name], model(family)
     skipped, rows = measured(case, family, tmp_path)
     assert {(row["stack"], row["layer"]): bad for row in rows if (bad := unexplained(row, "geometry"))} == {}

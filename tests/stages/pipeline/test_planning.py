@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,8 +13,8 @@ from tsfmscope.stages.pipeline import planning
 from tsfmscope.store import dumps
 from tsfmscope.store.errors import DamagedFile
 from tsfmscope.store.files import fingerprint, write_parquet, write_rows
-from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
 
 
 def flip(path: Path) -> None:
@@ -25,7 +26,7 @@ def flip(path: Path) -> None:
 def test_a_damaged_series_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("data/kernelsynth/series/linear-2.parquet")
-    write_parquet(path, series_table(kernelsynth_series(2, 0)))
+    write_parquet(path, series_table([Series("linear-2", "s", np.arange(50, dtype=np.float32))]))
     assert planning.file_inputs(path) == {path.as_posix(): fingerprint(path)}
     flip(path)
     with pytest.raises(DamagedFile, match=rf"{path}: damaged: expected BLAKE3"):
