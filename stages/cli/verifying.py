@@ -27,7 +27,7 @@ from tsfmscope.tasks.conformance.package import (
 from tsfmscope.tasks.conformance.verdict import Finding, demand_of, judge, name_of
 from tsfmscope.tasks.errors import HubError, ModelError
 from tsfmscope.tasks.models.licenses import License
-from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.tasks.models.released import family_of_release
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import Watch
@@ -153,11 +153,8 @@ def _resolve(params: Params, model: str, family: str | None) -> Source | Finding
     The family of a released checkpoint is known, so that its config.json may be that of a later version. Raises
     ParamsError for a wrong reference, HubError if the hub does not answer or refuses.
     """
-    name = model.removeprefix(hub.PREFIX).partition("@")[0] if model.startswith(hub.PREFIX) else None
-    if family is None and name is not None:
-        family = next((family for family, one in RELEASED.items() if name in one.checkpoints), None)
     try:
-        return resolve(params, model, family)
+        return resolve(params, model, family or family_of_release(model))
     except HubError as error:
         if hub.HINTS["missing"] in str(error):
             raise ParamsError(str(error)) from error

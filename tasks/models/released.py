@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tsfmscope.tasks import hub
+
 # Licence of the code of this project, which holds the networks of families without a package.
 APACHE = "apache-2.0"
 # A public registry of released models that is checked against the hub's metadata: for checkpoints whose own page was
@@ -143,3 +145,11 @@ RELEASED = {
     "vit": Released(package="transformers", parity=("test_vit.py",)),
     "tabular": Released(),
 }
+
+
+def family_of_release(reference: str) -> str | None:
+    """Return the family of a released checkpoint, hub:ORG/NAME[@REVISION]; None for any other reference."""
+    if not reference.startswith(hub.PREFIX):
+        return None
+    name = reference.removeprefix(hub.PREFIX).partition("@")[0]
+    return next((family for family, released in RELEASED.items() if name in released.checkpoints), None)
