@@ -25,7 +25,7 @@ from tsfmscope.tasks.conformance.package import (
     states_are_those_of_the_package,
 )
 from tsfmscope.tasks.conformance.verdict import Finding, demand_of, judge, name_of
-from tsfmscope.tasks.errors import HubError, ModelError
+from tsfmscope.tasks.errors import HubError, MissingOnHubError, ModelError
 from tsfmscope.tasks.models.licenses import License
 from tsfmscope.tasks.models.released import family_of_release
 
@@ -155,9 +155,9 @@ def _resolve(params: Params, model: str, family: str | None) -> Source | Finding
     """
     try:
         return resolve(params, model, family or family_of_release(model))
-    except HubError as error:
-        if hub.HINTS["missing"] in str(error):
-            raise ParamsError(str(error)) from error
+    except MissingOnHubError as error:
+        raise ParamsError(str(error)) from error
+    except HubError:
         raise
     except ModelError as error:
         if not Path(_folder_of(model)).is_dir():
