@@ -138,7 +138,7 @@ def verify_checkpoint(
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = Checkpoint(source.family, source.folder, Path(scratch), context, horizon, source.options)
         result.checks += _findings(checkpoint, watch)
-        has_loaded = "subject" in vars(checkpoint)
+        has_loaded = checkpoint.is_loaded
         # Its memory is free for the process that is measured.
         del checkpoint
     if has_loaded:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Share of the largest number by which states and forecasts may differ from the package's.
 CLOSE = 1e-4
+# Key of what both checks compare in `Checkpoint.shared`.
+COMPARISON = "comparison with the package"
 States = dict[Point, np.ndarray]
 _ISSUE = "open an issue with the output of this command"
 
@@ -86,7 +88,7 @@ def _package(checkpoint: Checkpoint) -> Package:
 def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
     """Return our states, the package's, and its forecast; computed once per checkpoint."""
     package, model = _package(checkpoint), checkpoint.subject.model
-    if (kept := vars(checkpoint).get("_compared")) is None:
+    if COMPARISON not in checkpoint.shared:
         windows = _windows(checkpoint)
         tokens = model.tokenize(windows)
         ours = {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
@@ -94,8 +96,8 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
         with _captured(package.network(loaded), model, tokens) as theirs:
             answer = _run(package, loaded, model, windows, tokens)
         aligned = {key: _aligned(theirs, key, states, first=package.first_rows) for key, states in ours.items()}
-        kept = vars(checkpoint)["_compared"] = (*_without_padding(ours, aligned, tokens), answer)
-    result: tuple[States, States, Answer] = kept
+        checkpoint.shared[COMPARISON] = (*_without_padding(ours, aligned, tokens), answer)
+    result: tuple[States, States, Answer] = checkpoint.shared[COMPARISON]
     return result
 
 
