@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,15 +104,14 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
 
 def _load(package: Package, checkpoint: Checkpoint) -> Any:
     """Load the folder with the package's own class. Raises NotApplicable if the package is not installed."""
-    import torch
-
     module, _, name = package.loader.partition(":")
     try:
         loader = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise NotApplicable(f"{package.name} is not installed here ({error}); install it to compare") from error
-    options = {"dtype": torch.float32} if package.takes_dtype else {}
-    loaded = loader.from_pretrained(str(checkpoint.folder), **options)
+    # Some print what they do, where `verify --json` prints one document.
+    with redirect_stdout(io.StringIO()):
+        loaded = loader.from_pretrained(str(checkpoint.folder), **package.options)
     package.network(loaded).eval()
     return loaded
 
