@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Package:
 
     name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
     object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
-    first_rows: rows that it adds stand after ours, not in front of them. takes_dtype: its loader takes a type.
+    first_rows: rows that it adds stand after ours, not in front of them. options: keywords of `from_pretrained`.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Package:
     network: Callable[[Any], Any] = lambda loaded: loaded
     wants_all_steps: bool = False
     first_rows: bool = False
-    takes_dtype: bool = True
+    options: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
 
 
 def _past(windows: Windows) -> torch.Tensor:
@@ -159,6 +159,16 @@ def _ttm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answe
     return Answer(point[:, None], (0.5,))
 
 
+def _moment(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    import torch
+
+    past = _past(windows)[:, -pipeline.seq_len :]
+    mask = torch.nn.functional.pad(torch.ones_like(past), (pipeline.seq_len - past.shape[1], 0))
+    values = torch.nn.functional.pad(past, (pipeline.seq_len - past.shape[1], 0))
+    output = pipeline.short_forecast(x_enc=values[:, None], input_mask=mask, forecast_horizon=windows.horizon)
+    return Answer(output.forecast.numpy(), (0.5,))
+
+
 _transformers = partial(Package, "transformers")
 PACKAGES: Mapping[str, Package] = {
     "chronos-t5": Package(
@@ -174,13 +184,16 @@ PACKAGES: Mapping[str, Package] = {
     "timesfm": _transformers("transformers:TimesFmModelForPrediction", _timesfm_2),
     "timesfm-2.5": _transformers("transformers:TimesFm2_5ModelForPrediction", _timesfm),
     "t5-text": _transformers("transformers:T5ForConditionalGeneration", _teacher_forced),
-    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, takes_dtype=False),
-    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, takes_dtype=False),
+    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, options={}),
+    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, options={}),
     "patchtst-fm": Package(
         "granite-tsfm",
         "tsfm_public.models.patchtst_fm.modeling_patchtst_fm:PatchTSTFMForPrediction",
         _patchtst_fm,
         lambda loaded: loaded.backbone,
+    ),
+    "moment": Package(
+        "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
     ),
     "ttm": Package(
         "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True
