@@ -189,10 +189,13 @@ def load_bytes(size: ModelSize) -> float:
     return size.process_bytes + COPIES * size.weight_bytes
 
 
-def states_bytes(size: ModelSize, rows: Mapping[str, int]) -> float:
-    """Return the memory of a process while it computes the states of `rows` tokens of each stack, without loading."""
+def states_bytes(size: ModelSize, rows: Mapping[str, int], tokens: int) -> float:
+    """Return the memory of a process while it computes the states of `rows` tokens of each stack, without loading.
+
+    tokens: tokens of all windows and stacks.
+    """
     kept = sum(size.stacks[name].states * count * size.width for name, count in rows.items())
-    return _running_bytes(size) + FLOAT * kept + _pass_bytes(size, PASS_TOKENS["cpu"])
+    return _running_bytes(size) + FLOAT * kept + _pass_bytes(size, min(tokens, PASS_TOKENS["cpu"]))
 
 
 def forecast_bytes(

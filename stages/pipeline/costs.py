@@ -138,7 +138,8 @@ def _embeddings_part(planned: PlannedCell, settings: Settings, speed: Speed) -> 
     rows = sum(size.stacks[stack].states * count for stack, count in kept.items())
     stored = cost.activation_bytes(size, kept, settings.value_bytes)
     write = stored / WRITE_BYTES
-    return _Part(rows, speed.seconds(work) + write, cost.states_bytes(size, kept), stored)
+    memory = cost.states_bytes(size, kept, windows * sum(planned.tokens.values()))
+    return _Part(rows, speed.seconds(work) + write, memory, stored)
 
 
 def _forecasts_part(planned: PlannedCell, settings: Settings, speed: Speed) -> _Part | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.planning import Cell
 from tsfmscope.stages.pipeline.training_jobs import checkpoint_path
-from tsfmscope.tasks import cost
+from tsfmscope.tasks import cost, lens
 from tsfmscope.tasks.cost import ModelSize
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.models import registry
@@ -74,6 +74,15 @@ def plan_cells(params: Params) -> Plan:
     return _Planner(params).plan()
 
 
+class _Tokenized(NamedTuple):
+    """Number of windows of a cell, tokens of one by stack, tokens of all that stand for values, and bytes of one."""
+
+    windows: int
+    tokens: Mapping[str, int]
+    valued: Mapping[str, int]
+    bytes: float
+
+
 class _Planner:
     def __init__(self, params: Params) -> None:
         self.params = params
@@ -109,20 +118,19 @@ class _Planner:
         if known is None or not series:
             return None
         model, size = known
-        windows, observed, sample = self._tokenize(cell, model, series)
-        if sample is None:
+        found = self._tokenize(cell, model, series)
+        if found is None:
             return None
-        counts = dict(_count_valued(sample, observed))
         n_forecasts = self._count_forecasts(cell, model, series) if model.modality == "series" else 0
         return PlannedCell(
             cell=cell,
             size=size,
-            tokens={stack: kinds.shape[1] for stack, kinds in sample.kinds.items()},
-            valued=counts if is_tokenized else {},
-            windows=windows if is_tokenized else 0,
+            tokens=found.tokens,
+            valued=found.valued if is_tokenized else {},
+            windows=found.windows if is_tokenized else 0,
             needed=-(-self.params.tokens.rows // self._rows_per_window(cell, model)),
             series=len(series),
-            token_bytes=tokens_to_table(sample).nbytes,
+            token_bytes=found.bytes,
             horizon=self.params.datasets.sets[cell.dataset].horizon,
             forecasts=n_forecasts if is_forecast else 0,
             validated=min(n_forecasts, self.params.forecasts.validation_series) if is_validated else 0,
@@ -179,11 +187,11 @@ class _Planner:
                 self.unknown[name] = str(error)
         return self._series[name]
 
-    def _tokenize(self, cell: Cell, model: Family, series: Sequence[Series]) -> tuple[int, np.ndarray, Tokens | None]:
-        """Return the number of windows, the observed share of each context, and the tokens of a full window.
+    def _tokenize(self, cell: Cell, model: Family, series: Sequence[Series]) -> _Tokenized | None:
+        """Return the tokens of a cell; None if no series gives a window.
 
-        The number of windows is that of `lens.tokenize`, which counts tokens; here they are computed from those of
-        the fullest window.
+        Windows are those of `lens.tokenize`. Where they are as many as wanted, only the fullest one is tokenised, and
+        the tokens of the others are counted by the observed share of their contexts.
         """
         params = self.params
         condition = params.conditions[cell.condition]
@@ -191,16 +199,17 @@ class _Planner:
         model, steps = model.with_condition(condition.context, options.history)
         count = max(len(series), -(-params.tokens.rows // self._rows_per_window(cell, model)))
         while True:
-            found, observed = self._spread(cell.dataset, steps, condition.context, options, count, series)
-            if not len(found):
-                return 0, observed, None
-            sample = model.tokenize(found)
-            valued = dict(_count_valued(sample, observed))
-            if len(observed) < count or min(valued.values(), default=0) >= params.tokens.rows:
-                return len(observed), observed, sample
-            # A stack whose tokens do not stand for values never has enough.
-            if not all(valued[stack] for stack in valued):
-                return len(observed), observed, sample
+            windows, observed = self._spread(cell.dataset, steps, condition.context, options, count, series)
+            if not len(windows):
+                return None
+            tokens = model.tokenize(windows)
+            is_all = len(windows) == len(observed)
+            valued = lens.count_valued(tokens) if is_all else dict(_count_valued(tokens, observed))
+            # A stack none of whose tokens stand for values never has enough.
+            enough = all(n >= params.tokens.rows or not n for n in valued.values())
+            if len(observed) < count or enough:
+                shape = {stack: kinds.shape[1] for stack, kinds in tokens.kinds.items()}
+                return _Tokenized(len(observed), shape, valued, tokens_to_table(tokens).nbytes / len(windows))
             count *= 2
 
     def _rows_per_window(self, cell: Cell, model: Family) -> int:
@@ -212,7 +221,10 @@ class _Planner:
     def _spread(
         self, dataset: str, steps: int, context: int, options: WindowOptions, count: int, series: Sequence[Series]
     ) -> tuple[Windows, np.ndarray]:
-        """Return the fullest window alone, and the observed share of the context of all windows, relative to it."""
+        """Return the windows, and the observed share of each context, relative to the fullest one.
+
+        If there are as many windows as wanted, only the fullest one is returned.
+        """
         key = (dataset, steps, context, options, count)
         if key not in self._windows:
             windows, _ = spread_windows(
@@ -226,7 +238,8 @@ class _Planner:
             )
             observed = windows.count_observed(context)
             fullest = int(observed.argmax()) if len(observed) else 0
-            self._windows[key] = windows.take(slice(fullest, fullest + 1)), observed / max(1, observed.max(initial=0))
+            kept = windows if len(windows) < count else windows.take(slice(fullest, fullest + 1))
+            self._windows[key] = kept, observed / max(1, observed.max(initial=0))
         return self._windows[key]
 
     def _count_forecasts(self, cell: Cell, model: Family, series: Sequence[Series]) -> int:
