@@ -1,6 +1,6 @@
 """Seconds of a work on a core of this machine or on a GPU, from three rates: products, other values, calls.
 
-`CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 16 models of 0.1 to 46 million
+`CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 21 models of 0.1 to 205 million
 parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences.
 """
 
