@@ -10,36 +10,59 @@ import typer
 
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json, print_table
-from tsfmscope.stages.config.params import PARAMS_FILE
+from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError
+from tsfmscope.stages.pipeline.exit_codes import FAILED
+from tsfmscope.tasks.speed import GPUS
 
 if TYPE_CHECKING:
+    from tsfmscope.stages.cli.planned_costs import PredictedCosts
     from tsfmscope.stages.config.params import Params
     from tsfmscope.stages.pipeline.contexts import PlannedContext
 
 
 def plan(
     params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE),
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Predict rows, time, memory and files by model; the next options imply it.")
+    ] = False,
+    gpu: Annotated[
+        str | None, typer.Option(help=f"Predict the time on one GPU instead of this machine: {', '.join(GPUS)}.")
+    ] = None,
+    budget_gb: Annotated[
+        float | None, typer.Option(min=0, help="Largest size of all activation files, in GB (10^9 bytes).")
+    ] = None,
+    budget_hours: Annotated[float | None, typer.Option(min=0, help="Longest time, in hours.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check a params file and print the size of its studies.
 
     \b
     tsfmscope plan
-    tsfmscope plan params.yaml --json
+    tsfmscope plan --costs
+    tsfmscope plan params/paper.yaml --gpu h100 --budget-gb 500 --json
 
     It works offline. It prints how many models, data sets and cells each study has, and the observed steps of
-    every context length, as far as the data are on this machine.
+    every context length, as far as the data are on this machine. With a budget, it prints what to change in the
+    params file. Exit codes: 0, 1 if the predicted cost exceeds the budget, 2 if the params file must be fixed.
     """
+    from tsfmscope.stages.cli.planned_costs import cost_document, cost_lines, predict, show_costs
+    from tsfmscope.stages.pipeline.budgets import Budget
     from tsfmscope.stages.pipeline.contexts import context_lines, planned_contexts
     from tsfmscope.stages.pipeline.study_sizes import check_params, study_sizes
 
+    if gpu is not None and gpu not in GPUS:
+        raise ParamsError(f"--gpu: got {gpu!r}, expected one of {', '.join(GPUS)}")
     checked = check_params(params)
     sizes = [asdict(size) for size in study_sizes(checked)]
     contexts, absent = planned_contexts(checked)
     totals = _totals(checked)
+    budget = Budget(_scaled(budget_gb, 1e9), _scaled(budget_hours, 3600))
+    predicted = predict(checked, gpu, budget) if costs or gpu or budget != Budget() else None
     if as_json:
         lengths = [_context_row(planned) for planned in contexts]
-        print_json({"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals)
+        document = {"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals
+        print_json(document | {"costs": predicted and cost_document(predicted)})
+        _exit(predicted)
         return
     print_table(
         str(params), ["study", "models", "data sets", "conditions", "cells"], [list(row.values()) for row in sizes]
@@ -51,6 +74,21 @@ def plan(
         f"{totals['models']} models, {totals['datasets']} data sets, {totals['conditions']} conditions; "
         f"{totals['rows']} tokens of every layer are kept of each cell"
     )
+    if predicted is not None:
+        show_costs(predicted)
+        for line in cost_lines(predicted):
+            typer.echo(line)
+    _exit(predicted)
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value * unit
+
+
+def _exit(predicted: PredictedCosts | None) -> None:
+    """Exit with FAILED if the predicted cost exceeds the budget."""
+    if predicted is not None and not predicted.is_within:
+        raise typer.Exit(FAILED)
 
 
 def _totals(params: Params) -> dict[str, int]:

@@ -46,6 +46,19 @@ def cells(
     made, and the modality of the cell. instead: names that replace the studies' models, on time series only:
     baselines.
     """
+    requested = requested_cells(params, measures, models, instead=instead)
+    # The stage that reads a data set counts a missing one in the table `skipped`.
+    return {cell: studies for cell, studies in requested.items() if series_file(params, cell.dataset).exists()}
+
+
+def requested_cells(
+    params: Params,
+    measures: Collection[str],
+    models: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    instead: Sequence[str] | None = None,
+) -> dict[Cell, list[str]]:
+    """Return what `cells` returns, and also the cells whose series are not on this machine."""
     studies_by_cell: dict[Cell, list[str]] = {}
     for study, study_params in params.studies.items():
         if not set(measures) & set(study_params.measures):
@@ -60,9 +73,7 @@ def cells(
                 continue
             if models is not None and (cell.model not in models or models[cell.model]["modality"] != kind):
                 continue
-            # The stage that reads a data set counts a missing one in the table `skipped`.
-            if series_file(params, cell.dataset).exists():
-                studies_by_cell.setdefault(cell, []).append(study)
+            studies_by_cell.setdefault(cell, []).append(study)
     return dict(sorted(studies_by_cell.items()))
 
 

@@ -41,18 +41,26 @@ def tensor_shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
 
     Raises ModelError if a package is missing, LayoutError if the family's class cannot be made from the config.
     """
+    network = make_network(layout)
+    prefix = PREFIX if layout.family == "lag-llama" else ""
+    return dict(sorted(_distinct(network, prefix).items()))
+
+
+def make_network(layout: Layout) -> Any:
+    """Return the network of a layout on torch's meta device, which holds no numbers.
+
+    Raises ModelError if a package is missing, LayoutError if the family's class cannot be made from the config.
+    """
     import torch
 
     try:
         with torch.device("meta"):
-            network = _network(layout)
+            return _network(layout)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LayoutError(
             f"{layout.name}: the published config makes no network ({type(error).__name__}: {error}); "
             "compare tasks/rehearsal/layouts.py with the installed package"
         ) from error
-    prefix = PREFIX if layout.family == "lag-llama" else ""
-    return dict(sorted(_distinct(network, prefix).items()))
 
 
 def _network(layout: Layout) -> Any:

@@ -44,6 +44,7 @@ NOT_RUN = {
     "docs/results/population/README.md": ("make profile", "dvc repro", "tsfmscope save-results", "tsfmscope sql"),
     "docs/paper_scale.md": (
         "export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit", "tsfmscope rehearse",
+        "tsfmscope plan params/paper.yaml --",
     ),
     "docs/results/rehearsal.md": ("tsfmscope rehearse",),
     "docs/cluster.md": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import operator
 import os
@@ -62,6 +63,30 @@ def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_han
     assert {"study": "own", "models": 2, "datasets": 2, "conditions": 1, "cells": 4} in document["studies"]
     short = {"dataset": "nile", "context": 400, "is_filled": False}
     assert short | {"minimum": 100 - horizon, "median": 100.0 - horizon} in document["contexts"]
+
+
+def test_plan_predicts_costs_and_says_what_a_budget_asks_to_change(folder: Path) -> None:
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["models"] = {"patchtst-nano": {}, "lag-llama-nano": {}}
+    params["studies"] = {"own": {"title": "own", "models": "all", "datasets": "all", "conditions": ["noisy"]}}
+    params["report"] = {"study": "own"}
+    params["checkpoints"]["committed"] = str(ROOT / "checkpoints")
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    assert json.loads(run("plan", "--json").stdout)["costs"] is None
+    done = run("plan", "--budget-gb", "0.0001", "--json")
+    assert done.exit_code == 1, done.stderr
+    costs = json.loads(done.stdout)["costs"]
+    stages = {(row["model"], row["stage"]) for row in costs["rows"]}
+    assert stages == set(itertools.product(params["models"], ("tokens", "embeddings", "forecasts", "geometry")))
+    assert costs["total"]["bytes"] == sum(row["bytes"] for row in costs["rows"]) > 1e5
+    assert costs["is_within_budget"] is False
+    assert {change["limit"] for change in costs["changes"]} == {"bytes"}
+    done = run("plan", "--gpu", "h100", "--budget-hours", "1e-9")
+    assert done.exit_code == 1, done.stderr
+    assert "over the budget of time; each of these changes alone is enough for it:" in done.stdout
+    done = run("plan", "--gpu", "h10")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--gpu: got 'h10', expected one of a100, h100" in done.stderr
 
 
 @pytest.mark.parametrize(

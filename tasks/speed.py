@@ -1,0 +1,129 @@
+"""Seconds of a work on a core of this machine or on a GPU, from three rates: products, other values, calls.
+
+`CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 21 models of 0.1 to 205 million
+parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of a device, in three parts whose seconds add up.
+
+    multiply_adds: of matrix products. values: values that the other operations write. calls: blocks that are run, each
+    of which costs time however few its tokens are.
+    """
+
+    multiply_adds: float = 0.0
+    values: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        """Return the sum of two works."""
+        return Work(self.multiply_adds + other.multiply_adds, self.values + other.values, self.calls + other.calls)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Speed of a device: multiply-adds and values per second, and seconds of a call.
+
+    memory: bytes of a GPU's memory; None for a core.
+    """
+
+    name: str
+    multiply_adds: float
+    values: float
+    call: float
+    memory: float | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is the speed of a GPU."""
+        return self.memory is not None
+
+    def seconds(self, work: Work) -> float:
+        """Return the seconds that a work takes."""
+        return work.multiply_adds / self.multiply_adds + work.values / self.values + work.calls * self.call
+
+
+# The core on which the constants were fitted.
+CORE = Speed("core", multiply_adds=36e9, values=6.5e8, call=1.7e-3)
+
+
+class Gpu(NamedTuple):
+    """Published numbers of a GPU: float32 operations per second without tensor cores, bytes per second, bytes."""
+
+    operations: float
+    bandwidth: float
+    memory: float
+
+
+# NVIDIA's data sheets: A100 80GB SXM, H100 SXM, H200 SXM, L40S, L4. Products are in float32, the precision of the
+# pipeline, for which torch uses no tensor cores by default.
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {
+        "a100": Gpu(19.5e12, 2039e9, 80e9),
+        "h100": Gpu(67e12, 3350e9, 80e9),
+        "h200": Gpu(67e12, 4800e9, 141e9),
+        "l40s": Gpu(91.6e12, 864e9, 48e9),
+        "l4": Gpu(30.3e12, 300e9, 24e9),
+    }
+)
+# Shares of the published numbers that are assumed to be reached, bytes of traffic per value, and seconds of the about
+# 30 kernels of a block. No GPU was available to measure them.
+EFFICIENCY, BYTES_PER_VALUE, GPU_CALL = 0.5, 16, 3e-4
+
+
+def gpu_speed(name: str) -> Speed:
+    """Return the assumed speed of a GPU of `GPUS`."""
+    gpu = GPUS[name]
+    return Speed(
+        name, EFFICIENCY * gpu.operations / 2, EFFICIENCY * gpu.bandwidth / BYTES_PER_VALUE, GPU_CALL, gpu.memory
+    )
+
+
+def measure_core(seconds: float = 0.5) -> Speed:
+    """Measure products of matrices on one thread for some seconds, and return the speed of a core.
+
+    The other rates are those of `CORE` by the same ratio. Processor time counts, so that other programs on the machine
+    change the result little.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows, matrix = torch.ones(1024, 512), torch.ones(512, 2048)
+        out = rows @ matrix
+        count, start = 0, time.process_time()
+        while (elapsed := time.process_time() - start) < seconds:
+            torch.mm(rows, matrix, out=out)
+            count += 1
+    finally:
+        torch.set_num_threads(threads)
+    rate = count * out.numel() * len(matrix) / elapsed
+    ratio = rate / CORE.multiply_adds
+    return Speed("this machine", rate, CORE.values * ratio, CORE.call / ratio)
+
+
+def geometry_seconds(tokens: int, width: int, core: Speed, *, with_cai: bool) -> float:
+    """Return the seconds of the measures of one layer under the default options of params.yaml.
+
+    with_cai: with the measures of Cai et al., which take twice the clusters. The formula was fitted to 17 shapes of up
+    to 16,384 tokens and 768 dimensions.
+    """
+    values = tokens * width
+    seconds = 0.35 + 1.2e-6 * values + 7.5e-11 * tokens * values + 5e-5 * tokens
+    return (1.7 if with_cai else 1.0) * seconds * CORE.multiply_adds / core.multiply_adds
+
+
+def geometry_bytes(tokens: int, width: int) -> float:
+    """Return the memory of a process that measures a layer: packages, and 52 bytes per value."""
+    return 240e6 + 52.0 * tokens * width
