@@ -53,7 +53,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 
 
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
-    """Readers of states (q, mlp_in, mlp_gate, ssm_in) have `width` columns; writers (o, mlp_out, ssm_out) `width` rows."""
+    """Matrices reading states (q, mlp_in, mlp_gate, ssm_in) have `width` columns, those writing them `width` rows."""
     model, n_checked = subject.model, 0
     for named_matrix in model.weights():
         role = named_matrix.name.partition(".")[0]

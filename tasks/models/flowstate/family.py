@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.flowstate import checkpoint
@@ -93,7 +94,10 @@ class FlowState(OwnNetwork):
         model = super().load(folder, device=device)
         options = {"scale_factor": scale_factor, "base_season": base_season}
         changes = {name: value for name, value in options.items() if value is not None}
-        model.config = checkpoint.make_config(model.config | changes, f"{folder} with options")
+        try:
+            model.config = checkpoint.make_config(model.config | changes, f"{folder} with options {changes}")
+        except ValueError as error:
+            raise ModelError(f"{error}; change the option") from error
         return model
 
     @property
@@ -165,7 +169,7 @@ class FlowState(OwnNetwork):
         aim = np.clip(np.nan_to_num(target), -LARGEST_TARGET, LARGEST_TARGET).astype(np.float32)
         errors = torch.from_numpy(aim).to(device)[:, :, None] - predicted
         levels = torch.tensor(self.levels, device=device)[:, None]
-        pinball = 2 * torch.maximum(levels * errors, (levels - 1) * errors)
+        pinball = 2 * (levels * errors - errors.clamp_max(0))
         loss: torch.Tensor = (pinball * known).sum() / (known.sum() * len(self.levels)).clamp_min(1)
         return loss
 

@@ -94,10 +94,9 @@ class S5Layer(nn.Module):
         super().__init__()
         width = config["embedding_feature_dim"]
         self.ssm = S5Block(config)
-        if config["mlp_type"] == "transformer":
-            self.mlp, self.out = Mlp(width), None
-        else:
-            self.mlp, self.out = None, nn.Linear(width, width)
+        is_gate = config["mlp_type"] == "gated"
+        self.mlp = None if is_gate else Mlp(width)
+        self.out = nn.Linear(width, width) if is_gate else None
         self.norm = nn.LayerNorm(width)
 
     def forward(
