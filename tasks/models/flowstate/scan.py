@@ -34,7 +34,10 @@ class LinearScan(torch.autograd.Function):
 
 
 def _scan(inputs: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
-    """Return all states. Chunks of about the root of the length run side by side, then pass their last states on."""
+    """Return all states.
+
+    Chunks of about the root of the length are computed at once; then each passes its last state on to the next.
+    """
     windows, steps, width = inputs.shape
     size = max(math.isqrt(steps), 1)
     count = -(-steps // size)

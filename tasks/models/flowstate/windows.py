@@ -29,16 +29,16 @@ class Scaled(NamedTuple):
         return {"values": self.values, "missing": self.missing, "attended": self.attended}
 
 
-def scale_causally(context: Float[np.ndarray, "window context"], kept: int, masked: int) -> Scaled:
-    """Return the last `kept` steps of contexts, and `masked` unknown steps after them.
+def scale_causally(context: Float[np.ndarray, "window context"], steps: int, masked: int) -> Scaled:
+    """Return the last `steps` of contexts, and `masked` unknown steps after them.
 
     Equation: loc[t] is the mean of the observed steps up to t, scale[t]² the mean of (x[s] - loc[s])² over these, at
     least LEAST_VARIANCE. Source: FlowStateCausalRevIN of granite-tsfm, there in float32.
     """
-    values = context[:, -kept:].astype(np.float64)
+    values = context[:, -steps:].astype(np.float64)
     observed = ~np.isnan(values)
-    # A series that began before the kept steps is read from the first of them on, observed or not.
-    attended = np.logical_or.accumulate(~np.isnan(context), axis=1)[:, -kept:]
+    # A series that began before these steps is read from the first of them on, observed or not.
+    attended = np.logical_or.accumulate(~np.isnan(context), axis=1)[:, -steps:]
     # Relative to the first observed step, so that equal steps have a deviation of exactly 0.
     first = np.take_along_axis(values, observed.argmax(axis=1)[:, None], axis=1)
     first = np.where(observed.any(axis=1, keepdims=True), first, 0.0)

@@ -118,7 +118,7 @@ def test_options_of_a_load_set_the_scale_factor_and_are_saved(windows: Make, tmp
 
 def test_an_option_that_leaves_no_step_to_forecast_is_refused(tmp_path: Path) -> None:
     example_model("flowstate").save(tmp_path)
-    with pytest.raises(ModelError, match="with options .* got a scale factor of 9.*; change the option"):
+    with pytest.raises(ModelError, match=r"with options .* got a scale factor of 9.*; change the option"):
         registry.load("flowstate", tmp_path, options={"scale_factor": 9})
 
 
