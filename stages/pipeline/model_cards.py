@@ -53,6 +53,7 @@ LOADERS: dict[str, Loader] = {
     **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
     "patchtst-fm": ("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
     "ttm": ("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
+    "flowstate": ("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
     "toto-2": ("toto-2", "toto2", "Toto2Model"),
     "moment": ("momentfm", "momentfm", "MOMENTPipeline"),
     "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),

@@ -33,7 +33,7 @@ _MATRIX = (
         TEXT,
         "input: layer input; constant: layer input of one window of constants; weight: weight matrix",
     ),
-    C("matrix", TEXT, "weights only: q, k, v, o, mlp_in, mlp_gate or mlp_out", null=True),
+    C("matrix", TEXT, "weights only: q, k, v, o, mlp_in, mlp_gate, mlp_out, ssm_in or ssm_out", null=True),
     C("attention", TEXT, "attention weights only: self, cross, group or time", null=True),
     STACK,
     C(

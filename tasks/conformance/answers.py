@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 # Names as in WeightMatrix; those of experts have a suffix, as in mlp_in.3.
-MATRIX_NAMES = ("q", "k", "v", "o", "mlp_in", "mlp_gate", "mlp_out")
+ATTENTION_NAMES = ("q", "k", "v", "o")
+MATRIX_NAMES = (*ATTENTION_NAMES, "mlp_in", "mlp_gate", "mlp_out", "ssm_in", "ssm_out")
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
@@ -98,7 +99,7 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
 
 
 def matrices_are_named_once(subject: Subject) -> str:
-    """`weights` names each attention and MLP matrix of every block once, finite, with heads that divide it."""
+    """`weights` names each matrix of every block once, finite, with heads that divide it."""
     model, sizes = subject.model, {}
     for named_matrix in model.weights():
         key = (named_matrix.stack, named_matrix.layer, named_matrix.name, named_matrix.attention)
@@ -116,7 +117,7 @@ def matrices_are_named_once(subject: Subject) -> str:
             f"{location}: no finite matrix [out, in]",
         )
         demand(
-            (named_matrix.attention is None) == named_matrix.name.startswith("mlp"),
+            (named_matrix.attention is not None) == (named_matrix.name in ATTENTION_NAMES),
             f"{location}: attention is {named_matrix.attention!r}",
         )
         sizes[key] = named_matrix.matrix.size

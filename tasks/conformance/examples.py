@@ -32,6 +32,17 @@ PATCHTST_FM: dict[str, float] = {
     "num_quantile": 9,
 }
 PATCHTST_FM |= {"pretrain_mask_cont": 2, "dropout": 0.0}
+# A horizon of 12 steps is more than a patch, so that there are masked rows.
+FLOWSTATE: dict[str, Any] = {
+    "context_length": 60,
+    "embedding_feature_dim": 16,
+    "encoder_num_layers": 3,
+    "encoder_state_dim": 12,
+    "encoder_num_hippo_blocks": 2,
+    "decoder_patch_len": 8,
+    "decoder_dim": 6,
+}
+FLOWSTATE |= {"mlp_type": "transformer", "out_gating": True}
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 MOIRAI_2 = {"d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2}
 MOMENT = {"seq_len": 72, "patch_len": 8, "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3}
@@ -64,6 +75,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "chronos-t5": T5,
         "chronos-bolt": BOLT,
         "chronos-2": CHRONOS_2,
+        "flowstate": FLOWSTATE,
         "lag-llama": LAG_LLAMA,
         "moirai": MOIRAI,
         "moirai-2": MOIRAI_2,

@@ -22,9 +22,9 @@ Block = tuple[str, int]
 # Largest difference between rows of length 1 that float32 rounding may cause.
 PROPORTIONAL = 1e-5
 # Matrices that read the states of their own stack.
-READERS = ("q", "mlp_in", "mlp_gate")
+READERS = ("q", "mlp_in", "mlp_gate", "ssm_in")
 # Matrices whose output is added to these states.
-WRITERS = ("o", "mlp_out")
+WRITERS = ("o", "mlp_out", "ssm_out")
 
 
 def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
@@ -53,7 +53,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 
 
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
-    """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
+    """Matrices reading states (q, mlp_in, mlp_gate, ssm_in) have `width` columns, those writing them `width` rows."""
     model, n_checked = subject.model, 0
     for named_matrix in model.weights():
         role = named_matrix.name.partition(".")[0]

@@ -96,7 +96,7 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
         loaded = _load(package, checkpoint)
         with _captured(package.network(loaded), model, tokens) as theirs:
             answer = _run(package, loaded, model, windows, tokens)
-        aligned = {key: _aligned(theirs, key, states, first=package.first_rows) for key, states in ours.items()}
+        aligned = {key: _aligned(theirs, key, states, package) for key, states in ours.items()}
         checkpoint.shared[COMPARISON] = (*_without_padding(ours, aligned, tokens), answer)
     result: tuple[States, States, Answer] = checkpoint.shared[COMPARISON]
     return result
@@ -169,18 +169,20 @@ def _captured(network: Any, model: Family, tokens: Tokens) -> Iterator[States]:
             handle.remove()
 
 
-def _aligned(package_states: States, key: Point, ours: np.ndarray, *, first: bool) -> np.ndarray:
+def _aligned(package_states: States, key: Point, ours: np.ndarray, package: Package) -> np.ndarray:
     """Return the package's states of our rows.
 
     It may pad on the left, or add rows that predict on the right.
     """
     demand(key in package_states, f"{key[0]} layer {key[1]}: the package ran no such module")
     states = package_states[key]
+    if package.rows_first:
+        states = states.swapaxes(0, 1)
     if states.size == ours.size:
         return states.reshape(ours.shape)
     states = states.reshape(-1, *states.shape[-2:])
     rows = ours.shape[1]
-    return states[:, :rows] if first else states[:, -rows:]
+    return states[:, :rows] if package.first_rows else states[:, -rows:]
 
 
 def _without_padding(ours: States, package_states: States, tokens: Tokens) -> tuple[States, States]:

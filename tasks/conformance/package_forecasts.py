@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.tasks.conformance.verdict import demand
-from tsfmscope.tasks.models.types import Tokens
+from tsfmscope.tasks.models.types import TokenKind, Tokens
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,8 @@ class Package:
 
     name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
     object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
-    first_rows: rows that it adds stand after ours, not in front of them. options: keywords of `from_pretrained`.
+    first_rows: rows that it adds stand after ours, not in front of them. rows_first: its states are [T, W, d]. options:
+    keywords of `from_pretrained`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Package:
     network: Callable[[Any], Any] = lambda loaded: loaded
     wants_all_steps: bool = False
     first_rows: bool = False
+    rows_first: bool = False
     options: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
 
 
@@ -148,6 +150,17 @@ def _patchtst_fm(network: Any, model: Family, windows: Windows, tokens: Tokens) 
     return Answer(values, tuple(getattr(model, "levels", LEVELS)))
 
 
+def _flowstate(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    past = _past(windows)[:, :, None]
+    masked = int((tokens.kinds["encoder"] == TokenKind.MASK).sum(axis=1)[0])
+    kept = tokens.kinds["encoder"].shape[1] - masked
+    # A forecast runs the last layer for the last rows only; states are captured from this first run, of all rows.
+    network.config.min_context = 1
+    network.model(past[:, -kept:], batch_first=True, mask_n=masked)
+    output = network(past, prediction_length=windows.horizon, batch_first=True)
+    return Answer(output.quantile_outputs[..., 0].numpy(), tuple(getattr(model, "levels", LEVELS)))
+
+
 def _ttm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
     past = _past(windows)[:, :, None]
     token = None
@@ -194,6 +207,9 @@ PACKAGES: Mapping[str, Package] = {
     ),
     "moment": Package(
         "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
+    ),
+    "flowstate": Package(
+        "granite-tsfm", "tsfm_public:FlowStateForPrediction", _flowstate, lambda loaded: loaded.model, rows_first=True
     ),
     "ttm": Package(
         "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True

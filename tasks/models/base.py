@@ -256,7 +256,7 @@ class Family(ABC):
 
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:
-        """Yield every attention and MLP matrix with its stack, layer and name."""
+        """Yield every attention, MLP and state-space matrix with its stack, layer and name."""
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return every attention layer that can be compressed.

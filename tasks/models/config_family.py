@@ -17,6 +17,8 @@ LARGEST_CONFIG = 2**22
 ARCHITECTURES = {
     "Chronos2Model": "chronos-2",
     "ChronosBoltModelForForecasting": "chronos-bolt",
+    "FlowStateForPrediction": "flowstate",
+    "FlowStateModel": "flowstate",
     "PatchTSTFMForPrediction": "patchtst-fm",
     "PatchTSTFMForPretraining": "patchtst-fm",
     "PatchTSTForPrediction": "patchtst",

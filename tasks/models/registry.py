@@ -32,6 +32,7 @@ FAMILIES = {
     "chronos-t5": "tsfmscope.tasks.models.t5.chronos_t5:ChronosT5",
     "chronos-bolt": "tsfmscope.tasks.models.chronos_bolt:ChronosBolt",
     "chronos-2": "tsfmscope.tasks.models.chronos_2:Chronos2",
+    "flowstate": "tsfmscope.tasks.models.flowstate.family:FlowState",
     "lag-llama": "tsfmscope.tasks.models.lag_llama.family:LagLlama",
     "moirai": "tsfmscope.tasks.models.moirai.family:Moirai",
     "moirai-2": "tsfmscope.tasks.models.moirai.version_2:Moirai2",

@@ -133,6 +133,13 @@ RELEASED = {
         source=_page("AutonLab/MOMENT-1-small"),
         parity=("moment/test_against_package.py",),
     ),
+    # The page of ibm-research/flowstate says: for research use only.
+    "flowstate": Released(
+        ("ibm-granite/granite-timeseries-flowstate-r1",),
+        weights=APACHE,
+        source=_page("ibm-granite/granite-timeseries-flowstate-r1"),
+        parity=("flowstate/test_against_package.py",),
+    ),
     "wavetoken": Released(),
     "totem": Released(),
     "t5-text": Released(

@@ -113,13 +113,14 @@ class ForecastGraph:
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """One attention or MLP matrix, [out, in].
+    """One matrix of attention, of an MLP or of a state space, [out, in].
 
-    name: q, k, v, o, mlp_in, mlp_gate, mlp_out; the name of an expert's matrix has a suffix, as in mlp_in.3.
-    attention: self or cross; None for an MLP matrix. Chronos-2 has time (rotary self-attention over a series'
-    patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
+    name: q, k, v, o, mlp_in, mlp_gate, mlp_out, ssm_in, ssm_out; the name of an expert's matrix has a suffix, as in
+    mlp_in.3. A complex matrix of a state space is a real one here, with its real parts, then its imaginary parts.
+    attention: self or cross; None for a matrix outside attention. Chronos-2 has time (rotary self-attention over a
+    series' patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
     bilinear form uses the `self` matrices of families whose `plain_attention` is True.
-    heads: number of query heads; None for an MLP matrix.
+    heads: number of query heads; None without attention.
     linear: the torch Linear that has the matrix; None where no single Linear has it.
     """
 

@@ -90,8 +90,10 @@ def share(folder: Path) -> None:
         path.chmod(mode)
 
 
-def read_config(folder: Path, family: str) -> dict[str, Any]:
+def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Return config.json of a checkpoint folder that contains safetensors.
+
+    unchecked: keys of SIZES that may have any value in this family.
 
     Raises ModelError, which names what is missing or broken and how to fix it.
     """
@@ -110,7 +112,7 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
-        _check_sizes(block, path)
+        _check_sizes({key: value for key, value in block.items() if key not in unchecked}, path)
     if not any(folder.glob("*.safetensors")):
         names = sorted(p.name for p in folder.iterdir())
         raise ModelError(f"{folder}: got {names}, expected *.safetensors; convert pickled weights to safetensors first")

@@ -56,7 +56,7 @@ def rename(name: str) -> Damage:
     return lambda folder: (folder / WEIGHTS).rename(folder / name)
 
 
-@pytest.mark.parametrize("family", ["chronos-bolt", "lag-llama", "patchtst-fm", "patchtst", "ttm"])
+@pytest.mark.parametrize("family", ["chronos-bolt", "flowstate", "lag-llama", "patchtst-fm", "patchtst", "ttm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_whole_checkpoints_pass_in_every_float_type(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", family)
@@ -116,6 +116,7 @@ def test_a_damaged_checkpoint_fails_the_check_that_names_the_damage(
     ("family", "changes"),
     [
         ("chronos-bolt", {"chronos_config": {"version": 3}}),
+        ("flowstate", {"mlp_type": "mixture"}),
         ("lag-llama", {"experts": 8}),
         ("patchtst-fm", {"model_type": "patchtst-fm-2"}),
         ("ttm", {"multi_quantile_head": True}),

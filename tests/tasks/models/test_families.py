@@ -42,6 +42,10 @@ MATRICES: dict[str, tuple[int, int | None, dict[str, str]]] = {
         "encoder 2 o group": "encoder.block.1.layer.1.self_attention.o",
         "encoder 1 mlp_in": "encoder.block.0.layer.2.mlp.wi", "encoder 2 mlp_out": "encoder.block.1.layer.2.mlp.wo",
     }),
+    "flowstate": (15, None, {
+        "encoder 2 mlp_gate": "encoder.layers.1.mlp.w1", "encoder 1 mlp_in": "encoder.layers.0.mlp.w2",
+        "encoder 3 mlp_out": "encoder.layers.2.mlp.w3",
+    }),
     "lag-llama": (21, 2, {
         "decoder 1 k self": "transformer.h.0.attn.k_proj", "decoder 2 v self": "transformer.h.1.attn.v_proj",
         "decoder 1 o self": "transformer.h.0.attn.c_proj", "decoder 1 mlp_gate": "transformer.h.0.mlp.c_fc1",
@@ -127,8 +131,8 @@ def raise_one(folder: Path, names: tuple[str, ...]) -> None:
     change_config(folder, **(changes if shape is config else {"t5_config": shape | changes}))
 
 
-DEPTHS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers")
-SIZES = ("d_ff", "ffn_dim", "n_head", "d_model", "intermediate_size", "dim_output")
+DEPTHS = ("num_layers", "encoder_num_layers", "num_hidden_layers", "n_layer", "n_layers")
+SIZES = ("d_ff", "decoder_dim", "ffn_dim", "n_head", "d_model", "intermediate_size", "dim_output")
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (shutil.rmtree, "no folder .*expected one with config.json"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json: file is missing"),

@@ -54,6 +54,23 @@ NEW: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"norm_eps": float("nan")}, "norm_eps: got nan"),
         ({"d_ff": "x"}, "d_ff: got 'x'"),
     ],
+    "flowstate": [
+        ({"d_model": 16}, r"unknown keys \['d_model'\]"),
+        ({"encoder_num_layers": 0}, "encoder_num_layers: got 0, expected a whole number from 1 to 65536"),
+        (
+            {"encoder_num_hippo_blocks": 5},
+            "encoder_state_dim: got 12, expected a multiple of encoder_num_hippo_blocks 5",
+        ),
+        ({"scale_factor": 0}, "scale_factor: got 0, expected a number above 0"),
+        ({"base_season": "day"}, "base_season: got 'day', expected a number above 0"),
+        ({"base_season": 17}, "got a scale factor of 8.5 for the shortest season, expected at most 8, so that a step"),
+        ({"out_gating": 1}, "out_gating: got 1, expected true or false"),
+        ({"mlp_type": "swiglu"}, r"mlp_type: got 'swiglu', expected one of \['gated', 'transformer'\]"),
+        ({"decoder_type": "four"}, "decoder_dim: got 6, expected an odd number, since decoder_type is 'four'"),
+        ({"quantiles": []}, r"quantiles: got \[\], expected a list of numbers"),
+        ({"quantiles": [0.5, 0.1]}, "expected ascending numbers between 0 and 1"),
+        ({"quantiles": [0.5, 1.0]}, "expected ascending numbers between 0 and 1"),
+    ],
     "ttm": [
         ({"d_modle": 16}, r"unknown keys \['d_modle'\]"),
         ({"num_layers": 0}, "num_layers: got 0, expected a whole number from 1 to 65536"),
@@ -138,6 +155,16 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"chronos_config": {"use_reg_token": False}},
             "got use_reg_token False, expected true: chronos-forecasting runs no other",
         )
+    ],
+    "flowstate": [
+        ({"with_missing": False}, "got {'with_missing': False}, expected {'with_missing': True} as in r1 and r1.1"),
+        ({"architectures": ["FlowStateForAnomalies"]}, "other classes are not read"),
+        ({"model_type": "flowstate_2"}, "so this is no flowstate checkpoint"),
+        ({"decoder_type": "wavelet"}, "decoder_type: got 'wavelet', expected one of .*; fetch or save"),
+        ({"encoder_num_layers": 4}, "weights do not fit config.json: missing .*encoder.layers.3"),
+        ({"mlp_type": "gated"}, "weights do not fit config.json: missing .*out.bias.*not known .*mlp"),
+        ({"out_gating": False}, "not known .*output_gate"),
+        ({"decoder_dim": 7}, "weights do not fit config.json.*another shape"),
     ],
     "moment": [
         ({"t5_config": 1}, "got t5_config 1, expected an object, so this is no moment checkpoint"),
