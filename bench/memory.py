@@ -1,13 +1,11 @@
-"""Memory of this process: resident bytes, and their peak since the last reset (Linux with glibc).
-
-getrusage's ru_maxrss does not serve: it cannot be reset, and a child process starts with its parent's value.
-"""
+"""Memory of this process: resident bytes, and their peak since the last reset (Linux with glibc)."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-from pathlib import Path
+
+from tsfmscope.tasks import process_memory
 
 MIB = 2**20
 
@@ -19,14 +17,12 @@ def resident_bytes() -> int:
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    process_memory.reset_peak()
+    resident = process_memory.resident_bytes()
+    assert resident is not None, "measurements of memory need Linux"
+    return resident
 
 
 def peak() -> int:
     """Return the peak of the resident bytes since the last call of `resident_bytes`, or since the process began."""
-    return _status("VmHWM")
-
-
-def _status(name: str) -> int:
-    return int(Path("/proc/self/status").read_text().partition(f"{name}:")[2].split()[0]) * 1024
+    return process_memory.peak_bytes_since_start()

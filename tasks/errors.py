@@ -4,6 +4,7 @@ TsfmscopeError
 ├── DataError           a series, file or folder cannot be used
 ├── ModelError          a checkpoint or family cannot be used
 │   └── HubError        the model hub does not answer, or refuses
+│       └── MissingOnHubError  the hub has no such repository, revision or file
 ├── HealthError         hidden states or forecasts are invalid (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
 ├── EnvironmentFailed   a model's own packages could not be installed
@@ -25,6 +26,10 @@ class ModelError(TsfmscopeError):
 
 class HubError(ModelError):
     """The model hub does not answer, or refuses."""
+
+
+class MissingOnHubError(HubError):
+    """The model hub has no such repository, revision or file."""
 
 
 class HealthError(TsfmscopeError):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.tasks.errors import HubError
+from tsfmscope.tasks.errors import HubError, MissingOnHubError
 from tsfmscope.tasks.hub_responses import (
     COMMIT,
     HASH,
@@ -66,7 +66,7 @@ def download(
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
     no connection is made either.
     Raises ValueError for a reference of another form. Raises HubError, whose message states the reason and a
-    fix: not allowed, offline, missing, refused, stalled, truncated, hostile server.
+    fix: not allowed, offline, missing (MissingOnHubError), refused, stalled, truncated, hostile server.
     """
     match = REFERENCE.fullmatch(reference)
     if match is None:
@@ -125,7 +125,8 @@ def _fetch(reference: str, request: Mapping[str, Any], patterns: Sequence[str]) 
         if "Consistency check failed" in str(cause):
             reason = "truncated"
         detail = f"{type(cause).__name__}: {cause}".partition("\n")[0].rstrip(".")
-    raise HubError(f"{reference}: {detail}; {HINTS[reason]}")
+    kind = MissingOnHubError if reason == "missing" else HubError
+    raise kind(f"{reference}: {detail}; {HINTS[reason]}")
 
 
 def _snapshot(request: Mapping[str, Any], patterns: Sequence[str]) -> Path:
@@ -164,11 +165,11 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str], also: Sequenc
     """Check each file against the hash that names its blob.
 
     The hash is SHA-256 for large files and git's SHA-1 for small ones. A file with a wrong hash is deleted.
-    Raises HubError if no file matches the patterns, if a blob's name is no hash, or if a hash differs.
+    Raises MissingOnHubError if no file matches the patterns, HubError if a blob's name is no hash or if a hash differs.
     """
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern)})
     if not paths:
-        raise HubError(f"{reference}: the repository has no file like {list(patterns)}; {HINTS['missing']}")
+        raise MissingOnHubError(f"{reference}: the repository has no file like {list(patterns)}; {HINTS['missing']}")
     for path in paths + sorted({path for pattern in also for path in folder.glob(pattern)}):
         # On a file system without links the cache has plain files, which have no hash in their
         # name. The server cannot cause this.

@@ -25,9 +25,9 @@ from tsfmscope.tasks.conformance.package import (
     states_are_those_of_the_package,
 )
 from tsfmscope.tasks.conformance.verdict import Finding, demand_of, judge, name_of
-from tsfmscope.tasks.errors import HubError, ModelError
+from tsfmscope.tasks.errors import HubError, MissingOnHubError, ModelError
 from tsfmscope.tasks.models.licenses import License
-from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.tasks.models.released import family_of_release
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import Watch
@@ -138,7 +138,7 @@ def verify_checkpoint(
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = Checkpoint(source.family, source.folder, Path(scratch), context, horizon, source.options)
         result.checks += _findings(checkpoint, watch)
-        has_loaded = "subject" in vars(checkpoint)
+        has_loaded = checkpoint.is_loaded
         # Its memory is free for the process that is measured.
         del checkpoint
     if has_loaded:
@@ -153,14 +153,11 @@ def _resolve(params: Params, model: str, family: str | None) -> Source | Finding
     The family of a released checkpoint is known, so that its config.json may be that of a later version. Raises
     ParamsError for a wrong reference, HubError if the hub does not answer or refuses.
     """
-    name = model.removeprefix(hub.PREFIX).partition("@")[0] if model.startswith(hub.PREFIX) else None
-    if family is None and name is not None:
-        family = next((family for family, one in RELEASED.items() if name in one.checkpoints), None)
     try:
-        return resolve(params, model, family)
-    except HubError as error:
-        if hub.HINTS["missing"] in str(error):
-            raise ParamsError(str(error)) from error
+        return resolve(params, model, family or family_of_release(model))
+    except MissingOnHubError as error:
+        raise ParamsError(str(error)) from error
+    except HubError:
         raise
     except ModelError as error:
         if not Path(_folder_of(model)).is_dir():

@@ -40,6 +40,7 @@ class Checkpoint:
     """Checkpoint folder under test; the model is loaded when it is first needed.
 
     options: keywords of the family's `load`. context, horizon: steps of the windows. scratch: a folder of its own.
+    shared: results that several checks read, by name.
     """
 
     family: str
@@ -48,6 +49,7 @@ class Checkpoint:
     context: int
     horizon: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def subject(self) -> Subject:
@@ -55,6 +57,11 @@ class Checkpoint:
         registry.check_packages(self.family)
         model = registry.load(self.family, self.folder, options=registry.stored_options(self.options))
         return Subject(self.family, model, None, self.scratch, self.context, self.horizon)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model was needed, and could be loaded."""
+        return "subject" in vars(self)
 
     @property
     def weight_files(self) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
@@ -17,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from tsfmscope.tasks import process_memory
 from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.conformance.subject import SEED, Subject
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.base import Forecaster
-
-# Files of Linux that report the memory of this process; 5 sets the peak to the present value.
-STATUS, CLEAR, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs"), "5"
 
 
 @dataclass(frozen=True)
@@ -74,15 +71,15 @@ def measure_here(family: str, folder: Path, options: Mapping[str, Any], *, conte
     import torch
 
     _warm_up(family)
-    before = _memory("VmRSS")
-    _reset()
+    before = process_memory.resident_bytes()
+    process_memory.reset_peak()
     start = time.perf_counter()
     model = registry.load(family, folder, options=options)
-    load_seconds, load_peak = time.perf_counter() - start, _memory("VmHWM")
+    load_seconds, load_peak = time.perf_counter() - start, process_memory.peak_bytes()
     subject = Subject(family, model, None, Path(), context, horizon)
-    _reset()
+    process_memory.reset_peak()
     _forecast(subject)
-    forecast_peak = _memory("VmHWM")
+    forecast_peak = process_memory.peak_bytes()
     start = time.perf_counter()
     _forecast(subject)
     seconds = time.perf_counter() - start
@@ -107,22 +104,6 @@ def _forecast(subject: Subject) -> None:
         # Rows are computed as they are asked for.
         for layer in subject.model.hidden_states(subject.model.tokenize(windows)):
             np.shape(layer.states)
-
-
-def _reset() -> None:
-    gc.collect()
-    if CLEAR.exists():
-        CLEAR.write_text(RESET)
-
-
-def _memory(name: str) -> int | None:
-    """Return a number of bytes of this process, or None where the system has no such file.
-
-    getrusage does not serve: a new process begins with its parent's peak.
-    """
-    if not STATUS.exists():
-        return None
-    return int(STATUS.read_text().partition(f"{name}:")[2].split()[0]) * 1024
 
 
 def main(arguments: list[str]) -> None:

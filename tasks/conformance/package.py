@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Share of the largest number by which states and forecasts may differ from the package's.
 CLOSE = 1e-4
+# Key of what both checks compare in `Checkpoint.shared`.
+COMPARISON = "comparison with the package"
 States = dict[Point, np.ndarray]
 _ISSUE = "open an issue with the output of this command"
 
@@ -86,7 +89,7 @@ def _package(checkpoint: Checkpoint) -> Package:
 def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
     """Return our states, the package's, and its forecast; computed once per checkpoint."""
     package, model = _package(checkpoint), checkpoint.subject.model
-    if (kept := vars(checkpoint).get("_compared")) is None:
+    if COMPARISON not in checkpoint.shared:
         windows = _windows(checkpoint)
         tokens = model.tokenize(windows)
         ours = {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
@@ -94,22 +97,21 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
         with _captured(package.network(loaded), model, tokens) as theirs:
             answer = _run(package, loaded, model, windows, tokens)
         aligned = {key: _aligned(theirs, key, states, package) for key, states in ours.items()}
-        kept = vars(checkpoint)["_compared"] = (*_without_padding(ours, aligned, tokens), answer)
-    result: tuple[States, States, Answer] = kept
+        checkpoint.shared[COMPARISON] = (*_without_padding(ours, aligned, tokens), answer)
+    result: tuple[States, States, Answer] = checkpoint.shared[COMPARISON]
     return result
 
 
 def _load(package: Package, checkpoint: Checkpoint) -> Any:
     """Load the folder with the package's own class. Raises NotApplicable if the package is not installed."""
-    import torch
-
     module, _, name = package.loader.partition(":")
     try:
         loader = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise NotApplicable(f"{package.name} is not installed here ({error}); install it to compare") from error
-    options = {"dtype": torch.float32} if package.takes_dtype else {}
-    loaded = loader.from_pretrained(str(checkpoint.folder), **options)
+    # Some print what they do, where `verify --json` prints one document.
+    with redirect_stdout(io.StringIO()):
+        loaded = loader.from_pretrained(str(checkpoint.folder), **package.options)
     package.network(loaded).eval()
     return loaded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ class Package:
     name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
     object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
     first_rows: rows that it adds stand after ours, not in front of them. rows_first: its states are [T, W, d].
-    takes_dtype: its loader takes a type.
+    options: keywords of `from_pretrained`.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Package:
     wants_all_steps: bool = False
     first_rows: bool = False
     rows_first: bool = False
-    takes_dtype: bool = True
+    options: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
 
 
 def _past(windows: Windows) -> torch.Tensor:
@@ -172,6 +172,16 @@ def _ttm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answe
     return Answer(point[:, None], (0.5,))
 
 
+def _moment(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    import torch
+
+    past = _past(windows)[:, -pipeline.seq_len :]
+    mask = torch.nn.functional.pad(torch.ones_like(past), (pipeline.seq_len - past.shape[1], 0))
+    values = torch.nn.functional.pad(past, (pipeline.seq_len - past.shape[1], 0))
+    output = pipeline.short_forecast(x_enc=values[:, None], input_mask=mask, forecast_horizon=windows.horizon)
+    return Answer(output.forecast.numpy(), (0.5,))
+
+
 _transformers = partial(Package, "transformers")
 PACKAGES: Mapping[str, Package] = {
     "chronos-t5": Package(
@@ -187,8 +197,8 @@ PACKAGES: Mapping[str, Package] = {
     "timesfm": _transformers("transformers:TimesFmModelForPrediction", _timesfm_2),
     "timesfm-2.5": _transformers("transformers:TimesFm2_5ModelForPrediction", _timesfm),
     "t5-text": _transformers("transformers:T5ForConditionalGeneration", _teacher_forced),
-    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, takes_dtype=False),
-    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, takes_dtype=False),
+    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, options={}),
+    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, options={}),
     "patchtst-fm": Package(
         "granite-tsfm",
         "tsfm_public.models.patchtst_fm.modeling_patchtst_fm:PatchTSTFMForPrediction",
@@ -197,6 +207,9 @@ PACKAGES: Mapping[str, Package] = {
     ),
     "flowstate": Package(
         "granite-tsfm", "tsfm_public:FlowStateForPrediction", _flowstate, lambda loaded: loaded.model, rows_first=True
+    ),
+    "moment": Package(
+        "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
     ),
     "ttm": Package(
         "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True

@@ -7,11 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsfmscope.tasks import hub
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checksums import RECIPE
-from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.tasks.models.released import RELEASED, family_of_release
 from tsfmscope.tasks.regular_files import read_text
 
 # Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
@@ -80,13 +79,10 @@ def _stated(folder: Path, remaining: int) -> License | None:
 
 def _published(reference: str) -> License | None:
     """Return the licence of a released checkpoint of the hub; None for another reference."""
-    if not reference.startswith(hub.PREFIX):
+    released = RELEASED.get(family_of_release(reference) or "")
+    if released is None or released.weights is None:
         return None
-    name = reference.removeprefix(hub.PREFIX).partition("@")[0]
-    for released in RELEASED.values():
-        if name in released.checkpoints and released.weights:
-            return License(released.weights, f"as published: {released.source}", True)
-    return None
+    return License(released.weights, f"as published: {released.source}", True)
 
 
 def _released(family: str | None, reference: str) -> License:

@@ -212,7 +212,7 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     try:
         folder, revision = hub.download(reference, CHECKPOINT_FILES, also=(CARD,), allowed=allow_hub, cache=cache)
     except HubError as error:
-        raise HubError(
+        raise type(error)(
             str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
         ) from error
     return ResolvedRef(folder, fingerprint(folder), "hub", revision)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from tsfmscope.tasks import hub, lens
 from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.process_memory import peak_bytes_since_start
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, Layout
 from tsfmscope.tasks.rehearsal.weights import (
     LayoutError,
@@ -59,7 +59,7 @@ def write_step(layout: Layout, folder: Path, seed: int) -> dict[str, Any]:
         "tensors": len(shapes),
         "bytes": folder_bytes(folder),
         "seconds_write": seconds,
-        "peak_bytes_write": peak_bytes(),
+        "peak_bytes_write": peak_bytes_since_start(),
     }
 
 
@@ -77,7 +77,7 @@ def inspect_step(layout: Layout, cache: Path, seed: int) -> dict[str, Any]:
     model = registry.load(layout.family, checkpoint.folder, options={})
     loaded = time.perf_counter()
     # Before the comparison below, which holds one more tensor.
-    peak_load = peak_bytes()
+    peak_load = peak_bytes_since_start()
     check_loaded(layout, model.network, shapes, seed)
     compared = time.perf_counter()
     layers, tokens = _count_states(model, seed)
@@ -91,7 +91,7 @@ def inspect_step(layout: Layout, cache: Path, seed: int) -> dict[str, Any]:
         "seconds_states": measured - compared,
         "seconds_forecast": time.perf_counter() - measured,
         "peak_bytes_load": peak_load,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": peak_bytes_since_start(),
     }
 
 
@@ -125,18 +125,6 @@ def _forecast(layout: Layout, model: Family, seed: int) -> None:
     for logits in model.forecast_logits(model.tokenize(windows)):
         if not np.isfinite(logits).all():
             raise LayoutError(f"{layout.name}: logits are not finite; report this as a fault")
-
-
-def peak_bytes() -> int:
-    """Return the largest memory that this process has had; the kernel counts it, libraries included."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        # Of this program only: getrusage also counts that of the process that started it.
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 STEPS = {"write": write_step, "inspect": inspect_step}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tsfmscope.tasks import hub
-from tsfmscope.tasks.errors import HubError
+from tsfmscope.tasks.errors import MissingOnHubError
 from tsfmscope.tasks.local_hub import LocalHub, Repository, serving
 
 
@@ -36,7 +36,7 @@ def test_each_repository_has_its_own_files_and_commit(server: LocalHub, tmp_path
 
 
 def test_a_repository_that_is_not_served_is_missing(server: LocalHub, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match=r"hub:org/three: .*404.*check the name and the revision"):
+    with pytest.raises(MissingOnHubError, match=r"hub:org/three: .*404.*check the name and the revision"):
         hub.download("hub:org/three", ("config.json",), allowed=True, cache=tmp_path / "c")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, own_checkpoint
-from tsfmscope.tasks.models.moment.keys import REQUIRED, T5_DEFAULTS, T5_KEYS
+from tsfmscope.tasks.models.moment.keys import REQUIRED, T5_DEFAULTS, T5_KEYS, UNUSED
 from tsfmscope.tasks.models.t5.shared import attentions
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ T5_REST = {
     "use_cache": True,
     "vocab_size": 32128,
 }
-# Tensors of released files that are left out: an embedding of words that nothing reads, and sine positions.
-UNUSED = ("encoder.embed_tokens.weight", "patch_embedding.position_embedding.pe")
 COUNTS = (*REQUIRED, "relative_attention_max_distance", "relative_attention_num_buckets")
 SHARES = ("dropout_rate", "head_dropout", "mask_ratio", "patch_dropout")
 SWITCHES = ("add_positional_embedding", "value_embedding_bias")

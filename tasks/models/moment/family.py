@@ -73,6 +73,12 @@ class Moment(OwnNetwork):
         """Number of context steps that are read: mean and scale read all, patches those before the forecast."""
         return int(self.config["seq_len"])
 
+    @property
+    def prediction_length(self) -> int:
+        """Number of steps that one forward pass forecasts at most: half a window of patches, at least one patch."""
+        size = int(self.config["patch_len"])
+        return max(self.max_context // 2 // size, 1) * size
+
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of whole patches of the context."""
         return {"encoder": int(self._cut(np.zeros((1, context)), self._ahead(horizon)).is_known.sum())}
@@ -97,8 +103,8 @@ class Moment(OwnNetwork):
         import torch
 
         steps, device = future.shape[1], self.network.device
-        if steps > self._longest:
-            raise ValueError(f"future: got {steps} steps, expected at most {self._longest}, half of seq_len")
+        if steps > self.prediction_length:
+            raise ValueError(f"future: got {steps} steps, expected at most {self.prediction_length}, half of seq_len")
         ahead, size = self._ahead(steps), int(self.config["patch_len"])
         past = context.cpu().numpy().astype(np.float64)[:, -(self.max_context - ahead) :]
         hidden = self._draw_masks(self._cut(past, ahead).is_known[:, : -(ahead // size)])
@@ -149,7 +155,7 @@ class Moment(OwnNetwork):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         history, left = windows.context.astype(np.float64), windows.horizon
         while left > 0:
-            steps = min(left, self._longest)
+            steps = min(left, self.prediction_length)
             history = np.concatenate((history, self._predict(history, steps)), axis=1)
             left -= steps
         return np.repeat(history[:, None, -windows.horizon :], len(levels), axis=1)
@@ -167,16 +173,10 @@ class Moment(OwnNetwork):
                 parts.append(flat[:, -ahead:][:, :steps].double().cpu().numpy())
         return np.asarray(np.concatenate(parts) * cut.scale[:, None] + cut.loc[:, None])
 
-    @property
-    def _longest(self) -> int:
-        """Number of steps that one forward pass forecasts at most: half a window of patches, at least one patch."""
-        size = int(self.config["patch_len"])
-        return max(self.max_context // 2 // size, 1) * size
-
     def _ahead(self, horizon: int) -> int:
         """Return the number of masked steps after the context, whole patches."""
         size = int(self.config["patch_len"])
-        return -(-min(horizon, self._longest) // size) * size
+        return -(-min(horizon, self.prediction_length) // size) * size
 
     def _cut(self, context: np.ndarray, ahead: int, hidden: np.ndarray | None = None) -> Cut:
         return scale_and_cut(context, ahead, longest=self.max_context, size=self.config["patch_len"], hidden=hidden)

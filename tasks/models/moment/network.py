@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import nn
 from transformers import T5Config, T5EncoderModel
 
-from tsfmscope.tasks.models.moment.keys import T5_KEYS
+from tsfmscope.tasks.models.moment.keys import T5_KEYS, UNUSED
 from tsfmscope.tasks.models.t5.attention import use_windowwise
 
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.
@@ -68,6 +68,9 @@ class Head(nn.Module):
 
 class MomentNetwork(nn.Module):
     """MOMENT with the head of its pre-training, which reconstructs patches."""
+
+    # As transformers' networks declare it; the check of a checkpoint's tensors reads it.
+    _keys_to_ignore_on_load_unexpected = tuple(f"^{name}$" for name in UNUSED)
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Build the network of a full config, see `checkpoint.make_config`.

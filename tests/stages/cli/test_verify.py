@@ -123,6 +123,13 @@ def test_a_name_that_the_hub_does_not_have_is_a_wrong_reference(server: Hub) -> 
     assert "check the name and the revision" in done.stderr
 
 
+def test_a_repository_without_a_checkpoint_is_a_wrong_reference(server: Hub) -> None:
+    server.add({"notes.md": b"no weights"})
+    done = run("verify", "hub:org/tiny")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "the repository has no file like" in done.stderr
+
+
 @pytest.mark.parametrize("mood", ["401"], indirect=True)
 def test_a_hub_that_refuses_is_no_wrong_reference(server: Hub) -> None:
     done = run("verify", "hub:org/tiny")

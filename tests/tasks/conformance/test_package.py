@@ -41,6 +41,13 @@ def test_a_checkpoint_has_the_states_and_forecasts_of_the_package(family: str, t
     assert forecasts.verdict == ("not applicable" if family in SAMPLED else "pass"), forecasts.detail
 
 
+def test_a_package_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """momentfm prints how it loads weights."""
+    pytest.importorskip("momentfm")
+    compare(checkpoint_of("moment", tmp_path))
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("family", INSTALLED)
 def test_one_changed_weight_is_found_in_states_and_forecasts(family: str, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(family, tmp_path)

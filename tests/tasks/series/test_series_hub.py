@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.tasks.errors import DataError, HubError
+from tsfmscope.tasks.errors import DataError, HubError, MissingOnHubError
 from tsfmscope.tasks.series.files import hub_datasets
 from tsfmscope.tasks.series.files.hub_datasets import REPOSITORY, infer_freq, load_hub
 
@@ -102,7 +102,7 @@ def test_a_data_set_is_fetched_and_then_read_from_the_cache(server: None, tmp_pa
 
 
 def test_a_data_set_that_is_not_there_is_said(server: None, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match=r"no file like \['missing/\*\.parquet'\]; check the name"):
+    with pytest.raises(MissingOnHubError, match=r"no file like \['missing/\*\.parquet'\]; check the name"):
         load_hub("missing", allowed=True, cache=tmp_path)
 
 

@@ -4,7 +4,14 @@ import pickle
 
 import pytest
 
-from tsfmscope.tasks.errors import DataError, EnvironmentFailed, HubError, ModelError, StaleInputError, SweepError
+from tsfmscope.tasks.errors import (
+    DataError,
+    EnvironmentFailed,
+    MissingOnHubError,
+    ModelError,
+    StaleInputError,
+    SweepError,
+)
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.actor import Outcome
 from tsfmscope.tasks.sweep.policy import Action, Decision, Failure, decide
@@ -35,7 +42,7 @@ CASES = [
     (StaleInputError("changed"), Decision(RECORD), False),
     (DataError("all NaN"), Decision(RECORD), False),
     (ModelError("no weights"), Decision(RECORD), False),
-    (HubError("404"), Decision(RECORD), False),
+    (MissingOnHubError("404"), Decision(RECORD), False),
     (ValueError("wrong"), Decision(RECORD), False),
     (RuntimeError("shape mismatch"), Decision(RECORD), False),
     (FileNotFoundError(2, "absent"), Decision(RECORD), False),

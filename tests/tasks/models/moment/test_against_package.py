@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests.tasks.models.families import hard_windows, shake
+from tsfmscope.tasks.conformance.checkpoint import Checkpoint, every_tensor_is_read
+from tsfmscope.tasks.conformance.verdict import judge
 from tsfmscope.tasks.models.common.capture import capture
-from tsfmscope.tasks.models.moment.checkpoint import UNUSED
 from tsfmscope.tasks.models.moment.family import Moment
+from tsfmscope.tasks.models.moment.keys import UNUSED
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows
 
@@ -140,6 +142,8 @@ def test_folders_pass_to_the_package_and_back(windows: Make, tmp_path: Path) -> 
     model, made = random_model({}), windows(count=3)
     package_model(model, tmp_path / "ours").save_pretrained(str(tmp_path / "theirs"))
     assert set(UNUSED) <= set(load_file(tmp_path / "theirs" / "model.safetensors"))
+    finding = judge(every_tensor_is_read, Checkpoint("moment", tmp_path / "theirs", tmp_path, 48, 12))
+    assert finding.verdict == "pass" and "2 tied or unused" in finding.detail
     loaded = Moment.load(tmp_path / "theirs")
     assert loaded.config == model.config
     ours, theirs = (each.forecast(made, seeds=[0] * 3).values for each in (model, loaded))
