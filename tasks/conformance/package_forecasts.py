@@ -42,8 +42,8 @@ class Package:
 
     name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
     object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
-    first_rows: rows that it adds stand after ours, not in front of them. rows_first: its states are [T, W, d]. options:
-    keywords of `from_pretrained`.
+    first_rows: rows that it adds stand after ours, not in front of them. rows_first: its states are [T, W, d].
+    options: keywords of `from_pretrained`.
     """
 
     name: str
@@ -205,11 +205,11 @@ PACKAGES: Mapping[str, Package] = {
         _patchtst_fm,
         lambda loaded: loaded.backbone,
     ),
-    "moment": Package(
-        "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
-    ),
     "flowstate": Package(
         "granite-tsfm", "tsfm_public:FlowStateForPrediction", _flowstate, lambda loaded: loaded.model, rows_first=True
+    ),
+    "moment": Package(
+        "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
     ),
     "ttm": Package(
         "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True
