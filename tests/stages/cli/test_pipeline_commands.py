@@ -73,12 +73,16 @@ def test_plan_predicts_costs_and_says_what_a_budget_asks_to_change(folder: Path)
     params["checkpoints"]["committed"] = str(ROOT / "checkpoints")
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     assert json.loads(run("plan", "--json").stdout)["costs"] is None
-    done = run("plan", "--budget-gb", "0.0001", "--json")
-    assert done.exit_code == 1, done.stderr
+    done = run("plan", "--costs", "--json")
+    assert done.exit_code == 0, done.stderr
     costs = json.loads(done.stdout)["costs"]
+    assert (costs["is_within_budget"], costs["changes"], costs["unknown"]) == (True, [], {})
     stages = {(row["model"], row["stage"]) for row in costs["rows"]}
     assert stages == set(itertools.product(params["models"], ("tokens", "embeddings", "forecasts", "geometry")))
     assert costs["total"]["bytes"] == sum(row["bytes"] for row in costs["rows"]) > 1e5
+    done = run("plan", "--budget-gb", str(0.7e-9 * costs["total"]["bytes"]), "--json")
+    assert done.exit_code == 1, done.stderr
+    costs = json.loads(done.stdout)["costs"]
     assert costs["is_within_budget"] is False
     assert {change["limit"] for change in costs["changes"]} == {"bytes"}
     done = run("plan", "--gpu", "h100", "--budget-hours", "1e-9")
