@@ -89,8 +89,9 @@ def _summary(rows: Sequence[Cost]) -> list[float | int | None]:
 
 def cost_lines(costs: PredictedCosts) -> Iterator[str]:
     """Yield the total, what is not predicted, and one line per change that a budget asks for."""
-    workers = f"{costs.workers.models} workers" if costs.workers.models > 1 else "1 worker"
-    yield f"total with {workers}: {_describe(costs.total)}; other stages are not predicted"
+    models, geometry = costs.workers.models, costs.workers.geometry
+    workers = f"{models} at a time" if models == geometry else f"{models} at a time, of geometry {geometry}"
+    yield f"total, jobs {workers}: {_describe(costs.total)}; other stages are not predicted"
     for name, reason in costs.unknown.items():
         yield f"not predicted: {name}: {reason}"
     for limit, name in (("bytes", "files"), ("seconds", "time")):
