@@ -99,7 +99,7 @@ from tsfmscope.store.dumps import write_dump
 from tsfmscope.tasks import cost, lens
 from tsfmscope.tasks.entries.embeddings import _tables, schema
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.rehearsal.steps import peak_bytes
+from tsfmscope.tasks.process_memory import peak_bytes_since_start
 from tsfmscope.tasks.series.types import Series
 
 family, folder, out = sys.argv[1:]
@@ -111,7 +111,7 @@ write_dump(Path(out), "dumps/s.arrow", _tables(layers, tokens, kept, schema(mode
 size = cost.model_size(model)
 rows = {stack: len(ids) for stack, ids in kept.items()}
 states = cost.states_bytes(size, rows, sum(kinds.size for kinds in tokens.kinds.values()))
-print(json.dumps([max(states, cost.load_bytes(size)), peak_bytes()]))
+print(json.dumps([max(states, cost.load_bytes(size)), peak_bytes_since_start()]))
 """
 
 
