@@ -109,7 +109,7 @@ def model_size(model: Family) -> ModelSize:
 
 
 def _is_run(matrix: WeightMatrix, model: Family) -> bool:
-    """Return whether a token passes a matrix; of the experts of a mixture, it passes as many as the config states."""
+    """Return whether a token passes a matrix; it passes as many experts as the config states."""
     _, _, expert = matrix.name.partition(".")
     return not expert.isdigit() or int(expert) < getattr(model, "config", {}).get("num_experts_per_tok", math.inf)
 
@@ -147,10 +147,10 @@ def states_work(size: ModelSize, tokens: Mapping[str, int], windows: float, devi
     return work
 
 
-def _stack_work(size: ModelSize, stack: StackSize, tokens: float, seen: float, read: float) -> Work:
-    """Return the work of some tokens, each of which attends to `seen` tokens of its stack and reads `read` others."""
-    pairs = stack.per_pair * seen + (stack.per_read_pair * read if stack.per_read else 0)
-    values = stack.outputs + 4 * stack.states * size.width + stack.heads * seen
+def _stack_work(size: ModelSize, stack: StackSize, tokens: float, attended: float, read: float) -> Work:
+    """Return the work of some tokens, each of which attends to `attended` tokens of its stack and reads `read` others."""
+    pairs = stack.per_pair * attended + (stack.per_read_pair * read if stack.per_read else 0)
+    values = stack.outputs + 4 * stack.states * size.width + stack.heads * attended
     return Work(tokens * (stack.per_token + pairs), tokens * values, 0)
 
 
@@ -168,9 +168,9 @@ def forecast_work(
     read = tokens[first]
     context = states_work(size, {first: read}, windows)
     stack = size.stacks[last]
-    seen, others = (horizon / 2, read) if last != first else (read + horizon / 2, 0)
+    attended, others = (horizon / 2, read) if last != first else (read + horizon / 2, 0)
     steps = windows * samples * horizon
-    work = _stack_work(size, stack, steps, seen, others)
+    work = _stack_work(size, stack, steps, attended, others)
     # A path is drawn from the sorted logits.
     head = Work(steps * size.vocabulary * size.width, 4 * steps * size.vocabulary, 0)
     groups = math.ceil(min(batch, windows) * samples / PATHS) * passes

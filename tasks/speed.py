@@ -1,4 +1,4 @@
-"""Seconds of a work on a core of this machine or on a GPU, from three rates: products, other values, calls.
+"""Seconds of a work on a core or on a GPU, from three rates: products, other values, calls.
 
 `CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 21 models of 0.1 to 205 million
 parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences.
@@ -25,9 +25,9 @@ class Work:
     values: float = 0.0
     calls: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, added: Work) -> Work:
         """Return the sum of two works."""
-        return Work(self.multiply_adds + other.multiply_adds, self.values + other.values, self.calls + other.calls)
+        return Work(self.multiply_adds + added.multiply_adds, self.values + added.values, self.calls + added.calls)
 
 
 @dataclass(frozen=True)

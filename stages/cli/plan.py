@@ -29,9 +29,9 @@ def plan(
         str | None, typer.Option(help=f"Predict the time on one GPU instead of this machine: {', '.join(GPUS)}.")
     ] = None,
     budget_gb: Annotated[
-        float | None, typer.Option(min=0, help="Largest size of all activation files, in GB (10^9 bytes).")
+        float | None, typer.Option(min=1e-6, help="Largest size of all activation files, in GB (10^9 bytes).")
     ] = None,
-    budget_hours: Annotated[float | None, typer.Option(min=0, help="Longest time, in hours.")] = None,
+    budget_hours: Annotated[float | None, typer.Option(min=1e-6, help="Longest time, in hours.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check a params file and print the size of its studies.

@@ -36,7 +36,7 @@ class PredictedCosts:
 
 
 def predict(params: Params, gpu: str | None, budget: Budget) -> PredictedCosts:
-    """Predict the costs of a params file on this machine or on a GPU, and what a budget asks to change."""
+    """Predict the costs of a params file on a device, and the changes that a budget asks for."""
     plan, core = plan_cells(params), measure_core()
     cores = max(1, int((os.cpu_count() or 1) / params.resources.cpus_per_actor))
     actors = min(cores, params.resources.actors or cores)

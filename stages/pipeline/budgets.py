@@ -1,4 +1,4 @@
-"""What to change in a params file whose predicted cost exceeds a budget."""
+"""Changes of a params file whose predicted cost exceeds a budget."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Change:
-    """Change of a key of params.yaml that brings the bytes or the seconds within a budget, and the cost after it.
+    """Change of a key of params.yaml that brings one limit within the budget, and the cost after it.
 
     limit: bytes or seconds.
     """
@@ -106,7 +106,7 @@ def _smaller_values(prediction: Prediction, budget: Budget, limit: str) -> Itera
 
 
 def _largest(prediction: Prediction, budget: Budget, name: str, present: int) -> tuple[int, Total] | None:
-    """Return a value of a setting that is within the budget, the largest to 2 %, and its cost; None if none is.
+    """Return the largest value, to 2 %, of a setting within the budget, and its cost; None if none is.
 
     Values from LEAST to `present` are tried.
     """

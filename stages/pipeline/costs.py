@@ -78,7 +78,10 @@ class Settings:
 
 
 def predict_costs(cells: Iterable[PlannedCell], settings: Settings, device: Speed, core: Speed) -> list[Cost]:
-    """Return one row per stage and model. device: speed of what runs the models; core: of one core of this machine."""
+    """Return one row per stage and model.
+
+    device: speed of the device that runs the models. core: speed of one core of this machine.
+    """
     by_model: dict[str, list[PlannedCell]] = defaultdict(list)
     for planned in cells:
         by_model[planned.cell.model].append(planned)

@@ -75,7 +75,11 @@ def plan_cells(params: Params) -> Plan:
 
 
 class _Tokenized(NamedTuple):
-    """Number of windows of a cell, tokens of one by stack, tokens of all that stand for values, and bytes of one."""
+    """Tokens of a cell.
+
+    windows: number of windows. tokens: tokens of a window by stack. valued: tokens of all windows that stand for
+    values. bytes: size of a window in the token dump.
+    """
 
     windows: int
     tokens: Mapping[str, int]

@@ -85,7 +85,7 @@ def test_plan_predicts_costs_and_says_what_a_budget_asks_to_change(folder: Path)
     costs = json.loads(done.stdout)["costs"]
     assert costs["is_within_budget"] is False
     assert {change["limit"] for change in costs["changes"]} == {"bytes"}
-    done = run("plan", "--gpu", "h100", "--budget-hours", "1e-9")
+    done = run("plan", "--gpu", "h100", "--budget-hours", "1e-6")
     assert done.exit_code == 1, done.stderr
     assert "over the budget of time; each of these changes alone is enough for it:" in done.stdout
     done = run("plan", "--gpu", "h10")
