@@ -148,7 +148,7 @@ def states_work(size: ModelSize, tokens: Mapping[str, int], windows: float, devi
 
 
 def _stack_work(size: ModelSize, stack: StackSize, tokens: float, attended: float, read: float) -> Work:
-    """Return the work of some tokens, each of which attends to `attended` tokens of its stack and reads `read` others."""
+    """Return the work of some tokens: each attends to `attended` tokens of its stack and reads `read` others."""
     pairs = stack.per_pair * attended + (stack.per_read_pair * read if stack.per_read else 0)
     values = stack.outputs + 4 * stack.states * size.width + stack.heads * attended
     return Work(tokens * (stack.per_token + pairs), tokens * values, 0)

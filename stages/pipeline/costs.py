@@ -20,10 +20,10 @@ from tsfmscope.tasks.speed import Speed, Work, geometry_bytes, geometry_seconds
 
 # Stages whose cost is predicted, in their order.
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
-# Memory of a Ray actor in addition to that of a plain process with the same packages.
+# Memory of a Ray actor in addition to that of a plain process with the same packages: assumed, not measured.
 ACTOR_BYTES = 60e6
-# Seconds of a model and stage that do not depend on its cells: imports and the first pass. Then bytes of weights that
-# are read, checked and copied per second.
+# Assumed, not measured: seconds of a model and stage for imports and the first pass; bytes of weights that are loaded
+# per second.
 START_SECONDS, READ_BYTES = 5.0, 300e6
 # Seconds to tokenise a window, and bytes of an activation file that are written and checksummed per second.
 SECONDS_OF_WINDOW, WRITE_BYTES = 1e-3, 500e6
