@@ -39,7 +39,7 @@ def plan(
     \b
     tsfmscope plan
     tsfmscope plan --costs
-    tsfmscope plan params/paper.yaml --gpu h100 --budget-gb 500 --json
+    tsfmscope plan params.yaml --gpu h100 --budget-gb 500 --json
 
     It works offline. It prints how many models, data sets and cells each study has, and the observed steps of
     every context length, as far as the data are on this machine. With a budget, it prints what to change in the

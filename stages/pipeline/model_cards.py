@@ -45,6 +45,8 @@ SOURCES = {
 }
 # Package, module, and class; None for the class that config.json names.
 Loader = tuple[str, str, str | None]
+# Arguments of `from_pretrained` besides the folder. Without it, momentfm cannot build its config.
+ARGUMENTS = {"momentfm": ', model_kwargs={"task_name": "reconstruction"}'}
 CHRONOS: Loader = ("chronos-forecasting", "chronos", "BaseChronosPipeline")
 TRANSFORMERS: Loader = ("transformers", "transformers", None)
 # Family -> what loads its checkpoints without this project.
@@ -237,7 +239,9 @@ def _use(folder: Path, loader: Loader | None) -> str:
     if loader:
         library, module, name = loader
         name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
-        own = code.format(f"from {module} import {name}", f'{name}.from_pretrained("{path}")')
+        own = code.format(
+            f"from {module} import {name}", f'{name}.from_pretrained("{path}"{ARGUMENTS.get(library, "")})'
+        )
         text += f"\nWith {library}:\n\n{own}"
     return text
 

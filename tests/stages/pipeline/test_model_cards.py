@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.tasks.models.toto_2.parity import INTERPRETER
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params, load
 from tsfmscope.stages.pipeline.checkpoint_folders import CARD
@@ -141,6 +144,10 @@ def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pyte
         blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
         assert blocks
         for block in blocks:
+            if "toto2" in block:  # needs Python 3.12
+                if python := os.environ.get(INTERPRETER):
+                    subprocess.run([python, "-c", block], check=True)
+                continue
             exec(block, {})
     # transformers names weights that a checkpoint lacks.
     assert "MISSING" not in capfd.readouterr().err
