@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Windows per group. The Fisher information is defined by the gradients of single windows. The gradients of groups need
 # less memory; the public code of GFWSVD averages over 16 batches for the same reason.
 GROUP = 4
+# A row counts if the norm of its gradient is above this share of the largest. The gradient of a query that attends to
+# one key is 0 on some processors, and rounding error on others.
+NOISE = 1e-6
 # Bounds of the norm of a row's gradient, as multiples of the mean norm of its group (public code of KFAC-SVD, where the
 # mean is over one sequence).
 LEAST_NORM, LARGEST_NORM = 0.1, 10.0
@@ -127,7 +130,8 @@ class _Sums:
     ) -> None:
         """Add the rows of a call. windows: number of windows in the group; its loss is a mean over them."""
         norms = np.linalg.norm(gradients, axis=1)
-        states, gradients, norms = states[norms > 0], gradients[norms > 0], norms[norms > 0]
+        counted = norms > NOISE * norms.max(initial=0.0)
+        states, gradients, norms = states[counted], gradients[counted], norms[counted]
         if not len(norms):
             return
         self._gradients[group] += gradients.T @ states
