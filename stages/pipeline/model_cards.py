@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -43,23 +43,34 @@ SOURCES = {
     "images": "crops of the two sample photographs of scikit-learn",
     "tables": "random tables",
 }
-# Package, module, and class; None for the class that config.json names.
-Loader = tuple[str, str, str | None]
-# Arguments of `from_pretrained` besides the folder. Without it, momentfm cannot build its config.
-ARGUMENTS = {"momentfm": ', model_kwargs={"task_name": "reconstruction"}'}
-CHRONOS: Loader = ("chronos-forecasting", "chronos", "BaseChronosPipeline")
-TRANSFORMERS: Loader = ("transformers", "transformers", None)
+
+
+class Loader(NamedTuple):
+    """Class that loads a folder without this project.
+
+    package: as pip installs it. name: of the class; None for the one that config.json names. options: keywords of
+    `from_pretrained`, as code.
+    """
+
+    package: str
+    module: str
+    name: str | None = None
+    options: str = ""
+
+
+CHRONOS = Loader("chronos-forecasting", "chronos", "BaseChronosPipeline")
+TRANSFORMERS = Loader("transformers", "transformers")
 # Family -> what loads its checkpoints without this project.
 LOADERS: dict[str, Loader] = {
     **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
     **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
-    "patchtst-fm": ("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
-    "ttm": ("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
-    "flowstate": ("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
-    "toto-2": ("toto-2", "toto2", "Toto2Model"),
-    "moment": ("momentfm", "momentfm", "MOMENTPipeline"),
-    "moirai": ("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
-    "moirai-2": ("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
+    "patchtst-fm": Loader("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
+    "ttm": Loader("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
+    "flowstate": Loader("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
+    "toto-2": Loader("toto-2", "toto2", "Toto2Model"),
+    "moment": Loader("momentfm", "momentfm", "MOMENTPipeline", 'model_kwargs={"task_name": "reconstruction"}'),
+    "moirai": Loader("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
+    "moirai-2": Loader("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }
 NOT_MEASURED = """\
 Not measured. With `checkpoints: {skill: {datasets: all}}` in params.yaml, `dvc repro checkpoints` measures it. After
@@ -149,7 +160,7 @@ def card_text(
     # No other package reads the weights of narrow heads, which have another file name.
     loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
     header: dict[str, Any] = {
-        "library_name": loader[0] if loader else "tsfmscope",
+        "library_name": loader.package if loader else "tsfmscope",
         "tags": [recipe.family, "tsfmscope"],
     }
     if identifier := license_of_workspace():
@@ -237,12 +248,10 @@ def _use(folder: Path, loader: Loader | None) -> str:
     path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
     text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
     if loader:
-        library, module, name = loader
-        name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
-        own = code.format(
-            f"from {module} import {name}", f'{name}.from_pretrained("{path}"{ARGUMENTS.get(library, "")})'
-        )
-        text += f"\nWith {library}:\n\n{own}"
+        name = loader.name or json.loads((folder / "config.json").read_text())["architectures"][0]
+        arguments = ", ".join(filter(None, (f'"{path}"', loader.options)))
+        own = code.format(f"from {loader.module} import {name}", f"{name}.from_pretrained({arguments})")
+        text += f"\nWith {loader.package}:\n\n{own}"
     return text
 
 

@@ -144,10 +144,11 @@ def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pyte
         blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
         assert blocks
         for block in blocks:
-            if "toto2" in block:  # needs Python 3.12
-                if python := os.environ.get(INTERPRETER):
-                    subprocess.run([python, "-c", block], check=True)
-                continue
-            exec(block, {})
+            if "toto2" not in block:
+                exec(block, {})
+            elif python := os.environ.get(INTERPRETER):
+                subprocess.run([python, "-c", block], check=True)
     # transformers names weights that a checkpoint lacks.
     assert "MISSING" not in capfd.readouterr().err
+    if name.startswith("toto-2") and INTERPRETER not in os.environ:
+        pytest.skip(f"the rest passed; {INTERPRETER} names no Python 3.12 with toto-2: docs/install.md")
