@@ -1,4 +1,4 @@
-"""Command `tsfmscope plan`: a check of a params file, and the size of its studies."""
+"""Command `tsfmscope plan`: a check of a params file, the size of its studies, and their predicted cost."""
 
 from __future__ import annotations
 

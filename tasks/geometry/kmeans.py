@@ -37,9 +37,10 @@ def kmeans(
     all 768 axes of a T5 take ten times as long and end at a higher inertia (bench/geometry.py).
 
     points: principal coordinates, leading axis first (`dimension.principal_coordinates`), with at least k_max
-    distinct rows; of rows that differ by rounding only, fewer clusters may result. restarts: number of starts
-    for each K. quick: return the clusters of the search, and inertias in its axes. Raises ValueError for fewer
-    than k_max rows.
+    distinct rows; of rows that differ by rounding only, fewer clusters may result. They must be finite, which is
+    not checked. restarts: number of starts for each K. quick: return the clusters of the search, and inertias in
+    its axes.
+    Raises ValueError for fewer than k_max rows.
     """
     if len(points) < k_max:
         raise ValueError(f"points: got {len(points)} rows, expected at least k_max = {k_max}")

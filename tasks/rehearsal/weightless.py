@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tsfmscope.tasks import hub
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, Layout
 from tsfmscope.tasks.rehearsal.weights import make_network
@@ -47,7 +48,7 @@ def _further_arguments(layout: Layout, options: Mapping[str, Any]) -> tuple[Any,
 
 def layout_of(reference: str) -> Layout | None:
     """Return the published layout of a reference hub:ORG/NAME[@REVISION]; None if this project has none."""
-    repository = reference.removeprefix("hub:").partition("@")[0]
+    repository = reference.removeprefix(hub.PREFIX).partition("@")[0]
     return next((layout for layout in LAYOUTS.values() if layout.repository == repository), None)
 
 
