@@ -35,7 +35,7 @@ from tsfmscope.tasks.job import Job, Task
 
 COMPRESS = Task(
     "compress",
-    5,
+    6,
     "tsfmscope.tasks.entries.compression:compress",
     "tsfmscope.tasks.entries.loading:load_model",
     table="compression",
