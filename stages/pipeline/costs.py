@@ -146,7 +146,7 @@ def _embeddings_part(planned: PlannedCell, settings: Settings, speed: Speed) -> 
 
 
 def _forecasts_part(planned: PlannedCell, settings: Settings, speed: Speed) -> _Part | None:
-    counts = [min(count, settings.max_series) for count in (planned.forecasts, planned.validated) if count]
+    counts = planned.forecasts_of(settings.max_series)
     if not counts:
         return None
     options = {"horizon": planned.horizon, "samples": settings.samples, "batch": settings.batch}

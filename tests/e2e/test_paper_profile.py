@@ -1,77 +1,87 @@
-"""All stages of the profile `paper` on released layouts with random weights, served by a hub on this machine."""
+"""`tsfmscope rehearse --stages`: all stages of the profile `paper` on released layouts with random weights."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from tests.e2e.checkout import ROOT, checkout
-from tsfmscope.tasks.local_hub import LocalHub, Repository, serving
+from tests.e2e.checkout import BIN, ROOT, checkout
+from tsfmscope import store
+from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.cli.rehearsing_stages import METHODS, SMALLEST, reduced_profile
+from tsfmscope.stages.config.params import Params
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
-from tsfmscope.tasks.rehearsal.steps import write_step
 
-# Model of the profile -> the released layout that takes its place: the smallest of its family.
-SMALLEST = {
-    "chronos-t5-base": "chronos-t5-tiny",
-    "chronos-bolt-base": "chronos-bolt-tiny",
-    "moirai-small": "moirai-small",
-    "lag-llama": "lag-llama",
-    "lag-llama-rope": "lag-llama",
-}
-# The trained PatchTST has no layout on the hub.
-MODELS = {*SMALLEST, "patchtst"}
-# One method each of those that the profile has at seven sizes.
-METHODS = ("svd-0.237", "joint-0.237", "aware-0.237", "both-0.237", "epsilon-0.1")
+PROFILE = (ROOT / "params" / "paper.yaml").read_text()
 
 
-def reduced(block: dict[str, Any]) -> dict[str, Any]:
-    """Return the profile with one series per data set, fewer tokens and MODELS only; all studies are kept."""
-    models = {name: model for name, model in block["models"].items() if name in MODELS}
-    for name, layout in SMALLEST.items():
-        models[name]["ref"] = f"hub:{LAYOUTS[layout].repository}"
-    for study in block["studies"].values():
-        if study["models"] != "all":
-            kept = (name.partition("@") for name in study["models"])
-            study["models"] = [
-                base + at + method for base, at, method in kept if base in models and (not at or method in METHODS)
-            ]
-    table = block["studies"]["compression-table2"]
-    table |= {"datasets": [name for name in table["datasets"] if name != "english"], "conditions": ["context-500"]}
-    del block["datasets"]["sets"]["english"]
-    del block["conditions"]["text-512"]
-    block["datasets"]["max_series"] = 1
-    block["compression"]["methods"] = {name: block["compression"]["methods"][name] for name in METHODS}
-    block["compression"]["calibration"] |= {"datasets": ["seasonality-1", "trend-1"], "windows": 4}
-    block["compression"]["fidelity"]["windows"] = 4
-    sizes = {"kernelsynth": {"series": 8}, "tokens": {"rows": 256}, "embeddings": {"rows": 256}}
-    sizes |= {"geometry": {"rows": 256, "cai": "last"}, "statistics": {"permutations": 999}}
-    heads = block["heads"] | {"rows": 64, "lemma": {"tokens": [2], "windows": 1, "layers": "ends"}}
-    theory = {"seeds": 2, "instances": 20}
-    block.pop("resources", None)  # of GPUs
-    return block | sizes | {"models": models, "heads": heads, "theory": theory}
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_reduced_profile_is_valid_and_keeps_models_and_studies(quick: bool) -> None:
+    whole, reduced = yaml.safe_load(PROFILE), reduced_profile(yaml.safe_load(PROFILE), quick=quick)
+    params = Params.model_validate(reduced)
+    assert set(reduced["studies"]) == set(whole["studies"])
+    assert set(params.compression.methods) == set(METHODS)
+    assert params.datasets.max_series == 1
+    compressed = {name for name in reduced["studies"]["compression-table2"]["models"] if "@" in name}
+    if quick:
+        assert set(reduced["models"]) == {*SMALLEST, "patchtst"}
+        assert set(whole["datasets"]["sets"]) - set(reduced["datasets"]["sets"]) == {"english"}
+        assert {name.partition("@")[0] for name in compressed} == {"chronos-t5-base"}
+    else:
+        assert {name: model["ref"] for name, model in reduced["models"].items()} == {
+            name: model["ref"] for name, model in whole["models"].items()
+        }
+        assert set(reduced["datasets"]["sets"]) == set(whole["datasets"]["sets"])
+        assert {name.partition("@")[2] for name in compressed} == set(METHODS)
+
+
+def rehearse(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tsfmscope", "rehearse", "--stages", *arguments]
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "RAY_worker_niceness": "0"}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, message in (
+        ((), "--stages: expected a git checkout with params/paper.yaml in the current folder; go there first"),
+        (("lag-llama",), "--stages: got names of models too; leave out the names or the option"),
+    ):
+        done = CliRunner().invoke(app, ("rehearse", "--stages", *arguments))
+        assert (done.exit_code, done.stderr.strip()) == (2, f"tsfmscope: {message}")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_stage_of_the_paper_profile_runs_on_released_layouts(tmp_path: Path) -> None:
-    data = os.environ.get("TSFMSCOPE_DATA")
-    made = checkout(tmp_path / "repository", Path(data) if data else None)
-    block = reduced(yaml.safe_load((ROOT / "params" / "paper.yaml").read_text()))
-    (made.folder / "params.yaml").write_text(yaml.safe_dump(block, sort_keys=False))
-    with serving(LocalHub()) as hub:
-        for name in set(SMALLEST.values()):
-            write_step(LAYOUTS[name], tmp_path / name, seed=0)
-            hub.repositories[LAYOUTS[name].repository] = Repository.of_folder(tmp_path / name)
-        stages = made.repro(HF_ENDPOINT=hub.endpoint, HF_HOME=str(tmp_path / "hub"), HF_HUB_OFFLINE="0")
+def test_every_stage_of_the_paper_profile_runs_on_the_smallest_released_layouts(tmp_path: Path) -> None:
+    made = checkout(tmp_path / "checkout")
+    done = rehearse(made.folder, "--quick", "--folder", str(tmp_path / "rehearsal"), "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["failures"] == 0
+    stages = {row["stage"]: row for row in found["stages"]}
     assert {"tokens", "embeddings", "geometry", "spectra", "heads", "compression", "forecasts", "report"} <= set(stages)
-    assert made.sql("select * from failures") == []
-    measured = {row["model"] for row in made.sql("select distinct model from geometry")}
-    assert measured == MODELS
-    layers = made.sql("select max(layer) as last from geometry where model = 'chronos-t5-base'")
-    assert layers == [{"last": LAYOUTS["chronos-t5-tiny"].config["num_layers"]}]
-    compressed = {row["model"] for row in made.sql("select distinct model from compression")}
-    assert compressed == {f"chronos-t5-base@{method}" for method in METHODS}
+    assert all(row["wall"] > 0 for row in stages.values())
+    assert 1e8 < stages["embeddings"]["memory"] < 4e9
+    assert {row["model"] for row in found["costs"]} == {*SMALLEST, "patchtst"}
+    # Synthetic sets have eight series each, which `max_series` does not limit.
+    for row in found["costs"]:
+        if row["stage"] in ("tokens", "embeddings"):
+            assert row["rows"] == row["rows_predicted"], row
+            assert row["bytes"] == pytest.approx(row["bytes_predicted"], rel=0.05, abs=2e5), row
+    with store.open(tmp_path / "rehearsal" / "repository" / "data" / "results.duckdb") as connection:
+        measured = connection.sql("select distinct model from geometry").fetchall()
+        layers = connection.sql("select max(layer) from geometry where model = 'chronos-t5-base'").fetchall()
+        compressed = connection.sql("select distinct model from compression").fetchall()
+    assert {name for (name,) in measured} == {*SMALLEST, "patchtst"}
+    assert layers == [(LAYOUTS["chronos-t5-tiny"].config["num_layers"],)]
+    assert {name for (name,) in compressed} == {f"chronos-t5-base@{name}" for name in METHODS if name != "share-0.237"}

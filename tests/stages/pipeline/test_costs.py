@@ -35,7 +35,7 @@ BLOCK: dict[str, Any] = {
     "datasets": {"max_series": 5, "sets": {"linear-2": {}, "macrodata": {}, "nile": {}}},
     "conditions": {"short": {"context": 96}},
     "studies": {"mine": STUDY},
-    "kernelsynth": {"series": 5, "length": 400},
+    "kernelsynth": {"series": 7, "length": 400},
     "tokens": {"rows": 300},
     "embeddings": {"rows": 300},
     "geometry": {"rows": 300},
@@ -131,7 +131,7 @@ def prediction(params: Params, cells: list[PlannedCell], workers: int = 1) -> Pr
 def test_each_change_alone_brings_the_cost_within_its_limit(params: Params, cells: list[PlannedCell]) -> None:
     whole = prediction(params, cells)
     total = whole.total()
-    budget = Budget(bytes=total.bytes / 2, seconds=total.seconds / 3)
+    budget = Budget(bytes=total.bytes / 2, seconds=total.seconds / 2.5)
     changes = list(find_changes(whole, budget))
     assert {(change.limit, change.key) for change in changes} >= {
         ("bytes", "embeddings.rows"),
