@@ -83,6 +83,19 @@ def make_empty(
     return network
 
 
+def without_prefix(weights: Mapping[str, torch.Tensor], prefix: str, folder: Path) -> dict[str, torch.Tensor]:
+    """Return weights by their names without a prefix that files of some savers lack.
+
+    ModelError names weights that a file has both with and without it.
+    """
+    if twice := sorted(name for name in weights if not name.startswith(prefix) and prefix + name in weights):
+        raise ModelError(
+            f"{folder}: got weights {twice[:5]} both with and without the prefix {prefix!r}, expected one of each; "
+            "fetch or save the checkpoint again"
+        )
+    return {name.removeprefix(prefix): value for name, value in weights.items()}
+
+
 def fill(
     network: Network,
     weights: Mapping[str, torch.Tensor],

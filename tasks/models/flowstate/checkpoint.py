@@ -106,6 +106,5 @@ def read(folder: Path) -> tuple[FlowStateNetwork, dict[str, Any]]:
     config = own_checkpoint.check_saved(make_config, known, folder)
     block = saved.get(attention.BLOCK)
     network = own_checkpoint.make_empty(lambda: FlowStateNetwork(config), lambda network: (), block, folder)
-    weights = checkpoint_folder.read_weights(folder)
-    weights = {name.removeprefix(PREFIX): value for name, value in weights.items()}
+    weights = own_checkpoint.without_prefix(checkpoint_folder.read_weights(folder), PREFIX, folder)
     return own_checkpoint.fill(network, weights, folder), config

@@ -101,7 +101,8 @@ def read(folder: Path) -> tuple[PatchTSTFMNetwork, dict[str, Any]]:
 
     config, block = _config(folder)
     network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
-    weights = _split(checkpoint_folder.read_weights(folder), set(network.state_dict()))
+    saved_weights = own_checkpoint.without_prefix(checkpoint_folder.read_weights(folder), PREFIX, folder)
+    weights = _split(saved_weights, set(network.state_dict()))
     return own_checkpoint.fill(network, weights, folder), config
 
 
@@ -127,10 +128,9 @@ def _join(network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
 
 
 def _split(state: Mapping[str, torch.Tensor], own_names: set[str]) -> dict[str, torch.Tensor]:
-    """Return a file's weights by the network's names, which are `own_names`."""
+    """Return a file's weights, without the prefix, by the network's names, which are `own_names`."""
     found = {}
     for name, value in state.items():
-        name = name.removeprefix(PREFIX)
         path, _, kind = name.rpartition(f".{JOINT}.")
         if not path or len(value) % len(JOINED):
             found[name] = value
