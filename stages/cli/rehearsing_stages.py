@@ -75,6 +75,7 @@ def reduced_profile(block: dict[str, Any], *, quick: bool) -> dict[str, Any]:
     smaller = {"tokens": {"rows": ROWS}, "embeddings": {"rows": ROWS}, "geometry": {"rows": ROWS, "cai": "last"}}
     smaller |= {"kernelsynth": {"series": 1}, "statistics": {"permutations": 999}, "heads": heads}
     smaller |= {"forecasts": block["forecasts"] | {"samples": SAMPLES}}
+    smaller |= {"checkpoints": block["checkpoints"] | {"skill": {"samples": SAMPLES}}}
     kept = {name: value for name, value in block.items() if name != "resources"}  # those are of GPUs
     return kept | smaller | {"models": models, "datasets": datasets, "theory": {"seeds": 2, "instances": 20}}
 
