@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -173,6 +174,7 @@ class _Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         lines = []
         try:
@@ -180,7 +182,9 @@ class _Run:
                 lines.append(line)
                 self._watch(f"{stage}: {line.strip()}"[:100], len(self._stages), 0)
         except BaseException:
-            process.terminate()
+            # DVC and its stage, which stores what is done.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
             process.wait()
             raise
         if process.wait():

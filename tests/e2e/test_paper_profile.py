@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,11 +44,12 @@ def test_the_reduced_profile_is_valid_and_keeps_models_and_studies(quick: bool) 
         assert {name.partition("@")[2] for name in compressed} == set(METHODS)
 
 
-def rehearse(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tsfmscope", "rehearse", "--stages", *arguments]
+def rehearse(cwd: Path, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tsfmscope", "rehearse", "--stages", "--quick", "--folder", str(folder), "--json"]
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "RAY_worker_niceness": "0"}
     environment.pop("PYTHONPATH", None)
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +67,24 @@ def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.long
 def test_every_stage_of_the_paper_profile_runs_on_the_smallest_released_layouts(tmp_path: Path) -> None:
     made = checkout(tmp_path / "checkout")
-    done = rehearse(made.folder, "--quick", "--folder", str(tmp_path / "rehearsal"), "--json")
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    folder = tmp_path / "rehearsal"
+    interrupted = rehearse(made.folder, folder)
+    # The first stages are over when the next one, whose name is not stored yet, runs.
+    while not (folder / "stages.json").exists() and interrupted.poll() is None:
+        time.sleep(0.1)
+    interrupted.send_signal(signal.SIGINT)
+    _, messages = interrupted.communicate()
+    assert interrupted.returncode == 130, messages[-3000:]
+    stored = json.loads((folder / "stages.json").read_text())
+    assert stored
+    again = rehearse(made.folder, folder)
+    output, messages = again.communicate()
+    assert again.returncode == 0, messages[-3000:]
+    found = json.loads(output)
     assert found["failures"] == 0
     stages = {row["stage"]: row for row in found["stages"]}
     assert {"tokens", "embeddings", "geometry", "spectra", "heads", "compression", "forecasts", "report"} <= set(stages)
+    assert set(stored) <= set(stages)
     assert all(row["wall"] > 0 for row in stages.values())
     assert 1e8 < stages["embeddings"]["memory"] < 4e9
     assert {row["model"] for row in found["costs"]} == {*SMALLEST, "patchtst"}
@@ -78,7 +93,7 @@ def test_every_stage_of_the_paper_profile_runs_on_the_smallest_released_layouts(
         if row["stage"] in ("tokens", "embeddings"):
             assert row["rows"] == row["rows_predicted"], row
             assert row["bytes"] == pytest.approx(row["bytes_predicted"], rel=0.05, abs=2e5), row
-    with store.open(tmp_path / "rehearsal" / "repository" / "data" / "results.duckdb") as connection:
+    with store.open(folder / "repository" / "data" / "results.duckdb") as connection:
         measured = connection.sql("select distinct model from geometry").fetchall()
         layers = connection.sql("select max(layer) from geometry where model = 'chronos-t5-base'").fetchall()
         compressed = connection.sql("select distinct model from compression").fetchall()
