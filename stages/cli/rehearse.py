@@ -34,7 +34,7 @@ STAGE_COLUMNS: dict[str, tuple[str, float]] = {
     "jobs": ("jobs", 1),
     "jobs, s": ("seconds", 1),
     "predicted, s": ("seconds_predicted", 1),
-    "worker, GB": ("memory", 1e9),
+    "process (sampled), GB": ("memory", 1e9),
     "predicted, GB": ("memory_predicted", 1e9),
 }
 COST_COLUMNS: dict[str, tuple[str, float]] = {
@@ -58,9 +58,15 @@ def rehearse(
         "rehearsal"
     ),
     stages: Annotated[
-        bool, typer.Option("--stages", help="Run all stages of params/paper.yaml, with one series per data set.")
+        bool, typer.Option("--stages", help="Run every stage of params/paper.yaml with one series per data set.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Take only the smallest model of each family.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Take only the smallest model of each family; with --stages, under the names of the profile.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random weights.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -75,8 +81,9 @@ def rehearse(
     loaded as hub:ORG/NAME; every tensor is compared with what was written, and the states of all layers and a forecast
     of one short series are computed. The files are deleted afterwards. Rows are kept in the folder: the same command
     continues after an interruption. With --stages, all studies of the profile run in a clone of this checkout in the
-    folder, and seconds, memory, rows and bytes are printed next to what `tsfmscope plan --costs` predicts. Exit codes:
-    0 if all models, or all jobs, pass, 1 if one fails, 2 if a name is not valid.
+    folder, and seconds, memory, rows and bytes are printed next to what `tsfmscope plan --costs` predicts; weights,
+    clone and results stay in the folder. Exit codes: 0 success, 1 a model, a job or a stage fails, 2 a name, an option
+    or the current folder is not valid.
     """
     from tsfmscope.stages.cli.rehearsing import choose_models, rehearse_models
 
@@ -103,18 +110,20 @@ def _rehearse_stages(models: list[str], folder: Path, seed: int, *, quick: bool,
     if models:
         raise ParamsError("--stages: got names of models too; leave out the names or the option")
     with show_progress() as watch:
-        found = rehearse_stages(folder, seed, watch, quick=quick)
+        document = rehearse_stages(folder, seed, watch, quick=quick)
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
         for title, key, columns in (
             ("stages of params/paper.yaml, with random weights", "stages", STAGE_COLUMNS),
             ("predicted stages by model", "costs", COST_COLUMNS),
         ):
-            lines = [[*(_scaled(row, *column) for column in columns.values())] for row in found[key]]
+            lines = [[*(_scaled(row, *column) for column in columns.values())] for row in document[key]]
             print_table(title, list(columns), lines)
-        typer.echo(f"{found['failures']} jobs failed; results: {folder / 'repository'}")
-    if found["failures"]:
+        for name, reason in document["not_predicted"].items():
+            typer.echo(printable(f"not predicted: {name}: {reason}"))
+        typer.echo(f"{document['failures']} jobs failed; results: {folder / 'repository'}")
+    if document["failures"]:
         raise typer.Exit(FAILED)
 
 

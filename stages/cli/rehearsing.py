@@ -91,7 +91,7 @@ def stored_row(folder: Path, layout: Layout, seed: int) -> dict[str, Any] | None
         row = json.loads(_row_file(folder, layout.name).read_text())
     except (OSError, ValueError):
         return None
-    same = isinstance(row, dict) and row.get("key") == _key(layout, seed) and row.get("status") == "passed"
+    same = isinstance(row, dict) and row.get("key") == layout_key(layout, seed) and row.get("status") == "passed"
     return row if same else None
 
 
@@ -99,7 +99,7 @@ def _rehearse(layout: Layout, folder: Path, seed: int, server: LocalHub, show: A
     """Return the row of a model."""
     row: dict[str, Any] = {"model": layout.name, "family": layout.family, "repository": layout.repository}
     row |= {"layout_sources": list(layout.sources), "layout_unknown": layout.unknown}
-    row |= {"key": _key(layout, seed), "seed": seed, "packages": _versions()}
+    row |= {"key": layout_key(layout, seed), "seed": seed, "packages": _versions()}
     try:
         with _empty_folder(folder / "work") as work:
             _check_room(layout, work)
@@ -186,8 +186,8 @@ def _row_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.json"
 
 
-def _key(layout: Layout, seed: int) -> str:
-    """Return a digest of all that a row depends on, besides the machine."""
+def layout_key(layout: Layout, seed: int) -> str:
+    """Return a digest of all that the files and the row of a release depend on, besides the machine."""
     text = json.dumps([asdict(layout), seed, _versions()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

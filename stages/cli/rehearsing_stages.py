@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +21,19 @@ import psutil
 import yaml
 
 from tsfmscope import store
-from tsfmscope.stages.cli.rehearsing import OFFLINE, run_step
+from tsfmscope.stages.cli.rehearsing import COPIES_ON_DISK, OFFLINE, SMALL, layout_key, run_step
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.files import atomic
 from tsfmscope.tasks.errors import RehearsalError
 from tsfmscope.tasks.local_hub import LocalHub, Repository, serving
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, Layout
+from tsfmscope.tasks.sweep.signals import exit_on_signal
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import Watch
 
 PROFILE = Path("params/paper.yaml")
-# One method each of those that the profile has at seven sizes.
+# One size of each compression method of the profile.
 METHODS = ("svd-0.237", "joint-0.237", "aware-0.237", "both-0.237", "epsilon-0.1", "share-0.237")
 # Model of the profile -> the released layout that takes its place in the quick form: the smallest of its family.
 SMALLEST: Mapping[str, str] = {
@@ -39,46 +43,59 @@ SMALLEST: Mapping[str, str] = {
     "lag-llama": "lag-llama",
     "lag-llama-rope": "lag-llama",
 }
-# Data sets that calibrate compressed models, those of them that the profile keeps.
+# Data sets for calibration; the quick form has no text.
 CALIBRATION = ("seasonality-1", "trend-1", "english")
+TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
 # Kept tokens of a layer, and sample paths of a forecast.
 ROWS, SAMPLES = 64, 4
-TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
-# Seconds between two readings of the workers' memory.
-READING = 0.5
+# Settings that replace keys of the profile's blocks.
+SMALLER: Mapping[str, Mapping[str, Any]] = {
+    "datasets": {"max_series": 1},
+    # One more than max_series, which does not limit them.
+    "kernelsynth": {"series": 2},
+    "tokens": {"rows": ROWS},
+    "embeddings": {"rows": ROWS},
+    "geometry": {"rows": ROWS},
+    "forecasts": {"samples": SAMPLES},
+    "checkpoints": {"skill": {"samples": SAMPLES}},
+    "heads": {"rows": ROWS, "lemma": {"tokens": [2], "windows": 1, "layers": "ends"}},
+    "statistics": {"permutations": 999},
+    "theory": {"seeds": 2, "instances": 20},
+}
+# Bytes of clone, activation files and compressed models.
+BYTES_OF_RESULTS = 15e9
+SECONDS_BETWEEN_READINGS = 1.0
 # Lines of `dvc repro` that are printed if it fails.
-LAST = 40
+LAST_LINES = 40
 
 
-def reduced_profile(block: dict[str, Any], *, quick: bool) -> dict[str, Any]:
-    """Return the profile with one series per data set, few tokens and sample paths, and smaller settings elsewhere.
+def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
+    """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
     All studies and conditions are kept. quick: with the models of SMALLEST and PatchTST only, and without text.
     """
-    layouts = {name: name for name in block["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}
+    reduced = copy.deepcopy(dict(block))
+    layouts = {name: name for name in reduced["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}
     layouts = dict(SMALLEST) if quick else layouts
-    # PatchTST has no layout: its checkpoint is of this project.
-    models = {name: model for name, model in block["models"].items() if name in layouts or name == "patchtst"}
+    # PatchTST has no layout: its checkpoint is committed here.
+    models = {name: model for name, model in reduced["models"].items() if name in layouts or name == "patchtst"}
     for name, layout in layouts.items():
         models[name]["ref"] = f"hub:{LAYOUTS[layout].repository}"
-    for study in block["studies"].values():
+    reduced["models"] = models
+    for study in reduced["studies"].values():
         if study["models"] != "all":
             study["models"] = [name for name in study["models"] if _is_kept(name, models)]
     if quick:
-        _drop_text(block)
-    datasets = block["datasets"] | {"max_series": 1}
-    compression = block["compression"]
-    calibrated = [name for name in CALIBRATION if name in datasets["sets"]]
-    compression |= {"methods": {name: compression["methods"][name] for name in METHODS}}
-    compression["calibration"] |= {"datasets": calibrated, "windows": 4}
-    compression["fidelity"] |= {"windows": 4}
-    heads = block["heads"] | {"rows": ROWS, "lemma": {"tokens": [2], "windows": 1, "layers": "ends"}}
-    smaller = {"tokens": {"rows": ROWS}, "embeddings": {"rows": ROWS}, "geometry": {"rows": ROWS, "cai": "last"}}
-    smaller |= {"kernelsynth": {"series": 1}, "statistics": {"permutations": 999}, "heads": heads}
-    smaller |= {"forecasts": block["forecasts"] | {"samples": SAMPLES}}
-    smaller |= {"checkpoints": block["checkpoints"] | {"skill": {"samples": SAMPLES}}}
-    kept = {name: value for name, value in block.items() if name != "resources"}  # those are of GPUs
-    return kept | smaller | {"models": models, "datasets": datasets, "theory": {"seeds": 2, "instances": 20}}
+        _drop_text(reduced)
+    for name, smaller in SMALLER.items():
+        reduced[name] |= smaller
+    compression = reduced["compression"]
+    compression["methods"] = {name: compression["methods"][name] for name in METHODS}
+    kept = [name for name in CALIBRATION if name in reduced["datasets"]["sets"]]
+    compression["calibration"] |= {"datasets": kept, "windows": 4}
+    compression["fidelity"]["windows"] = 4
+    del reduced["resources"]  # of GPUs
+    return reduced
 
 
 def _is_kept(model: str, models: Mapping[str, Any]) -> bool:
@@ -98,134 +115,189 @@ def rehearse_stages(folder: Path, seed: int, watch: Watch, *, quick: bool) -> di
     """Run every stage of the reduced profile in a clone of the repository in the current folder.
 
     Returns `stages`, one row per stage with wall-clock seconds, those of its jobs and the largest resident memory of a
-    worker; `costs`, one row per predicted stage and model with what was predicted and measured; and `failures`, the
-    number of failed jobs. The folder keeps weights, clone and results, and a second call continues.
-    Raises ParamsError if the current folder is no checkout, and RehearsalError if a stage fails.
+    process; `costs`, one row per predicted stage and model with what was predicted and measured; `not_predicted`, model
+    or data set -> why `plan` could not predict it; and `failures`, the number of failed jobs. The folder keeps weights,
+    clone and results, and a second call continues.
+    Raises ParamsError if the current folder is no checkout or the folder has another rehearsal, RehearsalError if the
+    disk is too small or a stage fails.
     """
     if not PROFILE.is_file() or not Path(".git").exists():
         raise ParamsError(f"--stages: expected a git checkout with {PROFILE} in the current folder; go there first")
-    run = _Run(folder.resolve(), watch)
     block = reduced_profile(yaml.safe_load(PROFILE.read_text()), quick=quick)
-    run.clone(block)
-    with _served(block, run.folder / "hub", seed, watch) as endpoint:
-        predicted = run.predict(endpoint)
-        run.repro(endpoint)
-    rows = run.stage_rows(predicted)
-    return {"stages": rows, "costs": run.cost_rows(predicted), "failures": len(run.sql("select * from failures"))}
+    references = {model["ref"].removeprefix("hub:") for model in block["models"].values()}
+    layouts = [layout for layout in LAYOUTS.values() if layout.repository in references]
+    clone = _Clone(folder.resolve(), {"commit": _commit(), "seed": seed, "quick": quick})
+    clone.make(block)
+    _check_disk(clone.folder, layouts)
+    costs = clone.predict()
+    with _served(layouts, clone.folder / "hub", seed, watch) as endpoint:
+        clone.repro(endpoint, watch)
+    originals = {name: model.get("base_model") or name for name, model in block["models"].items()}
+    (failed,) = clone.sql("select count(*) as n from failures")
+    return {
+        "stages": clone.stage_rows(costs["rows"]),
+        "costs": clone.cost_rows(costs["rows"], originals),
+        "not_predicted": costs["unknown"],
+        "failures": failed["n"],
+    }
+
+
+def _commit() -> str:
+    return _git("rev-parse", "HEAD").strip()
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise RehearsalError(f"git {' '.join(arguments)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _check_disk(folder: Path, layouts: list[Layout]) -> None:
+    """Raise RehearsalError if the disk is too small for the weights that are not there yet, and for the results."""
+    missing = [layout for layout in layouts if not (folder / "hub" / layout.name).exists()]
+    weights = 4 * COPIES_ON_DISK * sum(layout.checks.parameters or SMALL for layout in missing)
+    needed, free = (weights + BYTES_OF_RESULTS if missing else 0), shutil.disk_usage(folder).free
+    if free < needed:
+        raise RehearsalError(
+            f"{folder}: needs about {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; free some of the disk, name "
+            "another --folder, or take --quick"
+        )
 
 
 @contextmanager
-def _served(block: Mapping[str, Any], folder: Path, seed: int, watch: Watch) -> Iterator[str]:
-    """Write the released layouts of a profile that are not there yet, serve them, and yield the hub's address."""
-    references = {model["ref"].removeprefix("hub:") for model in block["models"].values()}
-    layouts = [layout for layout in LAYOUTS.values() if layout.repository in references]
+def _served(layouts: list[Layout], folder: Path, seed: int, watch: Watch) -> Iterator[str]:
+    """Write the released files that are not there yet, serve them, and yield the hub's address."""
     with serving(LocalHub()) as hub:
         for n_done, layout in enumerate(layouts):
             watch(f"{layout.name}: writing", n_done, len(layouts))
-            hub.repositories[layout.repository] = Repository.of_folder(_written(layout, folder, seed))
+            hub.repositories[layout.repository] = Repository.of_folder(_write_files(layout, folder, seed))
         yield hub.endpoint
 
 
-def _written(layout: Layout, folder: Path, seed: int) -> Path:
+def _write_files(layout: Layout, folder: Path, seed: int) -> Path:
     """Return the folder with the files of a release, written once."""
-    files, finished = folder / layout.name, folder / f"{layout.name}-{seed}.done"
-    if not finished.exists():
+    files, key_file, key = folder / layout.name, folder / f"{layout.name}.key", layout_key(layout, seed)
+    if not key_file.exists() or key_file.read_text() != key:
+        shutil.rmtree(files, ignore_errors=True)
         run_step("write", layout.name, files, seed, {})
-        finished.touch()
+        key_file.write_text(key)
     return files
 
 
-class _Run:
-    """A clone of the repository where `dvc repro` runs."""
+class _Clone:
+    """A clone of the repository in a folder, where `dvc repro` runs.
 
-    def __init__(self, folder: Path, watch: Watch) -> None:
+    run: commit, seed and form of the rehearsal, which are the same in every call with this folder.
+    """
+
+    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.repository = folder / "repository"
-        self._watch = watch
+        self._run = dict(run)
+        self._repository = folder / "repository"
         self._stages_file = folder / "stages.json"
-        # Stage -> wall-clock seconds and the largest memory of a worker, of this and of former calls.
-        self._stages: dict[str, dict[str, float]] = {}
+        # Stage -> wall-clock seconds and largest memory, of all calls until it is over, and whether it is over.
+        self._stages: dict[str, dict[str, Any]] = {}
+
+    def make(self, block: Mapping[str, Any]) -> None:
+        """Clone the current commit, once, and put a profile in the place of its params.yaml.
+
+        Raises ParamsError if the folder has another rehearsal.
+        """
+        run_file = self.folder / "run.json"
+        if not run_file.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(self._repository, ignore_errors=True)
+            self._stages_file.unlink(missing_ok=True)
+            _git("clone", "--quiet", ".", str(self._repository))
+            (self._repository / "params.yaml").write_text(yaml.safe_dump(dict(block), sort_keys=False))
+            run_file.write_text(json.dumps(self._run))
+        elif (stored := json.loads(run_file.read_text())) != self._run:
+            raise ParamsError(
+                f"--folder {self.folder}: has the rehearsal of {stored}, expected {self._run}; name another folder, or "
+                f"delete {run_file}"
+            )
         with suppress(OSError, ValueError):
             self._stages = json.loads(self._stages_file.read_text())
 
-    def clone(self, block: Mapping[str, Any]) -> None:
-        """Clone the current commit, and put a profile in the place of its params.yaml."""
-        if not self.repository.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._stages = {}
-            subprocess.run(["git", "clone", "--quiet", ".", str(self.repository)], check=True)
-        (self.repository / "params.yaml").write_text(yaml.safe_dump(dict(block), sort_keys=False))
-
-    def predict(self, endpoint: str) -> list[dict[str, Any]]:
-        """Return the rows that `tsfmscope plan --costs` predicts."""
+    def predict(self) -> dict[str, Any]:
+        """Return the costs that `tsfmscope plan` predicts, offline."""
         command = [sys.executable, "-m", "tsfmscope", "plan", "--costs", "--json"]
-        done = subprocess.run(command, cwd=self.repository, env=self._environment(endpoint), capture_output=True)
+        environment = self._environment({"HF_HUB_OFFLINE": "1"})
+        done = subprocess.run(command, cwd=self._repository, env=environment, capture_output=True, text=True)
         if done.returncode:
-            raise RehearsalError(f"tsfmscope plan in {self.repository}: {done.stderr.decode()}")
-        rows: list[dict[str, Any]] = json.loads(done.stdout)["costs"]["rows"]
-        return rows
+            raise RehearsalError(f"tsfmscope plan in {self._repository}: {done.stderr}")
+        costs: dict[str, Any] = json.loads(done.stdout)["costs"]
+        return costs
 
-    def repro(self, endpoint: str) -> None:
-        """Run `dvc repro`. Raises RehearsalError with its last lines if it fails."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro"],
-            cwd=self.repository,
-            env=self._environment(endpoint),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        lines = []
-        try:
-            for line, stage in self._stages_of(process):
-                lines.append(line)
-                self._watch(f"{stage}: {line.strip()}"[:100], len(self._stages), 0)
-        except BaseException:
-            # DVC and its stage, which stores what is done.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
-            process.wait()
-            raise
-        if process.wait():
-            raise RehearsalError(f"dvc repro in {self.repository} failed; its last lines:\n{''.join(lines[-LAST:])}")
+    def repro(self, endpoint: str, watch: Watch) -> None:
+        """Run `dvc repro` with the hub at `endpoint`. Raises RehearsalError with its last lines if it fails."""
+        lines: deque[str] = deque(maxlen=LAST_LINES)
+        with exit_on_signal(lambda: "what is done is stored; run the same command again to go on"):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dvc", "repro"],
+                cwd=self._repository,
+                env=self._environment({"HF_ENDPOINT": endpoint}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                with closing(self._lines_of(process)) as running:
+                    for stage, line in running:
+                        lines.append(line)
+                        watch(f"{stage}: {line.strip()}"[:100], len(self._stages), 0)
+            finally:
+                _end(process)
+        if process.returncode:
+            raise RehearsalError(f"dvc repro in {self._repository} failed; its last lines:\n{''.join(lines)}")
 
-    def _stages_of(self, process: subprocess.Popen[str]) -> Iterator[tuple[str, str]]:
-        """Yield the lines of `dvc repro` with the name of the running stage, and keep the time of each stage."""
+    def _lines_of(self, process: subprocess.Popen[str]) -> Generator[tuple[str, str]]:
+        """Yield the running stage and each line of `dvc repro`, and store the time of each stage."""
         stage, start = "", 0.0
         assert process.stdout is not None
-        with _watched_memory() as memory:
-            for line in process.stdout:
-                if line.startswith("Running stage '"):
-                    self._keep(stage, start, memory)
-                    stage, start = line.split("'")[1], time.monotonic()
-                yield line, stage
-            if not process.wait():
-                self._keep(stage, start, memory)
+        with _sampled_memory(process.pid) as memory:
+            try:
+                for line in process.stdout:
+                    if line.startswith("Running stage '"):
+                        self._store_stage(stage, start, memory, is_over=True)
+                        stage, start = line.split("'")[1], time.monotonic()
+                    yield stage, line
+                process.wait()
+            finally:
+                self._store_stage(stage, start, memory, is_over=process.poll() == 0)
 
-    def _keep(self, stage: str, start: float, memory: list[int]) -> None:
-        largest = max(memory, default=0)
-        memory.clear()
-        if stage:
-            self._stages[stage] = {"wall": time.monotonic() - start, "memory": largest}
-            with atomic(self._stages_file) as temporary:
-                temporary.write_text(json.dumps(self._stages))
+    def _store_stage(self, stage: str, start: float, memory: list[int], *, is_over: bool) -> None:
+        """Add seconds and memory to those of the stage's former calls, unless it was over."""
+        largest, memory[0] = memory[0], 0
+        if not stage:
+            return
+        former = self._stages.get(stage, {"is_over": True})
+        if former["is_over"]:
+            former = {"wall": 0.0, "memory": 0}
+        wall, largest = former["wall"] + time.monotonic() - start, max(former["memory"], largest)
+        self._stages[stage] = {"wall": wall, "memory": largest, "is_over": is_over}
+        with atomic(self._stages_file) as temporary:
+            temporary.write_text(json.dumps(self._stages))
 
-    def _environment(self, endpoint: str) -> dict[str, str]:
-        left_out = (*OFFLINE, "PYTHONPATH", "RAY_ADDRESS")
+    def _environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        left_out = (*OFFLINE, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "PYTHONPATH", "RAY_ADDRESS")
         inherited = {key: value for key, value in os.environ.items() if key not in left_out}
+        if data := inherited.get("TSFMSCOPE_DATA"):
+            inherited["TSFMSCOPE_DATA"] = str(Path(data).expanduser().resolve())
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        hub = {"HF_ENDPOINT": endpoint, "HF_HOME": str(self.folder / "cache"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        return inherited | hub | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+        own = {"HF_HOME": str(self.folder / "cache"), "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PATH": path}
+        return inherited | own | dict(added)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query to the results."""
-        with store.open(self.repository / "data" / "results.duckdb") as connection:
+        with store.open(self._repository / "data" / "results.duckdb") as connection:
             rows: list[dict[str, Any]] = connection.sql(query).to_arrow_table().to_pylist()
         return rows
 
     def stage_rows(self, predicted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return one row per stage; predictions are None for stages that `plan` does not predict."""
+        """Return one row per stage; None where `plan` predicts nothing or no process was read."""
         timed = self.sql(
             "select stage, count(*) as jobs, sum(seconds + load_seconds) as seconds from timings group by all"
         )
@@ -233,18 +305,22 @@ class _Run:
         rows = []
         for stage, numbers in self._stages.items():
             costs = [row for row in predicted if row["stage"] == stage]
-            row = {"stage": stage} | numbers | jobs.get(stage, {"jobs": 0, "seconds": 0.0})
+            row = {"stage": stage, "wall": numbers["wall"], "memory": numbers["memory"] or None}
+            row |= jobs.get(stage, {"jobs": None, "seconds": None})
             row["seconds_predicted"] = sum(cost["seconds"] for cost in costs) if costs else None
             row["memory_predicted"] = max(cost["peak_bytes"] for cost in costs) if costs else None
             rows.append(row)
         return rows
 
-    def cost_rows(self, predicted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return one row per predicted stage and model; the row of a model has its compressed ones too."""
+    def cost_rows(self, predicted: list[dict[str, Any]], originals: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return one row per predicted stage and original model, with the sums of all models made from it.
+
+        originals: model of params.yaml -> the model it is made from, or itself.
+        """
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for cost in predicted:
-            base, _, _ = cost["model"].partition("@")
-            row = rows.setdefault((cost["stage"], base), {"stage": cost["stage"], "model": base})
+            model = originals[cost["model"].partition("@")[0]]
+            row = rows.setdefault((cost["stage"], model), {"stage": cost["stage"], "model": model})
             for name in ("seconds", "rows", "bytes"):
                 row[f"{name}_predicted"] = row.get(f"{name}_predicted", 0) + cost[name]
         for query in (
@@ -257,22 +333,35 @@ class _Run:
         return list(rows.values())
 
 
+def _end(process: subprocess.Popen[str]) -> None:
+    """Wait for DVC, after asking it and its stage to stop if they still run; a second Ctrl-C ends them at once."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        with suppress(KeyboardInterrupt):
+            # Reads what is left, so that the process does not wait for a full pipe.
+            process.communicate()
+            return
+
+
 @contextmanager
-def _watched_memory() -> Iterator[list[int]]:
-    """Yield a list to which a thread adds the resident memory of Ray's workers, in bytes."""
-    found: list[int] = []
+def _sampled_memory(pid: int) -> Iterator[list[int]]:
+    """Yield a list with the largest resident memory, in bytes, of a process below `pid`, read once a second."""
+    largest = [0]
     ended = threading.Event()
 
     def read() -> None:
-        while not ended.wait(READING):
-            infos = [process.info for process in psutil.process_iter(["name", "memory_info"])]
-            workers = [info for info in infos if (info["name"] or "").startswith("ray::") and info["memory_info"]]
-            found.extend(info["memory_info"].rss for info in workers)
+        while not ended.wait(SECONDS_BETWEEN_READINGS):
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        largest[0] = max(largest[0], child.memory_info().rss)
 
-    thread = threading.Thread(target=read)
+    thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        yield found
+        yield largest
     finally:
         ended.set()
         thread.join()

@@ -95,7 +95,7 @@ def find_changes(prediction: Prediction, budget: Budget) -> Iterator[Change]:
 
 def _smaller_values(prediction: Prediction, budget: Budget, limit: str) -> Iterator[Change]:
     """Yield the largest value of each number of params.yaml with which the cost is within the budget."""
-    most_series = max((planned.series for planned in prediction.cells if not planned.is_synthetic), default=0)
+    most_series = max((planned.series for planned in prediction.cells if planned.is_limited), default=0)
     for key, name, present in (
         ("embeddings.rows", "rows", prediction.settings.rows),
         ("datasets.max_series", "max_series", most_series),

@@ -37,8 +37,8 @@ class PlannedCell:
     tokens: tokens of a window by stack. valued: tokens of all its windows that stand for values, by stack. windows:
     number of windows, of which the tokens need `needed`; every series gives at least one. series: number of series.
     token_bytes: size of a window in the token dump. forecasts, validated: series whose last window, or the one before,
-    is forecast. layers: number of layers whose geometry is measured, by stack. is_synthetic: whether the series are of
-    KernelSynth, whose number `datasets.max_series` does not limit.
+    is forecast. layers: number of layers whose geometry is measured, by stack. is_limited: whether
+    `datasets.max_series` limits the number of series; that of drawn series has its own key.
     """
 
     cell: Cell
@@ -53,18 +53,18 @@ class PlannedCell:
     forecasts: int = 0
     validated: int = 0
     layers: Mapping[str, int] = field(default_factory=dict)
-    is_synthetic: bool = False
+    is_limited: bool = True
 
     def windows_of(self, max_series: int) -> int:
-        """Return the number of windows with `datasets.max_series` of `max_series`."""
-        if self.is_synthetic or max_series >= self.series:
+        """Return the number of windows if `datasets.max_series` is `max_series`."""
+        if not self.is_limited or max_series >= self.series:
             return self.windows
         return min(self.windows, max(self.needed, max_series))
 
     def forecasts_of(self, max_series: int) -> list[int]:
-        """Return the numbers of forecasts, of the last windows and of those before, where there are any."""
+        """Return the numbers of forecasts of last windows and of the windows before them, without zeros."""
         counts = [count for count in (self.forecasts, self.validated) if count]
-        return counts if self.is_synthetic else [min(count, max_series) for count in counts]
+        return [min(count, max_series) for count in counts] if self.is_limited else counts
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class _Planner:
             forecasts=n_forecasts if is_forecast else 0,
             validated=min(n_forecasts, self.params.forecasts.validation_series) if is_validated else 0,
             layers=self._layers(size, studies),
-            is_synthetic=self.params.datasets.sets[cell.dataset].source == "kernelsynth",
+            is_limited=self.params.datasets.sets[cell.dataset].source not in ("kernelsynth", "signals"),
         )
 
     def _layers(self, size: ModelSize, studies: Sequence[str]) -> dict[str, int]:

@@ -14,8 +14,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.e2e.checkout import BIN, ROOT, checkout
-from tsfmscope import store
+from tests.e2e.checkout import BIN, ROOT, Checkout, checkout
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.rehearsing_stages import METHODS, SMALLEST, reduced_profile
 from tsfmscope.stages.config.params import Params
@@ -52,6 +51,15 @@ def rehearse(cwd: Path, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
+def test_a_folder_with_another_rehearsal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "run.json").write_text('{"commit": "0123", "seed": 0, "quick": true}')
+    done = CliRunner().invoke(app, ("rehearse", "--stages", "--folder", str(tmp_path)))
+    assert done.exit_code == 2
+    assert f"--folder {tmp_path}: has the rehearsal of {{'commit': '0123', 'seed': 0, 'quick': True}}" in done.stderr
+    assert "name another folder, or delete" in done.stderr
+
+
 def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
@@ -65,38 +73,47 @@ def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_every_stage_of_the_paper_profile_runs_on_the_smallest_released_layouts(tmp_path: Path) -> None:
-    made = checkout(tmp_path / "checkout")
-    folder = tmp_path / "rehearsal"
+    made, folder = checkout(tmp_path / "checkout"), tmp_path / "rehearsal"
     interrupted = rehearse(made.folder, folder)
-    # The first stages are over when the next one, whose name is not stored yet, runs.
-    while not (folder / "stages.json").exists() and interrupted.poll() is None:
-        time.sleep(0.1)
-    interrupted.send_signal(signal.SIGINT)
-    _, messages = interrupted.communicate()
+    try:
+        rows = folder / "repository" / "data" / "embeddings" / "dumps"
+        while len(list(rows.glob("part-*"))) < 2 and interrupted.poll() is None:
+            time.sleep(0.2)
+        interrupted.send_signal(signal.SIGINT)
+        _, messages = interrupted.communicate()
+    finally:
+        interrupted.kill()
     assert interrupted.returncode == 130, messages[-3000:]
+    assert "what is done is stored; run the same command again to go on" in messages
     stored = json.loads((folder / "stages.json").read_text())
-    assert stored
+    assert (stored["tokens"]["is_over"], stored["embeddings"]["is_over"]) == (True, False)
+
     again = rehearse(made.folder, folder)
-    output, messages = again.communicate()
+    try:
+        output, messages = again.communicate()
+    finally:
+        again.kill()
     assert again.returncode == 0, messages[-3000:]
     found = json.loads(output)
     assert found["failures"] == 0
     stages = {row["stage"]: row for row in found["stages"]}
     assert {"tokens", "embeddings", "geometry", "spectra", "heads", "compression", "forecasts", "report"} <= set(stages)
-    assert set(stored) <= set(stages)
-    assert all(row["wall"] > 0 for row in stages.values())
+    assert stages["tokens"]["wall"] == stored["tokens"]["wall"]
+    assert stages["embeddings"]["wall"] > stored["embeddings"]["wall"]
     assert 1e8 < stages["embeddings"]["memory"] < 4e9
-    assert {row["model"] for row in found["costs"]} == {*SMALLEST, "patchtst"}
-    # Synthetic sets have eight series each, which `max_series` does not limit.
+    of_repository = Checkout(folder / "repository")
+    assert of_repository.jobs("embeddings")["reused"] > 0
+    originals = {*SMALLEST, "patchtst"} - {"lag-llama-rope"}
+    assert {row["model"] for row in found["costs"]} == originals
     for row in found["costs"]:
         if row["stage"] in ("tokens", "embeddings"):
             assert row["rows"] == row["rows_predicted"], row
             assert row["bytes"] == pytest.approx(row["bytes_predicted"], rel=0.05, abs=2e5), row
-    with store.open(folder / "repository" / "data" / "results.duckdb") as connection:
-        measured = connection.sql("select distinct model from geometry").fetchall()
-        layers = connection.sql("select max(layer) from geometry where model = 'chronos-t5-base'").fetchall()
-        compressed = connection.sql("select distinct model from compression").fetchall()
-    assert {name for (name,) in measured} == {*SMALLEST, "patchtst"}
-    assert layers == [(LAYOUTS["chronos-t5-tiny"].config["num_layers"],)]
-    assert {name for (name,) in compressed} == {f"chronos-t5-base@{name}" for name in METHODS if name != "share-0.237"}
+    measured = {row["model"] for row in of_repository.sql("select distinct model from geometry")}
+    assert measured == {*SMALLEST, "patchtst"}
+    layers = of_repository.sql("select max(layer) as last from geometry where model = 'chronos-t5-base'")
+    assert layers == [{"last": LAYOUTS["chronos-t5-tiny"].config["num_layers"]}]
+    compressed = {row["model"] for row in of_repository.sql("select distinct model from compression")}
+    assert compressed == {f"chronos-t5-base@{name}" for name in METHODS if name != "share-0.237"}

@@ -84,7 +84,7 @@ def make_empty(
 
 
 def without_prefix(weights: Mapping[str, torch.Tensor], prefix: str, folder: Path) -> dict[str, torch.Tensor]:
-    """Return weights by their names without a prefix that files of some savers lack.
+    """Return the weights with `prefix` removed from the names that have it.
 
     ModelError names weights that a file has both with and without it.
     """

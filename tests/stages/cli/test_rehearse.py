@@ -54,7 +54,7 @@ def test_a_model_that_differs_fails_by_name_and_is_tried_again(tmp_path: Path, m
 
 def test_a_row_of_another_seed_or_layout_is_not_used(tmp_path: Path) -> None:
     layout = LAYOUTS["lag-llama"]
-    row = {"key": rehearsing._key(layout, 0), "status": "passed"}
+    row = {"key": rehearsing.layout_key(layout, 0), "status": "passed"}
     (tmp_path / "lag-llama.json").write_text(json.dumps(row))
     assert rehearsing.stored_row(tmp_path, layout, 0) == row
     assert rehearsing.stored_row(tmp_path, layout, 1) is None
