@@ -335,7 +335,7 @@ class _Clone:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Wait for DVC, after asking it and its stage to stop if they still run; a second Ctrl-C ends them at once."""
+    """Stop DVC and its stage if they still run, and wait; a second Ctrl-C ends them at once."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             with suppress(ProcessLookupError):
