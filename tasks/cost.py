@@ -35,6 +35,8 @@ OTHER_PROCESS_BYTES, PASS_BYTES = 565e6, 65e6
 COPIES = 2
 # Sample paths that are decoded together: ROWS of t5/sampling.py and lag_llama/sampling.py.
 PATHS = 2048
+# Rows below which a product of matrices takes as long as reading its weights from memory, at 10 GB/s of a core.
+LEAST_ROWS = 14
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,13 @@ def forecast_work(
     steps = windows * samples * horizon
     work = _stack_work(size, stack, steps, attended, others)
     # A path is drawn from the sorted logits.
-    head = Work(steps * size.vocabulary * size.width, 4 * steps * size.vocabulary, 0)
+    work += Work(steps * size.vocabulary * size.width, 4 * steps * size.vocabulary, 0)
+    # Fewer rows take as long as LEAST_ROWS.
+    rows = max(1.0, min(batch, windows) * samples)
+    work = Work(max(1.0, LEAST_ROWS / rows) * work.multiply_adds, work.values, work.calls)
     groups = math.ceil(min(batch, windows) * samples / PATHS) * passes
     reads = Work(rounds * windows * read * stack.per_read, 0, groups * horizon * stack.blocks)
-    return Work(rounds * context.multiply_adds, rounds * context.values, rounds * context.calls) + work + head + reads
+    return Work(rounds * context.multiply_adds, rounds * context.values, rounds * context.calls) + work + reads
 
 
 def _ends(tokens: Mapping[str, int]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -89,26 +90,32 @@ def gpu_speed(name: str) -> Speed:
     )
 
 
-def measure_core(seconds: float = 0.5) -> Speed:
-    """Measure products of matrices on one thread for some seconds, and return the speed of a core.
+def measure_core(seconds: float = 0.5, threads: int = 1) -> Speed:
+    """Measure products of matrices for some seconds, and return the speed of a core.
 
-    The other rates are those of `CORE` by the same ratio. Processor time counts, so that other programs on the machine
-    change the result little.
+    threads: number of cores that multiply at the same time, since they share caches, memory and, as hyper-threads, the
+    arithmetic units. The other rates are those of `CORE` by the same ratio. Processor time counts, so that other
+    programs on the machine change the result little.
     """
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    def multiply(_: int) -> float:
         rows, matrix = torch.ones(1024, 512), torch.ones(512, 2048)
         out = rows @ matrix
-        count, start = 0, time.process_time()
-        while (elapsed := time.process_time() - start) < seconds:
+        count, start = 0, time.thread_time()
+        while (elapsed := time.thread_time() - start) < seconds:
             torch.mm(rows, matrix, out=out)
             count += 1
+        return count * out.numel() * len(matrix) / elapsed
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            rates = list(pool.map(multiply, range(threads)))
     finally:
-        torch.set_num_threads(threads)
-    rate = count * out.numel() * len(matrix) / elapsed
+        torch.set_num_threads(before)
+    rate = sum(rates) / threads
     ratio = rate / CORE.multiply_adds
     return Speed("this machine", rate, CORE.values * ratio, CORE.call / ratio)
 

@@ -37,9 +37,10 @@ class PredictedCosts:
 
 def predict(params: Params, gpu: str | None, budget: Budget) -> PredictedCosts:
     """Predict the costs of a params file on a device, and the changes that a budget asks for."""
-    plan, core = plan_cells(params), measure_core()
+    plan = plan_cells(params)
     cores = max(1, int((os.cpu_count() or 1) / params.resources.cpus_per_actor))
     actors = min(cores, params.resources.actors or cores)
+    core = measure_core(threads=actors)
     workers = Workers(actors if gpu is None else 1, actors)
     device = core if gpu is None else gpu_speed(gpu)
     prediction = Prediction(plan.cells, Settings.of(params), device, core, workers)

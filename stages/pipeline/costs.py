@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,9 +22,9 @@ from tsfmscope.tasks.speed import Speed, Work, geometry_bytes, geometry_seconds
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
 # Memory of a Ray actor in addition to that of a plain process with the same packages: assumed, not measured.
 ACTOR_BYTES = 60e6
-# Assumed, not measured: seconds of a model and stage for imports and the first pass; bytes of weights that are loaded
-# per second.
-START_SECONDS, READ_BYTES = 5.0, 300e6
+# Seconds of a stage for the packages of a family, and bytes of weights that are loaded per second: rounded from the
+# rehearsal of 2026-11-28 (docs/results/rehearsal.md).
+START_SECONDS, READ_BYTES = 8.0, 300e6
 # Seconds to tokenise a window, and bytes of an activation file that are written and checksummed per second.
 SECONDS_OF_WINDOW, WRITE_BYTES = 1e-3, 500e6
 
@@ -86,12 +86,15 @@ def predict_costs(cells: Iterable[PlannedCell], settings: Settings, device: Spee
     for planned in cells:
         by_model[planned.cell.model].append(planned)
     rows = []
+    families = Counter(planned_cells[0].size.family for planned_cells in by_model.values())
     for stage in PREDICTED:
         speed = core if stage == "geometry" else device
         for model, planned_cells in by_model.items():
             parts = [_STAGES[stage](planned, settings, speed) for planned in planned_cells]
             if used := [part for part in parts if part is not None]:
-                rows.append(_add(stage, model, planned_cells[0].size, used, speed))
+                size = planned_cells[0].size
+                # The models of a family share the start.
+                rows.append(_add(stage, model, size, used, speed, START_SECONDS / families[size.family]))
     return rows
 
 
@@ -104,10 +107,10 @@ class _Part(NamedTuple):
     bytes: float
 
 
-def _add(stage: str, model: str, size: ModelSize, parts: Sequence[_Part], speed: Speed) -> Cost:
-    """Return the cost of a model's cells in a stage."""
+def _add(stage: str, model: str, size: ModelSize, parts: Sequence[_Part], speed: Speed, start: float) -> Cost:
+    """Return the cost of a model's cells in a stage. start: seconds before the weights are loaded."""
     loads = stage != "geometry"
-    start = START_SECONDS + loads * size.weight_bytes / READ_BYTES
+    start += loads * size.weight_bytes / READ_BYTES
     return Cost(
         stage=stage,
         model=model,

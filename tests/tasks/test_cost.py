@@ -35,12 +35,13 @@ def test_sizes_of_a_small_t5_by_hand() -> None:
     pairs = 10 * 10 * 108 + 5 * 5 * 72 + 5 * 10 * 72
     assert work.multiply_adds == 10 * encoder.per_token + 5 * decoder.per_token + 10 * decoder.per_read + pairs
     assert work.calls == 5
-    # A head of 128 ids reads each of 4 paths at each of 7 steps.
-    few, many = (
-        cost.forecast_work(size, {"encoder": 10, "decoder": 5}, 1, horizon=7, samples=n, batch=1) for n in (0, 4)
+    # A head of 128 ids reads each path at each of 7 steps; 4 paths take as long as LEAST_ROWS.
+    none, few, many = (
+        cost.forecast_work(size, {"encoder": 10, "decoder": 5}, 1, horizon=7, samples=n, batch=1) for n in (0, 4, 28)
     )
-    steps = 4 * 7 * (decoder.per_token + 3.5 * 72 + 10 * 72 + 128 * 16)
-    assert many.multiply_adds - few.multiply_adds == pytest.approx(steps)
+    path = 7 * (decoder.per_token + 3.5 * 72 + 10 * 72 + 128 * 16)
+    assert few.multiply_adds - none.multiply_adds == pytest.approx(cost.LEAST_ROWS * path)
+    assert many.multiply_adds - none.multiply_adds == pytest.approx(28 * path)
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "lag-llama", "patchtst", "timesfm"])
