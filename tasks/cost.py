@@ -35,7 +35,7 @@ OTHER_PROCESS_BYTES, PASS_BYTES = 565e6, 65e6
 COPIES = 2
 # Sample paths that are decoded together: ROWS of t5/sampling.py and lag_llama/sampling.py.
 PATHS = 2048
-# Rows below which a product of matrices takes as long as reading its weights from memory, at 10 GB/s of a core.
+# A product of fewer rows takes as long as one of this number: its weights are read from memory, at an assumed 10 GB/s.
 LEAST_ROWS = 14
 
 
@@ -175,7 +175,6 @@ def forecast_work(
     work = _stack_work(size, stack, steps, attended, others)
     # A path is drawn from the sorted logits.
     work += Work(steps * size.vocabulary * size.width, 4 * steps * size.vocabulary, 0)
-    # Fewer rows take as long as LEAST_ROWS.
     rows = max(1.0, min(batch, windows) * samples)
     work = Work(max(1.0, LEAST_ROWS / rows) * work.multiply_adds, work.values, work.calls)
     groups = math.ceil(min(batch, windows) * samples / PATHS) * passes

@@ -10,6 +10,7 @@ import typer
 
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json, print_table
+from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError
 from tsfmscope.stages.pipeline.exit_codes import FAILED
 from tsfmscope.tasks.speed import GPUS
@@ -57,7 +58,11 @@ def plan(
     contexts, absent = planned_contexts(checked)
     totals = _totals(checked)
     budget = Budget(_scaled(budget_gb, 1e9), _scaled(budget_hours, 3600))
-    predicted = predict(checked, gpu, budget) if costs or gpu or budget != Budget() else None
+    predicted = None
+    if costs or gpu or budget != Budget():
+        with show_progress() as watch:
+            watch("shapes of the models, windows of the data", 0, 0)
+            predicted = predict(checked, gpu, budget)
     if as_json:
         lengths = [_context_row(planned) for planned in contexts]
         document = {"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals

@@ -54,9 +54,12 @@ def rehearse(
         list[str] | None,
         typer.Argument(help="Released models by their names in params/paper.yaml; default: all that have a layout."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Folder of the rows, and of one model's weights at a time.")] = Path(
-        "rehearsal"
-    ),
+    folder: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of the rows, and of one model's weights at a time; with --stages, of all weights and results."
+        ),
+    ] = Path("rehearsal"),
     stages: Annotated[
         bool, typer.Option("--stages", help="Run every stage of params/paper.yaml with one series per data set.")
     ] = False,
@@ -80,10 +83,10 @@ def rehearse(
     For each model, the files of its release are written with random weights, served by a hub on this machine, and
     loaded as hub:ORG/NAME; every tensor is compared with what was written, and the states of all layers and a forecast
     of one short series are computed. The files are deleted afterwards. Rows are kept in the folder: the same command
-    continues after an interruption. With --stages, all studies of the profile run in a clone of this checkout in the
-    folder, and seconds, memory, rows and bytes are printed next to what `tsfmscope plan --costs` predicts; weights,
-    clone and results stay in the folder. Exit codes: 0 success, 1 a model, a job or a stage fails, 2 a name, an option
-    or the current folder is not valid.
+    continues after an interruption. With --stages, all studies of the profile run in a clone of the current commit, and
+    seconds, memory, rows and bytes are printed next to what `tsfmscope plan --costs` predicts. Weights, clone and
+    results stay in the folder. Exit codes: 0 success, 1 a model, a job or a stage fails, 2 a name, an option or a
+    folder is not valid.
     """
     from tsfmscope.stages.cli.rehearsing import choose_models, rehearse_models
 

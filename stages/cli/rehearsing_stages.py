@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
@@ -21,7 +20,8 @@ import psutil
 import yaml
 
 from tsfmscope import store
-from tsfmscope.stages.cli.rehearsing import COPIES_ON_DISK, OFFLINE, SMALL, layout_key, run_step
+from tsfmscope.stages.cli.rehearsed_profile import reduced_profile
+from tsfmscope.stages.cli.rehearsing import OFFLINE, SMALL, layout_key, run_step
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.files import atomic
 from tsfmscope.tasks.errors import RehearsalError
@@ -32,89 +32,17 @@ from tsfmscope.tasks.sweep.signals import exit_on_signal
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import Watch
 
-PROFILE = Path("params/paper.yaml")
-# One size of each compression method of the profile.
-METHODS = ("svd-0.237", "joint-0.237", "aware-0.237", "both-0.237", "epsilon-0.1", "share-0.237")
-# Model of the profile -> the released layout that takes its place in the quick form: the smallest of its family.
-SMALLEST: Mapping[str, str] = {
-    "chronos-t5-base": "chronos-t5-tiny",
-    "chronos-bolt-base": "chronos-bolt-tiny",
-    "moirai-small": "moirai-small",
-    "lag-llama": "lag-llama",
-    "lag-llama-rope": "lag-llama",
-}
-# Data sets for calibration; the quick form has no text.
-CALIBRATION = ("seasonality-1", "trend-1", "english")
-TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
-# Kept tokens of a layer, and sample paths of a forecast.
-ROWS, SAMPLES = 64, 4
-# Settings that replace keys of the profile's blocks.
-SMALLER: Mapping[str, Mapping[str, Any]] = {
-    "datasets": {"max_series": 1},
-    # One more than max_series, which does not limit them.
-    "kernelsynth": {"series": 2},
-    "tokens": {"rows": ROWS},
-    "embeddings": {"rows": ROWS},
-    "geometry": {"rows": ROWS, "permutations": 4, "restarts": 2, "repeats": 2},
-    "forecasts": {"samples": SAMPLES},
-    "checkpoints": {"skill": {"samples": SAMPLES}},
-    # The derivatives of the lemma take 44 s in a cell of chronos-bolt-base, 16 times those of half the width.
-    "heads": {"rows": ROWS, "lemma": {"windows": 0}},
-    "statistics": {"permutations": 999},
-    "theory": {"seeds": 2, "instances": 20},
-}
-# Bytes of clone, activation files and compressed models.
-BYTES_OF_RESULTS = 15e9
+PROFILE = "params/paper.yaml"
+# Copies of the weights on the disk: the files of the releases, the hub's cache, and about two for the results, which
+# include compressed models.
+COPIES_ON_DISK = 4
 SECONDS_BETWEEN_READINGS = 1.0
 # Lines of `dvc repro` that are printed if it fails.
 LAST_LINES = 40
 
 
-def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
-    """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
-
-    All studies and conditions are kept. quick: with the models of SMALLEST and PatchTST only, and without text.
-    """
-    reduced = copy.deepcopy(dict(block))
-    layouts = {name: name for name in reduced["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}
-    layouts = dict(SMALLEST) if quick else layouts
-    # PatchTST has no layout: its checkpoint is committed here.
-    models = {name: model for name, model in reduced["models"].items() if name in layouts or name == "patchtst"}
-    for name, layout in layouts.items():
-        models[name]["ref"] = f"hub:{LAYOUTS[layout].repository}"
-    reduced["models"] = models
-    for study in reduced["studies"].values():
-        if study["models"] != "all":
-            study["models"] = [name for name in study["models"] if _is_kept(name, models)]
-    for name, smaller in SMALLER.items():
-        reduced[name] |= smaller
-    if quick:
-        _drop_text(reduced)
-        reduced["heads"]["lemma"] = {"tokens": [2], "windows": 1, "layers": "ends"}
-    compression = reduced["compression"]
-    compression["methods"] = {name: compression["methods"][name] for name in METHODS}
-    kept = [name for name in CALIBRATION if name in reduced["datasets"]["sets"]]
-    compression["calibration"] |= {"datasets": kept, "windows": 4}
-    compression["fidelity"]["windows"] = 4
-    del reduced["resources"]  # of GPUs
-    return reduced
-
-
-def _is_kept(model: str, models: Mapping[str, Any]) -> bool:
-    base, at, method = model.partition("@")
-    return base in models and (not at or method in METHODS)
-
-
-def _drop_text(block: dict[str, Any]) -> None:
-    del block["datasets"]["sets"][TEXT_DATASET], block["conditions"][TEXT_CONDITION]
-    for study in block["studies"].values():
-        for key, text in (("datasets", TEXT_DATASET), ("conditions", TEXT_CONDITION)):
-            if study[key] != "all":
-                study[key] = [name for name in study[key] if name != text]
-
-
 def rehearse_stages(folder: Path, seed: int, watch: Watch, *, quick: bool) -> dict[str, Any]:
-    """Run every stage of the reduced profile in a clone of the repository in the current folder.
+    """Run every stage of the reduced profile in a clone of the current commit of the current folder.
 
     Returns `stages`, one row per stage with wall-clock seconds, those of its jobs and the largest resident memory of a
     process; `costs`, one row per predicted stage and model with what was predicted and measured; `not_predicted`, model
@@ -123,12 +51,13 @@ def rehearse_stages(folder: Path, seed: int, watch: Watch, *, quick: bool) -> di
     Raises ParamsError if the current folder is no checkout or the folder has another rehearsal, RehearsalError if the
     disk is too small or a stage fails.
     """
-    if not PROFILE.is_file() or not Path(".git").exists():
+    if not Path(PROFILE).is_file() or not Path(".git").exists():
         raise ParamsError(f"--stages: expected a git checkout with {PROFILE} in the current folder; go there first")
-    block = reduced_profile(yaml.safe_load(PROFILE.read_text()), quick=quick)
+    block = reduced_profile(yaml.safe_load(_git("show", f"HEAD:{PROFILE}")), quick=quick)
     references = {model["ref"].removeprefix("hub:") for model in block["models"].values()}
     layouts = [layout for layout in LAYOUTS.values() if layout.repository in references]
-    clone = _Clone(folder.resolve(), {"commit": _commit(), "seed": seed, "quick": quick})
+    commit = _git("rev-parse", "HEAD").strip()
+    clone = _Clone(folder.resolve(), {"commit": commit, "seed": seed, "quick": quick})
     clone.make(block)
     _check_disk(clone.folder, layouts)
     costs = clone.predict()
@@ -144,10 +73,6 @@ def rehearse_stages(folder: Path, seed: int, watch: Watch, *, quick: bool) -> di
     }
 
 
-def _commit() -> str:
-    return _git("rev-parse", "HEAD").strip()
-
-
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     if done.returncode:
@@ -156,10 +81,10 @@ def _git(*arguments: str) -> str:
 
 
 def _check_disk(folder: Path, layouts: list[Layout]) -> None:
-    """Raise RehearsalError if the disk is too small for the weights that are not there yet, and for the results."""
+    """Raise RehearsalError if the disk is too small for the models whose files are not there yet."""
     missing = [layout for layout in layouts if not (folder / "hub" / layout.name).exists()]
-    weights = 4 * COPIES_ON_DISK * sum(layout.checks.parameters or SMALL for layout in missing)
-    needed, free = (weights + BYTES_OF_RESULTS if missing else 0), shutil.disk_usage(folder).free
+    needed = 4 * COPIES_ON_DISK * sum(layout.checks.parameters or SMALL for layout in missing)
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise RehearsalError(
             f"{folder}: needs about {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; free some of the disk, name "
@@ -204,21 +129,26 @@ class _Clone:
     def make(self, block: Mapping[str, Any]) -> None:
         """Clone the current commit, once, and put a profile in the place of its params.yaml.
 
-        Raises ParamsError if the folder has another rehearsal.
+        Raises ParamsError if the folder has another rehearsal, or a clone or weights of something else.
         """
-        run_file = self.folder / "run.json"
+        run_file, incomplete = self.folder / "run.json", self.folder / "incomplete"
         if not run_file.exists():
+            for path in (self._repository, incomplete, self.folder / "hub"):
+                if path.exists():
+                    raise ParamsError(f"--folder {self.folder}: has {path.name}, but no rehearsal; name another folder")
             self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(self._repository, ignore_errors=True)
-            self._stages_file.unlink(missing_ok=True)
-            _git("clone", "--quiet", ".", str(self._repository))
-            (self._repository / "params.yaml").write_text(yaml.safe_dump(dict(block), sort_keys=False))
-            run_file.write_text(json.dumps(self._run))
+            with atomic(run_file) as temporary:
+                temporary.write_text(json.dumps(self._run))
         elif (stored := json.loads(run_file.read_text())) != self._run:
             raise ParamsError(
                 f"--folder {self.folder}: has the rehearsal of {stored}, expected {self._run}; name another folder, or "
-                f"delete {run_file}"
+                "delete this one"
             )
+        if not self._repository.exists():
+            shutil.rmtree(incomplete, ignore_errors=True)
+            _git("clone", "--quiet", ".", str(incomplete))
+            (incomplete / "params.yaml").write_text(yaml.safe_dump(dict(block), sort_keys=False))
+            incomplete.rename(self._repository)
         with suppress(OSError, ValueError):
             self._stages = json.loads(self._stages_file.read_text())
 
@@ -235,6 +165,7 @@ class _Clone:
     def repro(self, endpoint: str, watch: Watch) -> None:
         """Run `dvc repro` with the hub at `endpoint`. Raises RehearsalError with its last lines if it fails."""
         lines: deque[str] = deque(maxlen=LAST_LINES)
+        total = len(yaml.safe_load((self._repository / "dvc.yaml").read_text())["stages"])
         with exit_on_signal(lambda: "what is done is stored; run the same command again to go on"):
             process = subprocess.Popen(
                 [sys.executable, "-m", "dvc", "repro"],
@@ -249,7 +180,7 @@ class _Clone:
                 with closing(self._lines_of(process)) as running:
                     for stage, line in running:
                         lines.append(line)
-                        watch(f"{stage}: {line.strip()}"[:100], len(self._stages), 0)
+                        watch(f"{stage}: {line.strip()}"[:100], len(self._stages), total)
             finally:
                 _end(process)
         if process.returncode:
@@ -336,8 +267,8 @@ class _Clone:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Stop DVC and its stage if they still run, and wait; a second Ctrl-C ends them at once."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    """Stop DVC and its stage if they still run, and wait; a second Ctrl-C kills them."""
+    for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)

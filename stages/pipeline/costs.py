@@ -22,8 +22,8 @@ from tsfmscope.tasks.speed import Speed, Work, geometry_bytes, geometry_seconds
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
 # Memory of a Ray actor in addition to that of a plain process with the same packages: assumed, not measured.
 ACTOR_BYTES = 60e6
-# Seconds of a stage for the packages of a family, and bytes of weights that are loaded per second: rounded from the
-# rehearsal of 2026-11-28 (docs/results/rehearsal.md).
+# Seconds of a stage to import the packages of a family: 7.5 and 8.1 in the rehearsal of 2026-11-28
+# (docs/results/rehearsal.md). Bytes of weights that are loaded per second: assumed; there, 90 to 450 MB/s.
 START_SECONDS, READ_BYTES = 8.0, 300e6
 # Seconds to tokenise a window, and bytes of an activation file that are written and checksummed per second.
 SECONDS_OF_WINDOW, WRITE_BYTES = 1e-3, 500e6

@@ -38,7 +38,7 @@ class PlannedCell:
     number of windows, of which the tokens need `needed`; every series gives at least one. series: number of series.
     token_bytes: size of a window in the token dump. forecasts, validated: series whose last window, or the one before,
     is forecast. layers: number of layers whose geometry is measured, by stack. is_limited: whether
-    `datasets.max_series` limits the number of series; that of drawn series has its own key.
+    `datasets.max_series` limits the number of series; it does not for the sources kernelsynth and signals.
     """
 
     cell: Cell

@@ -43,10 +43,10 @@ class Checks:
 class Layout:
     """Published layout of a released model.
 
-    name: model in params/paper.yaml. repository: ORG/NAME on the hub. config:
-    contents of config.json; of Lag-Llama, the `model_kwargs` of its Lightning file. generation: contents of
-    generation_config.json; None: without that file. weights: name of the weight file, which no release here cuts into
-    shards. Tensors are float32. sources: where config, names and checks were read. unknown: what no source shows.
+    name: model in params/paper.yaml. repository: ORG/NAME on the hub. config: contents of config.json; of Lag-Llama,
+    the `model_kwargs` of its Lightning file. generation: contents of generation_config.json; None: without that file.
+    weights: name of the weight file, which no release here cuts into shards. Tensors are float32. sources: where
+    config, names and checks were read. unknown: what no source shows.
     """
 
     name: str

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.e2e.checkout import BIN, ROOT, Checkout, checkout
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.rehearsing_stages import METHODS, SMALLEST, reduced_profile
+from tsfmscope.stages.cli.rehearsed_profile import METHODS, SMALLEST, reduced_profile
 from tsfmscope.stages.config.params import Params
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
 
@@ -57,7 +57,17 @@ def test_a_folder_with_another_rehearsal_is_refused(tmp_path: Path, monkeypatch:
     done = CliRunner().invoke(app, ("rehearse", "--stages", "--folder", str(tmp_path)))
     assert done.exit_code == 2
     assert f"--folder {tmp_path}: has the rehearsal of {{'commit': '0123', 'seed': 0, 'quick': True}}" in done.stderr
-    assert "name another folder, or delete" in done.stderr
+    assert "name another folder, or delete this one" in done.stderr
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "mine.txt").write_text("mine")
+    done = CliRunner().invoke(app, ("rehearse", "--stages", "--folder", str(tmp_path)))
+    assert done.exit_code == 2
+    assert f"--folder {tmp_path}: has repository, but no rehearsal; name another folder" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["repository", "mine.txt"]
 
 
 def test_what_cannot_be_rehearsed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from tsfmscope.stages import embeddings, tokens
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.budgets import Budget, Prediction, Workers, find_changes
-from tsfmscope.stages.pipeline.costs import Cost, Settings, predict_costs
+from tsfmscope.stages.pipeline.costs import START_SECONDS, Cost, Settings, predict_costs
 from tsfmscope.stages.pipeline.kernel_sets import draw_kernel_set
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.planned_cells import PlannedCell, plan_cells
@@ -144,6 +145,28 @@ def test_each_change_alone_brings_the_cost_within_its_limit(params: Params, cell
     (rows,) = [change for change in changes if (change.limit, change.key) == ("bytes", "embeddings.rows")]
     smaller = Params.model_validate(BLOCK | {"embeddings": {"rows": rows.value}})
     assert prediction(smaller, cells).total() == rows.total
+
+
+def test_models_of_a_family_share_the_start_of_a_stage(params: Params, cells: list[PlannedCell]) -> None:
+    alone = [cell for cell in cells if cell.cell.model == "patchtst-nano"]
+    copies = [replace(cell, cell=cell.cell._replace(model="copy")) for cell in alone]
+    one, two = (prediction(params, planned).rows() for planned in (alone, alone + copies))
+    for stage in {row.stage for row in one}:
+        (single,) = [row.seconds for row in one if row.stage == stage]
+        first, second = [row.seconds for row in two if row.stage == stage]
+        assert first == second == pytest.approx(single - START_SECONDS / 2)
+
+
+def test_only_series_of_files_are_limited(params: Params, cells: list[PlannedCell]) -> None:
+    assert {cell.cell.dataset for cell in cells if not cell.is_limited} == {"linear-2"}
+    for is_limited in (False, True):
+        many = [replace(cell, series=400, windows=400, forecasts=400, is_limited=is_limited) for cell in cells]
+        whole = prediction(params, many)
+        whole, few = (replace(whole, settings=replace(whole.settings, max_series=most)) for most in (400, 20))
+        assert sum(row.rows for row in few.rows() if row.stage == "forecasts") == 9 * (20 if is_limited else 400)
+        least = replace(whole, settings=replace(whole.settings, max_series=16)).total().seconds
+        changes = find_changes(whole, Budget(seconds=min(least, 0.999 * whole.total().seconds)))
+        assert ("datasets.max_series" in {change.key for change in changes}) == is_limited
 
 
 def test_a_budget_that_is_kept_asks_for_nothing(params: Params, cells: list[PlannedCell]) -> None:

@@ -1,0 +1,83 @@
+"""The profile `paper` reduced to what two cores run in a rehearsal of its stages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
+
+# One size of each compression method of the profile.
+METHODS = ("svd-0.237", "joint-0.237", "aware-0.237", "both-0.237", "epsilon-0.1", "share-0.237")
+# Model of the profile -> the released layout that takes its place in the quick form: the smallest of its family.
+SMALLEST: Mapping[str, str] = {
+    "chronos-t5-base": "chronos-t5-tiny",
+    "chronos-bolt-base": "chronos-bolt-tiny",
+    "moirai-small": "moirai-small",
+    "lag-llama": "lag-llama",
+    "lag-llama-rope": "lag-llama",
+}
+# Data sets for calibration; the quick form has no text.
+CALIBRATION = ("seasonality-1", "trend-1", "english")
+TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
+# Kept tokens of a layer, and sample paths of a forecast.
+ROWS, SAMPLES = 64, 4
+# Settings that replace keys of the profile's blocks.
+SMALLER: Mapping[str, Mapping[str, Any]] = {
+    "datasets": {"max_series": 1},
+    # One more than max_series, which does not limit them.
+    "kernelsynth": {"series": 2},
+    "tokens": {"rows": ROWS},
+    "embeddings": {"rows": ROWS},
+    "geometry": {"rows": ROWS, "permutations": 4, "restarts": 2, "repeats": 2},
+    "forecasts": {"samples": SAMPLES},
+    "checkpoints": {"skill": {"samples": SAMPLES}},
+    # The derivatives of the lemma take 44 s in a cell of chronos-bolt-base, 16 times those of half the width.
+    "heads": {"rows": ROWS, "lemma": {"windows": 0}},
+    "statistics": {"permutations": 999},
+    "theory": {"seeds": 2, "instances": 20},
+}
+
+
+def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
+    """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
+
+    All studies and conditions are kept. quick: with the models of SMALLEST and PatchTST only, and without text.
+    """
+    reduced = copy.deepcopy(dict(block))
+    layouts = {name: name for name in reduced["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}
+    layouts = dict(SMALLEST) if quick else layouts
+    # PatchTST has no layout: its checkpoint is committed here.
+    models = {name: model for name, model in reduced["models"].items() if name in layouts or name == "patchtst"}
+    for name, layout in layouts.items():
+        models[name]["ref"] = f"hub:{LAYOUTS[layout].repository}"
+    reduced["models"] = models
+    for study in reduced["studies"].values():
+        if study["models"] != "all":
+            study["models"] = [name for name in study["models"] if _is_kept(name, models)]
+    for name, smaller in SMALLER.items():
+        reduced[name] |= smaller
+    if quick:
+        _drop_text(reduced)
+        reduced["heads"]["lemma"] = {"tokens": [2], "windows": 1, "layers": "ends"}
+    compression = reduced["compression"]
+    compression["methods"] = {name: compression["methods"][name] for name in METHODS}
+    kept = [name for name in CALIBRATION if name in reduced["datasets"]["sets"]]
+    compression["calibration"] |= {"datasets": kept, "windows": 4}
+    compression["fidelity"]["windows"] = 4
+    del reduced["resources"]  # of GPUs
+    return reduced
+
+
+def _is_kept(model: str, models: Mapping[str, Any]) -> bool:
+    base, at, method = model.partition("@")
+    return base in models and (not at or method in METHODS)
+
+
+def _drop_text(block: dict[str, Any]) -> None:
+    del block["datasets"]["sets"][TEXT_DATASET], block["conditions"][TEXT_CONDITION]
+    for study in block["studies"].values():
+        for key, text in (("datasets", TEXT_DATASET), ("conditions", TEXT_CONDITION)):
+            if study[key] != "all":
+                study[key] = [name for name in study[key] if name != text]
