@@ -9,7 +9,7 @@ from typing import Any
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
 
 # One size of each compression method of the profile.
-METHODS = ("svd-0.237", "joint-0.237", "aware-0.237", "both-0.237", "epsilon-0.1", "share-0.237")
+METHODS = ("svd-0.073", "joint-0.073", "aware-0.073", "both-0.073", "epsilon-0.1", "share-0.073")
 # Model of the profile -> the released layout that takes its place in the quick form: the smallest of its family.
 SMALLEST: Mapping[str, str] = {
     "chronos-t5-base": "chronos-t5-tiny",
@@ -18,6 +18,8 @@ SMALLEST: Mapping[str, str] = {
     "lag-llama": "lag-llama",
     "lag-llama-rope": "lag-llama",
 }
+# The only condition of the studies of all models; the studies of single figures keep theirs.
+CONDITION = "context-500"
 # Data sets for calibration; the quick form has no text.
 CALIBRATION = ("seasonality-1", "trend-1", "english")
 TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
@@ -32,7 +34,8 @@ SMALLER: Mapping[str, Mapping[str, Any]] = {
     "embeddings": {"rows": ROWS},
     "geometry": {"rows": ROWS, "permutations": 4, "restarts": 2, "repeats": 2},
     "forecasts": {"samples": SAMPLES},
-    "checkpoints": {"skill": {"samples": SAMPLES}},
+    # Sines of at most 48 steps: chronos-t5-large takes minutes for longer ones.
+    "checkpoints": {"skill": {"samples": SAMPLES, "context": 96}},
     # The derivatives of the lemma take 44 s in a cell of chronos-bolt-base, 16 times those of half the width.
     "heads": {"rows": ROWS, "lemma": {"windows": 0}},
     "statistics": {"permutations": 999},
@@ -43,7 +46,7 @@ SMALLER: Mapping[str, Mapping[str, Any]] = {
 def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
-    All studies and conditions are kept. quick: with the models of SMALLEST and PatchTST only, and without text.
+    All studies are kept, and all conditions in studies of single figures. quick: with the models of SMALLEST and PatchTST only, and without text.
     """
     reduced = copy.deepcopy(dict(block))
     layouts = {name: name for name in reduced["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}
@@ -54,7 +57,9 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
         models[name]["ref"] = f"hub:{LAYOUTS[layout].repository}"
     reduced["models"] = models
     for study in reduced["studies"].values():
-        if study["models"] != "all":
+        if study["models"] == "all":
+            study["conditions"] = [CONDITION]
+        else:
             study["models"] = [name for name in study["models"] if _is_kept(name, models)]
     for name, smaller in SMALLER.items():
         reduced[name] |= smaller

@@ -25,7 +25,9 @@ def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.n
     Source: docs/science.md, Compression; SVD-LLM's whitening (ICLR 2025) has the same optimum.
     inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
     """
-    u, values, _ = np.linalg.svd(matrix @ triangle(inputs).T)
+    root = triangle(inputs)
+    # With fewer inputs than the full rank, the directions that they do not reach follow.
+    u, values, _ = np.linalg.svd(matrix @ root.T, full_matrices=len(root) < min(matrix.shape))
     return Factors(u, u.T @ matrix, values)
 
 

@@ -68,21 +68,39 @@ def compress(
     ModelError if a family does not describe its attention layers, or if they contain factors already.
     ValueError for an invalid method or rule.
     """
+    return truncate(model, method, model_candidates(model, method, statistics), statistics, saved_seconds)
+
+
+def model_candidates(model: Family, method: Mapping[str, Any], statistics: Statistics | None) -> list[Candidate]:
+    """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`."""
     layers = list(model.attentions())
     if not layers:
         raise ModelError(
             f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
         )
     refuse_factors(layers, model.name)
-    candidates = list_candidates(
-        method["method"], layers, statistics, inert_matrices(model, univariate=method.get("univariate", False))
-    )
+    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    return list_candidates(method["method"], layers, statistics, idle)
+
+
+def truncate(
+    model: Family,
+    method: Mapping[str, Any],
+    candidates: Sequence[Candidate],
+    statistics: Statistics | None = None,
+    saved_seconds: timing.SavedSeconds | None = None,
+) -> list[dict[str, Any]]:
+    """Truncate a model in place as `compress` does, with the candidates of this model or of a model with its weights.
+
+    Candidates refer to their layers by name only.
+    """
+    layers = list(model.attentions())
     ranks = _ranks(method, candidates, layers, statistics or {}, saved_seconds)
+    ranked = list(zip(candidates, ranks, strict=True))
     for layer in layers:
-        pairs = zip(candidates, ranks, strict=True)
-        apply_ranks(layer, [(candidate, rank) for candidate, rank in pairs if candidate.layer is layer])
+        apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
     model.compression = {**method, **compression_entries(layers)}
-    return [row for candidate, rank in zip(candidates, ranks, strict=True) for row in candidate_rows(candidate, rank)]
+    return [row for candidate, rank in ranked for row in candidate_rows(candidate, rank)]
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:

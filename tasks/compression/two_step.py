@@ -25,11 +25,14 @@ from tsfmscope.tasks.statistics import means
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
+    from tsfmscope.tasks.compression.candidates import Candidate
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
 
 METHOD, REFIT = "activation-aware-2step", "activation-aware-refit"
 METHODS = (METHOD, REFIT)
+# Method of the first step.
+FIRST = "activation-aware"
 # Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
 # the budget.
 HEADS = (1.0, 1.5, 2.0, 3.0)
@@ -116,18 +119,24 @@ def choose(errors: Mapping[float, Sequence[float]]) -> float:
 
 
 def apply_split(
-    model: Family, method: Mapping[str, Any], heads: float, moments: Mapping[str, Moments], parts: Sequence[Tokens]
+    model: Family,
+    method: Mapping[str, Any],
+    heads: float,
+    moments: Mapping[str, Moments],
+    parts: Sequence[Tokens],
+    candidates: Sequence[Candidate] | None = None,
 ) -> list[dict[str, Any]]:
     """Take both steps at one split, in place; return their rows.
 
     heads: share of all attention parameters that the first step keeps. At 1 only the second step is
-    taken; at the budget only the first.
+    taken; at the budget only the first. candidates: result of `first_candidates`, computed here if None.
     """
     budget, rows = method["ranks"]["budget"], []
     total = count_parameters(list(model.attentions()))
     if heads < 1:
-        first = {**method, "method": "activation-aware", "ranks": {"budget": heads}}
-        rows += truncation.compress(model, first, moments)
+        first = {**method, "method": FIRST, "ranks": {"budget": heads}}
+        candidates = candidates or first_candidates(model, method, moments)
+        rows += truncation.truncate(model, first, candidates, moments)
         if heads == budget:
             return rows
         moments = gather(model, *parts)
@@ -137,17 +146,23 @@ def apply_split(
     )
 
 
+def first_candidates(model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments]) -> list[Candidate]:
+    """Return the candidates of the first step, which are the same for every split."""
+    return truncation.model_candidates(model, {**method, "method": FIRST}, moments)
+
+
 def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:
     """Return the split that `choose` selects among the splits within the budget; BudgetError if there is none."""
     errors: dict[float, list[float]] = {heads: [] for heads in splits(model, method["ranks"]["budget"])}
     budget_error: BudgetError | None = None
     for fit, held_out in folds(parts) or [Fold(list(parts), [])]:
         moments = gather(model, *fit)
+        candidates = first_candidates(model, method, moments)
         expected = [last_states(model, tokens) for tokens in held_out]
         for heads in list(errors):
             trial = copy.deepcopy(model)
             try:
-                apply_split(trial, method, heads, moments, fit)
+                apply_split(trial, method, heads, moments, fit, candidates)
                 if method["method"] == REFIT:
                     fit_outputs(model, trial, fit)
             except BudgetError as error:

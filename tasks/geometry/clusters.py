@@ -102,9 +102,12 @@ def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
     """Count the distinct rows, stopping at limit."""
     rows = np.asarray(states)
     # The first rows are enough to reach the limit for most states.
-    count = min(limit, len(np.unique(rows[: 4 * limit], axis=0)))
-    if count == limit:
-        return count
+    if _count_distinct(rows[: 4 * limit], limit) == limit:
+        return limit
+    return _count_distinct(rows, limit)
+
+
+def _count_distinct(rows: np.ndarray, limit: int) -> int:
     count = 0
     while len(rows) and count < limit:
         rows = rows[(rows != rows[0]).any(axis=1)]

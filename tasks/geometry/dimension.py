@@ -14,11 +14,23 @@ from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of the centred sample covariance (descending), their directions as columns, and the mean."""
+    """Eigenvalues of the centred sample covariance (descending), their directions as columns, and the mean.
+
+    Of few rows, only as many directions as rows are computed; the eigenvalues of the others are 0.
+    """
 
     mean: Float[np.ndarray, " width"]
     eigenvalues: Float[np.ndarray, " width"]
-    directions: Float[np.ndarray, "width width"]
+    directions: Float[np.ndarray, "width axis"]
+
+
+def is_wide(states: Float[np.ndarray, "token width"]) -> bool:
+    """Return whether the rows are so few that their thin SVD is faster than eigenvectors of a width × width matrix.
+
+    Measured for float64 on one core: 64 rows of width 1024 take 5 ms instead of 250. From half as many rows as
+    dimensions on, the eigenvectors are faster.
+    """
+    return 2 * len(states) <= states.shape[1]
 
 
 def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
@@ -26,13 +38,18 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
 
     Source: Shelim et al. 2025, section 4.1. Eigenvalues are at least 0. One below 1e-16 of the largest is
     rounding: this accuracy is enough for a share of variance, not for a numerical rank. Constant rows give
-    zeros. NaN and infinity are not accepted (the eigendecomposition raises LinAlgError). Raises ValueError
+    zeros. NaN and infinity are not accepted (the decomposition raises LinAlgError). Raises ValueError
     for fewer than two rows.
     """
     if len(states) < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 2 for a covariance")
     states = np.asarray(states)
     mean = states.mean(axis=0, dtype=np.float64)
+    if is_wide(states):
+        _, singular, directions = np.linalg.svd(states - mean, full_matrices=False)
+        eigenvalues = np.zeros(len(mean))
+        eigenvalues[: len(singular)] = np.square(singular) / (len(states) - 1)
+        return Spectrum(mean, eigenvalues, directions.T)
 
     def sum_products(part: slice) -> np.ndarray:
         centred = states[part] - mean

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.tasks.geometry.dimension import is_wide
 from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 
@@ -30,16 +31,21 @@ def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
     rms‖ψ‖, compares models.
 
     Equal rows ψ, and a single row, give -2‖ψ‖ as given and -2√d scaled. NaN and infinity are not accepted
-    (the eigendecomposition raises LinAlgError). Raises ValueError where every row is 0.
+    (the decomposition raises LinAlgError). Raises ValueError where every row is 0.
     """
     return partition_isotropy(uncentred_projections(states))
 
 
-def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "token axis"]:
+def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "token width"]:
     """Project rows onto the eigenvectors of ΨᵀΨ, leading one first. Raises ValueError where every row is 0."""
     rows = np.asarray(states)
     if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
+    if is_wide(rows):
+        left, singular, _ = np.linalg.svd(rows.astype(np.float64), full_matrices=False)
+        projections = np.zeros(rows.shape)
+        projections[:, : len(singular)] = left * singular
+        return projections
     with blas_workers() as spread:
         gram = functools.reduce(operator.iadd, spread(functools.partial(_gram, rows), chunks(len(rows))))
         directions = np.linalg.eigh(gram)[1][:, ::-1]
