@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,6 @@ OTHER_PROCESS_BYTES, PASS_BYTES = 565e6, 65e6
 COPIES = 2
 # Sample paths that are decoded together: ROWS of t5/sampling.py and lag_llama/sampling.py.
 PATHS = 2048
-# A product of fewer rows takes as long as one of this number: its weights are read from memory, at an assumed 10 GB/s.
-LEAST_ROWS = 14
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,7 @@ class StackSize:
     the blocks. per_token: multiply-adds of a token. per_pair: multiply-adds of self-attention for a pair of tokens.
     heads: attention heads. outputs: values that the matrices return for a token. cached: values of keys and values of a
     token. per_read, per_read_pair: multiply-adds of cross-attention for a token that is read, and for a pair.
+    weights: of all matrices, all experts included.
     """
 
     blocks: int
@@ -59,6 +58,7 @@ class StackSize:
     per_read: int = 0
     per_read_pair: int = 0
     read_cached: int = 0
+    weights: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def model_size(model: Family) -> ModelSize:
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     widest = 0
     for matrix in model.weights():
+        sums[matrix.stack]["weights"] += math.prod(matrix.matrix.shape)
         if _is_run(matrix, model):
             _count(matrix, sums[matrix.stack])
             widest = max(widest, matrix.matrix.shape[0])
@@ -145,7 +146,7 @@ def states_work(size: ModelSize, tokens: Mapping[str, int], windows: float, devi
     for name, count in tokens.items():
         stack = size.stacks[name]
         work += _stack_work(size, stack, windows * count, count, read)
-        work += Work(windows * read * stack.per_read, 0, passes * stack.blocks)
+        work += Work(windows * read * stack.per_read, 0, passes * stack.blocks, passes * stack.weights)
     return work
 
 
@@ -164,8 +165,10 @@ def forecast_work(
     passes = math.ceil(windows / batch)
     if not size.has_paths:
         once = states_work(size, tokens, windows)
-        calls = passes * sum(stack.blocks for stack in size.stacks.values())
-        return Work(rounds * once.multiply_adds, rounds * once.values, rounds * calls)
+        stacks = size.stacks.values()
+        calls = passes * sum(stack.blocks for stack in stacks)
+        weights = passes * sum(stack.weights for stack in stacks)
+        return replace(once, calls=calls, reads=weights) * rounds
     first, last = _ends(tokens)
     read = tokens[first]
     context = states_work(size, {first: read}, windows)
@@ -175,11 +178,11 @@ def forecast_work(
     work = _stack_work(size, stack, steps, attended, others)
     # A path is drawn from the sorted logits.
     work += Work(steps * size.vocabulary * size.width, 4 * steps * size.vocabulary, 0)
-    rows = max(1.0, min(batch, windows) * samples)
-    work = Work(max(1.0, LEAST_ROWS / rows) * work.multiply_adds, work.values, work.calls)
-    groups = math.ceil(min(batch, windows) * samples / PATHS) * passes
-    reads = Work(rounds * windows * read * stack.per_read, 0, groups * horizon * stack.blocks)
-    return Work(rounds * context.multiply_adds, rounds * context.values, rounds * context.calls) + work + reads
+    steps_run = math.ceil(min(batch, windows) * samples / PATHS) * passes * horizon
+    # Keys and values of cross-attention are computed once per pass.
+    weights = steps_run * (stack.weights - stack.per_read + size.vocabulary * size.width) + passes * stack.per_read
+    work += Work(rounds * windows * read * stack.per_read, 0, steps_run * stack.blocks, weights)
+    return context * rounds + work
 
 
 def _ends(tokens: Mapping[str, int]) -> tuple[str, str]:

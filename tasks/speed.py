@@ -1,13 +1,15 @@
-"""Seconds of a work on a core or on a GPU, from three rates: products, other values, calls.
+"""Seconds of a work on a core or on a GPU, from four rates: products, other values, calls, weights read.
 
 `CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 21 models of 0.1 to 205 million
-parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences.
+parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences. Its rate of weights that are read was measured on
+2026-11-28, with both cores of an AMD EPYC busy: a product of 4 to 128 rows takes 0.75 ns per weight and 0.028 ns per
+weight and row, within 10 %.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,24 +18,35 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a device, in three parts whose seconds add up.
+    """Work of a device, in four parts whose seconds add up.
 
     multiply_adds: of matrix products. values: values that the other operations write. calls: blocks that are run, each
-    of which costs time however few its tokens are.
+    of which costs time however few its tokens are. reads: weights that are read from memory, once in each pass and
+    each step of a forecast; of few tokens, they take longer than the products.
     """
 
     multiply_adds: float = 0.0
     values: float = 0.0
     calls: float = 0.0
+    reads: float = 0.0
 
     def __add__(self, added: Work) -> Work:
         """Return the sum of two works."""
-        return Work(self.multiply_adds + added.multiply_adds, self.values + added.values, self.calls + added.calls)
+        return Work(
+            self.multiply_adds + added.multiply_adds,
+            self.values + added.values,
+            self.calls + added.calls,
+            self.reads + added.reads,
+        )
+
+    def __mul__(self, times: float) -> Work:
+        """Return the work done several times."""
+        return Work(times * self.multiply_adds, times * self.values, times * self.calls, times * self.reads)
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Speed of a device: multiply-adds and values per second, and seconds of a call.
+    """Speed of a device: multiply-adds, values and weights that are read per second, and seconds of a call.
 
     memory: bytes of a GPU's memory; None for a core.
     """
@@ -42,6 +55,7 @@ class Speed:
     multiply_adds: float
     values: float
     call: float
+    reads: float
     memory: float | None = None
 
     @property
@@ -51,11 +65,12 @@ class Speed:
 
     def seconds(self, work: Work) -> float:
         """Return the seconds that a work takes."""
-        return work.multiply_adds / self.multiply_adds + work.values / self.values + work.calls * self.call
+        products = work.multiply_adds / self.multiply_adds + work.reads / self.reads
+        return products + work.values / self.values + work.calls * self.call
 
 
 # The core on which the constants were fitted.
-CORE = Speed("core", multiply_adds=36e9, values=6.5e8, call=1.7e-3)
+CORE = Speed("core", multiply_adds=36e9, values=6.5e8, call=1.7e-3, reads=1.3e9)
 
 
 class Gpu(NamedTuple):
@@ -79,45 +94,77 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 )
 # Shares of the published numbers that are assumed to be reached, bytes of traffic per value, and seconds of the about
 # 30 kernels of a block. No GPU was available to measure them.
-EFFICIENCY, BYTES_PER_VALUE, GPU_CALL = 0.5, 16, 3e-4
+EFFICIENCY, BYTES_PER_VALUE, BYTES_OF_WEIGHT, GPU_CALL = 0.5, 16, 4, 3e-4
 
 
 def gpu_speed(name: str) -> Speed:
     """Return the assumed speed of a GPU of `GPUS`."""
     gpu = GPUS[name]
     return Speed(
-        name, EFFICIENCY * gpu.operations / 2, EFFICIENCY * gpu.bandwidth / BYTES_PER_VALUE, GPU_CALL, gpu.memory
+        name,
+        multiply_adds=EFFICIENCY * gpu.operations / 2,
+        values=EFFICIENCY * gpu.bandwidth / BYTES_PER_VALUE,
+        call=GPU_CALL,
+        reads=EFFICIENCY * gpu.bandwidth / BYTES_OF_WEIGHT,
+        memory=gpu.memory,
     )
 
 
+# Shape of the measured product, [row, in] x [in, out].
+ROWS, INNER, OUTER = 1024, 512, 2048
+# Rows of the product that measures how fast weights are read, and number of matrices of 16 MB that it reads in turn, so
+# that they do not stay in the caches.
+FEW_ROWS, N_MATRICES = 4, 4
+# More threads than this are not measured, since each has matrices of its own.
+MOST_THREADS = 16
+
+
 def measure_core(seconds: float = 0.5, threads: int = 1) -> Speed:
-    """Measure products of matrices for some seconds, and return the speed of a core.
+    """Measure products of many and of few rows, each for some seconds, and return the speed of a core.
 
     threads: number of cores that multiply at the same time, since they share caches, memory and, as hyper-threads, the
-    arithmetic units. The other rates are those of `CORE` by the same ratio. Processor time counts, so that other
+    arithmetic units. The other rates are those of `CORE` by the ratio of products. Processor time counts, so that other
     programs on the machine change the result little.
     """
     import torch
 
-    def multiply(_: int) -> float:
-        rows, matrix = torch.ones(1024, 512), torch.ones(512, 2048)
-        out = rows @ matrix
-        count, start = 0, time.thread_time()
-        while (elapsed := time.thread_time() - start) < seconds:
-            torch.mm(rows, matrix, out=out)
-            count += 1
-        return count * out.numel() * len(matrix) / elapsed
+    def measure(_: int) -> tuple[float, float]:
+        matrices = [torch.ones(2 * INNER, 2 * OUTER) for _ in range(N_MATRICES)]
+        rows, matrix, few = torch.ones(ROWS, INNER), torch.ones(INNER, OUTER), torch.ones(FEW_ROWS, 2 * INNER)
+        return (
+            _seconds_of(lambda: torch.mm(rows, matrix), seconds),
+            _seconds_of(lambda: [torch.mm(few, matrix) for matrix in matrices], seconds),
+        )
 
+    count = min(threads, MOST_THREADS)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            rates = list(pool.map(multiply, range(threads)))
+        with ThreadPoolExecutor(count) as pool:
+            measured = list(pool.map(measure, range(count)))
     finally:
         torch.set_num_threads(before)
-    rate = sum(rates) / threads
-    ratio = rate / CORE.multiply_adds
-    return Speed("this machine", rate, CORE.values * ratio, CORE.call / ratio)
+    product, few_rows = (sum(column) / count for column in zip(*measured, strict=True))
+    return speed_of(ROWS * INNER * OUTER / product, few_rows / (4 * INNER * OUTER * N_MATRICES))
+
+
+def speed_of(multiply_adds: float, few_rows: float) -> Speed:
+    """Return the speed of a core from its multiply-adds per second, and its seconds per weight for FEW_ROWS rows.
+
+    At least half of the latter is reading, whatever the noise of the two measurements.
+    """
+    ratio = multiply_adds / CORE.multiply_adds
+    reading = max(few_rows - FEW_ROWS / multiply_adds, few_rows / 2)
+    return Speed("this machine", multiply_adds, CORE.values * ratio, CORE.call / ratio, 1 / reading)
+
+
+def _seconds_of(work: Callable[[], object], seconds: float) -> float:
+    """Return the mean processor seconds of a work that is repeated for some seconds."""
+    count, start = 0, time.thread_time()
+    while (elapsed := time.thread_time() - start) < seconds:
+        work()
+        count += 1
+    return elapsed / count
 
 
 def geometry_seconds(tokens: int, width: int, core: Speed, *, with_cai: bool) -> float:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def show_progress() -> Iterator[Watch]:
+def show_progress(*, with_lines: bool = False) -> Iterator[Watch]:
     """Show progress on stderr if that is a terminal, and remove it at the end.
 
-    After that, print the messages that were logged about the data, each once.
+    After that, print the messages that were logged about the data, each once. with_lines: if stderr is no
+    terminal, print a line when the subject of a step, the text before its first colon, changes.
     """
     from huggingface_hub.utils import disable_progress_bars
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -33,10 +34,14 @@ def show_progress() -> Iterator[Watch]:
     bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     terminal = console(stderr=True)
     with Progress(*bar, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        task = progress.add_task("", total=None)
+        task, subject = progress.add_task("", total=None), ""
 
         def watch(step: str, n_done: int, total: int) -> None:
+            nonlocal subject
             progress.update(task, description=step, completed=n_done, total=total or None)
+            previous, subject = subject, step.partition(":")[0]
+            if with_lines and subject != previous and not terminal.is_terminal:
+                typer.echo(f"{subject}, {n_done} of {total} done", err=True)
 
         with _collected_messages() as messages:
             yield watch

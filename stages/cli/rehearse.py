@@ -94,7 +94,7 @@ def rehearse(
         _rehearse_stages(models or [], folder, seed, quick=quick, as_json=as_json)
         return
     names = choose_models(models or (), quick=quick)
-    with show_progress() as watch:
+    with show_progress(with_lines=True) as watch:
         rows = rehearse_models(names, folder, seed, watch)
     failed = [row for row in rows if row["status"] == "failed"]
     if as_json:
@@ -112,7 +112,7 @@ def _rehearse_stages(models: list[str], folder: Path, seed: int, *, quick: bool,
 
     if models:
         raise ParamsError("--stages: got names of models too; leave out the names or the option")
-    with show_progress() as watch:
+    with show_progress(with_lines=True) as watch:
         document = rehearse_stages(folder, seed, watch, quick=quick)
     if as_json:
         print_json(document)

@@ -34,7 +34,7 @@ SMALLER: Mapping[str, Mapping[str, Any]] = {
     "embeddings": {"rows": ROWS},
     "geometry": {"rows": ROWS, "permutations": 4, "restarts": 2, "repeats": 2},
     "forecasts": {"samples": SAMPLES},
-    # Sines of at most 48 steps: chronos-t5-large takes minutes for longer ones.
+    # Periods of at most 48 steps, since a context holds two. With 512 steps, chronos-t5-large takes minutes.
     "checkpoints": {"skill": {"samples": SAMPLES, "context": 96}},
     # The derivatives of the lemma take 44 s in a cell of chronos-bolt-base, 16 times those of half the width.
     "heads": {"rows": ROWS, "lemma": {"windows": 0}},
@@ -46,7 +46,8 @@ SMALLER: Mapping[str, Mapping[str, Any]] = {
 def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
-    All studies are kept, and all conditions in studies of single figures. quick: with the models of SMALLEST and PatchTST only, and without text.
+    All studies are kept. Those of all models have the condition CONDITION only, those of single figures all of theirs.
+    quick: with the models of SMALLEST and PatchTST only, and without text.
     """
     reduced = copy.deepcopy(dict(block))
     layouts = {name: name for name in reduced["models"] if name in LAYOUTS} | {"lag-llama-rope": "lag-llama"}

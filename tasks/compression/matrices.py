@@ -26,7 +26,7 @@ def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.n
     inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
     """
     root = triangle(inputs)
-    # With fewer inputs than the full rank, the directions that they do not reach follow.
+    # A thin U has as many columns as `root` has rows; if that is below the full rank, U is completed.
     u, values, _ = np.linalg.svd(matrix @ root.T, full_matrices=len(root) < min(matrix.shape))
     return Factors(u, u.T @ matrix, values)
 

@@ -90,11 +90,13 @@ def truncate(
     statistics: Statistics | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
-    """Truncate a model in place as `compress` does, with the candidates of this model or of a model with its weights.
+    """Truncate a model in place as `compress` does, with candidates that were computed before.
 
-    Candidates refer to their layers by name only.
+    candidates: result of `model_candidates` for this model, or for another model with the same weights.
     """
     layers = list(model.attentions())
+    refuse_factors(layers, model.name)
+    assert {candidate.layer.name for candidate in candidates} <= {layer.name for layer in layers}, "of another model"
     ranks = _ranks(method, candidates, layers, statistics or {}, saved_seconds)
     ranked = list(zip(candidates, ranks, strict=True))
     for layer in layers:

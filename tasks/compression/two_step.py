@@ -135,7 +135,8 @@ def apply_split(
     total = count_parameters(list(model.attentions()))
     if heads < 1:
         first = {**method, "method": FIRST, "ranks": {"budget": heads}}
-        candidates = candidates or first_candidates(model, method, moments)
+        if candidates is None:
+            candidates = first_candidates(model, method, moments)
         rows += truncation.truncate(model, first, candidates, moments)
         if heads == budget:
             return rows

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.tasks.geometry.dimension import is_wide, thin_svd
+
 Matrix = Float[np.ndarray, "head_width width"]
 
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and the eigenvectors as columns."""
+    """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and the eigenvectors as columns.
+
+    If `is_wide(states)`, there is one eigenvector per row; the other eigenvalues are 0.
+    """
 
     eigenvalues: Float[np.ndarray, " width"]
-    directions: Float[np.ndarray, "width width"]
+    directions: Float[np.ndarray, "width axis"]
 
     @classmethod
     def of(cls, states: Float[np.ndarray, "token width"], *, centred: bool = True) -> Axes:
@@ -33,11 +38,17 @@ class Axes:
         # Overlaps do not depend on scale; scaled entries keep squares from overflowing.
         rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)
         rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
-        values, vectors = np.linalg.eigh(rows.T @ rows)
+        if is_wide(rows):
+            _, singular, directions = thin_svd(rows)
+            values, vectors = np.zeros(rows.shape[1]), directions.T
+            values[: len(singular)] = np.square(singular)
+        else:
+            ascending, columns = np.linalg.eigh(rows.T @ rows)
+            values, vectors = ascending[::-1], columns[:, ::-1]
         epsilon = np.finfo(kind if kind.kind == "f" else np.float64).eps
         # Bound for rows that are equal up to 4 ε of the largest entry.
         rounding = 16 * rows.size * float(epsilon) ** 2
-        return cls(np.where(values > rounding, values, 0.0)[::-1], vectors[:, ::-1])
+        return cls(np.where(values > rounding, values, 0.0), vectors)
 
     @property
     def rank(self) -> int:
@@ -84,15 +95,23 @@ def spectral_alignment(query: Matrix, key: Matrix, states: Float[np.ndarray, "to
     for states as `Axes.of` does.
     """
     axes = states if isinstance(states, Axes) else Axes.of(states)
-    width = len(axes.eigenvalues)
+    _check_shapes(query, key, len(axes.eigenvalues))
+    return _overlaps(interaction(query, key), axes)
+
+
+def _check_shapes(query: Matrix, key: Matrix, width: int) -> None:
     for name, matrix in (("query", query), ("key", key)):
         if matrix.ndim != 2 or matrix.shape != (query.shape[0], width):
             raise ValueError(
                 f"{name}: got shape {matrix.shape}, expected [head width, {width}], as the states and query"
             )
-    left, singular, right = interaction(query, key)
+
+
+def _overlaps(product: tuple[np.ndarray, np.ndarray, np.ndarray], axes: Axes) -> Alignment:
+    """Return the alignment of a head from the result of `interaction`."""
+    left, singular, right = product
     m = len(singular)
-    chance, sd = chance_overlap(m, width)
+    chance, sd = chance_overlap(m, len(axes.eigenvalues))
     if m == 0 or axes.rank < m:
         return Alignment(m, chance, sd, None, None, None)
     top = axes.directions[:, :m]
@@ -121,8 +140,10 @@ def head_alignments(
     centred, plain = Axes.of(states), Axes.of(states, centred=False)
     pairs = zip(np.split(np.asarray(query), heads), np.split(np.asarray(key), heads), strict=True)
     for head, (one_query, one_key) in enumerate(pairs):
-        row: dict[str, float | int | None] = {"head": head, **vars(spectral_alignment(one_query, one_key, centred))}
-        other = spectral_alignment(one_query, one_key, plain)
+        _check_shapes(one_query, one_key, len(plain.eigenvalues))
+        product = interaction(one_query, one_key)
+        row: dict[str, float | int | None] = {"head": head, **vars(_overlaps(product, centred))}
+        other = _overlaps(product, plain)
         row |= {f"{name}_uncentred": getattr(other, name) for name in ("query", "key", "inverse_cosine")}
         yield row
 

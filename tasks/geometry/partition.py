@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.geometry.dimension import is_wide
+from tsfmscope.tasks.geometry.dimension import is_wide, thin_svd
 from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 
@@ -42,7 +42,7 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
     if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
     if is_wide(rows):
-        left, singular, _ = np.linalg.svd(rows.astype(np.float64), full_matrices=False)
+        left, singular, _ = thin_svd(rows.astype(np.float64))
         projections = np.zeros(rows.shape)
         projections[:, : len(singular)] = left * singular
         return projections

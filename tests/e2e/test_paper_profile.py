@@ -30,6 +30,9 @@ def test_the_reduced_profile_is_valid_and_keeps_models_and_studies(quick: bool) 
     assert set(reduced["studies"]) == set(whole["studies"])
     assert set(params.compression.methods) == set(METHODS)
     assert params.datasets.max_series == 1
+    for name, study in reduced["studies"].items():
+        kept = [one for one in whole["studies"][name]["conditions"] if not quick or one != "text-512"]
+        assert study["conditions"] == (["context-500"] if study["models"] == "all" else kept)
     compressed = {name for name in reduced["studies"]["compression-table2"]["models"] if "@" in name}
     if quick:
         assert set(reduced["models"]) == {*SMALLEST, "patchtst"}

@@ -13,7 +13,7 @@ from tsfmscope.tasks import cost, lens
 from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.speed import CORE, GPUS, Work, geometry_seconds, gpu_speed, measure_core
+from tsfmscope.tasks.speed import CORE, GPUS, Work, geometry_seconds, gpu_speed, measure_core, speed_of
 
 
 def new_model(family: str) -> Any:
@@ -35,13 +35,15 @@ def test_sizes_of_a_small_t5_by_hand() -> None:
     pairs = 10 * 10 * 108 + 5 * 5 * 72 + 5 * 10 * 72
     assert work.multiply_adds == 10 * encoder.per_token + 5 * decoder.per_token + 10 * decoder.per_read + pairs
     assert work.calls == 5
-    # A head of 128 ids reads each path at each of 7 steps; 4 paths take as long as LEAST_ROWS.
+    # A head of 128 ids reads each path at each of 7 steps. Weights are read once per step, for any number of paths.
     none, few, many = (
         cost.forecast_work(size, {"encoder": 10, "decoder": 5}, 1, horizon=7, samples=n, batch=1) for n in (0, 4, 28)
     )
     path = 7 * (decoder.per_token + 3.5 * 72 + 10 * 72 + 128 * 16)
-    assert few.multiply_adds - none.multiply_adds == pytest.approx(cost.LEAST_ROWS * path)
+    assert few.multiply_adds - none.multiply_adds == pytest.approx(4 * path)
     assert many.multiply_adds - none.multiply_adds == pytest.approx(28 * path)
+    assert few.reads == many.reads == encoder.weights + decoder.per_read + 7 * (decoder.per_token + 128 * 16)
+    assert (encoder.weights, decoder.weights) == (encoder.per_token, decoder.per_token + decoder.per_read)
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "lag-llama", "patchtst", "timesfm"])
@@ -63,12 +65,20 @@ def test_matrices_have_the_multiply_adds_that_torch_counts(family: str) -> None:
 def test_experts_count_as_many_as_a_token_passes() -> None:
     size = cost.model_size(new_model("time-moe"))
     dense = sum(matrix.matrix.size for matrix in new_model("time-moe").weights())
-    assert 0 < size.stacks["decoder"].per_token < dense
+    assert 0 < size.stacks["decoder"].per_token < size.stacks["decoder"].weights == dense
+
+
+def test_the_rate_of_reading_is_what_few_rows_take_beyond_their_products() -> None:
+    speed = speed_of(CORE.multiply_adds / 2, 4 / (CORE.multiply_adds / 2) + 1e-9)
+    assert (speed.reads, speed.values) == (pytest.approx(1e9), CORE.values / 2)
+    assert speed_of(1e9, 4e-9).reads == 1 / 2e-9  # noise: no time left beyond the products
 
 
 def test_speeds_add_up_and_order_devices() -> None:
-    work = Work(36e9, 6.5e8, 10) + Work(0, 0, 10)
-    assert CORE.seconds(work) == pytest.approx(1 + 1 + 20 * CORE.call)
-    assert all(measure_core(0.05, threads=n).multiply_adds > 1e8 for n in (1, 2))
+    work = Work(36e9, 6.5e8, 10) + Work(0, 0, 5, 1.3e9) * 2
+    assert CORE.seconds(work) == pytest.approx(1 + 1 + 20 * CORE.call + 2)
+    for threads in (1, 2):
+        measured = measure_core(0.05, threads)
+        assert min(measured.multiply_adds, measured.values, measured.reads) > 1e7
     assert all(gpu_speed(name).seconds(work) < CORE.seconds(work) for name in GPUS)
     assert geometry_seconds(1024, 64, CORE, with_cai=False) < geometry_seconds(4096, 64, CORE, with_cai=True)

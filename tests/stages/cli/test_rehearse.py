@@ -35,6 +35,10 @@ def test_a_released_model_passes_and_its_row_is_used_again(tmp_path: Path) -> No
     # A process with torch, and the weights twice.
     assert row["peak_bytes"] > row["peak_bytes_load"] / 2 > 35e6
     assert {path.name for path in (tmp_path / "rows").iterdir()} == {"chronos-bolt-tiny.json"}
+    # Without a terminal, a line per model takes the place of the bar.
+    assert [line for line in first.stderr.splitlines() if line.startswith("chronos")] == [
+        "chronos-bolt-tiny, 0 of 1 done"
+    ]
     before = (tmp_path / "rows" / "chronos-bolt-tiny.json").stat().st_mtime_ns
     again = run(*arguments)
     assert json.loads(again.stdout) == [row]

@@ -100,6 +100,18 @@ def test_the_choice_is_judged_by_windows_that_gave_no_moments(
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
+def test_candidates_of_the_first_step_serve_every_split(toy: Any, windows: Windows) -> None:
+    tokens = toy.tokenize(windows)
+    moments, method = gather(toy, tokens), method_with_budget(0.4)
+    candidates = two_step.first_candidates(toy, method, moments)
+    for heads in two_step.splits(toy, 0.4):
+        own, shared = copy.deepcopy(toy), copy.deepcopy(toy)
+        rows = two_step.apply_split(own, method, heads, moments, [tokens])
+        assert two_step.apply_split(shared, method, heads, moments, [tokens], candidates) == rows
+        for ours, theirs in zip(own.hidden_states(tokens), shared.hidden_states(tokens), strict=True):
+            assert np.array_equal(ours.states, theirs.states)
+
+
 def test_folds_part_data_sets_else_series_else_time(toys: dict[str, Any], windows: Windows) -> None:
     tokens = toys["chronos-t5"].tokenize(windows)
     first, second = two_step.folds([tokens.take([0, 1]), tokens.take([2]), tokens.take([3])])

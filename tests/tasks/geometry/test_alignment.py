@@ -26,9 +26,10 @@ def _case(seed: int, n: int = 200, width: int = 9, m: int = 3) -> tuple[np.ndarr
     return rng.standard_normal((m, width)), rng.standard_normal((m, width)), states
 
 
+@pytest.mark.parametrize("n", [200, 5, 4])
 @pytest.mark.parametrize("centred", [True, False])
-def test_overlaps_are_those_of_the_projections(centred: bool) -> None:
-    query, key, states = _case(0)
+def test_overlaps_are_those_of_the_projections(centred: bool, n: int) -> None:
+    query, key, states = _case(0, n)
     got = spectral_alignment(query, key, Axes.of(states, centred=centred))
     seen = states - states.mean(axis=0) if centred else states
     assert (got.m, got.chance) == (3, 3 / 9)

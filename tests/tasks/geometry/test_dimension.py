@@ -8,9 +8,10 @@ from scipy.spatial.distance import pdist
 from sklearn.decomposition import PCA
 
 from tsfmscope.tasks.geometry.dimension import covariance_spectrum, effective_dimension, principal_coordinates
+from tsfmscope.tasks.geometry.partition import uncentred_projections
 
 
-@pytest.mark.parametrize(("n", "width"), [(200, 8), (5, 8), (2, 3), (300, 1)])
+@pytest.mark.parametrize(("n", "width"), [(200, 8), (5, 8), (4, 8), (2, 3), (2, 40), (300, 1)])
 def test_eigenvalues_equal_scikit_learns_pca(n: int, width: int) -> None:
     states = np.random.default_rng(n).standard_normal((n, width)) * np.arange(1, width + 1) + 5
     ours = covariance_spectrum(states).eigenvalues
@@ -83,10 +84,36 @@ def test_principal_coordinates_keep_distances_and_drop_what_holds_no_variance(ra
     np.testing.assert_allclose(pdist(points) * np.sqrt(spectrum.eigenvalues.sum()), pdist(states), rtol=1e-7)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_few_rows_with_duplicates_give_the_axes_of_the_whole_covariance(kind: type, scale: float) -> None:
+    rng = np.random.default_rng(5)
+    states = np.repeat(rng.standard_normal((6, 50)) * scale, 3, axis=0).astype(kind)
+    spectrum = covariance_spectrum(states)
+    values, vectors = np.linalg.eigh(np.cov(states.T.astype(np.float64)))
+    np.testing.assert_allclose(spectrum.eigenvalues, values[::-1], atol=1e-10 * values[-1])
+    overlap = np.abs(np.sum(spectrum.directions[:, :5] * vectors[:, ::-1][:, :5], axis=0))
+    np.testing.assert_allclose(overlap, 1, atol=1e-6)
+    assert principal_coordinates(states, spectrum).shape == (18, 5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("shape", [(40, 5), (5, 40)])
+def test_nan_and_infinity_are_not_accepted(shape: tuple[int, int], bad: float) -> None:
+    states = np.random.default_rng(0).standard_normal(shape)
+    states[1, 2] = bad
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(invalid="ignore"):
+        covariance_spectrum(states)
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(invalid="ignore"):
+        uncentred_projections(states)
+
+
 def test_constant_rows_have_no_axis() -> None:
     states = np.full((5, 3), 0.1)
     assert principal_coordinates(states, covariance_spectrum(states)).shape[0] == 5
     assert covariance_spectrum(np.ones((5, 3))).eigenvalues.tolist() == [0, 0, 0]
+    assert covariance_spectrum(np.full((3, 7), 2.0)).eigenvalues.tolist() == [0] * 7
+    assert covariance_spectrum(np.full((3, 7), 0.1)).eigenvalues.max() < 1e-30
 
 
 def test_rows_of_many_chunks_give_the_covariance_and_distances_of_all() -> None:

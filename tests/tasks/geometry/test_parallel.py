@@ -71,9 +71,10 @@ def test_an_error_of_one_item_is_raised(threads: int) -> None:
         list(spread(broken, range(10)))
 
 
-def test_clusters_and_isotropy_have_the_same_bits_on_one_and_on_two_threads() -> None:
+@pytest.mark.parametrize(("rows", "width"), [(5000, 40), (64, 1024), (400, 1024)])
+def test_clusters_and_isotropy_have_the_same_bits_on_one_and_on_two_threads(rows: int, width: int) -> None:
     rng = np.random.default_rng(0)
-    states = rng.standard_normal((5000, 40)) + 3 * rng.standard_normal((4, 40))[rng.integers(4, size=5000)]
+    states = rng.standard_normal((rows, width)) + 3 * rng.standard_normal((4, width))[rng.integers(4, size=rows)]
     found = []
     for count in (1, 2):
         with threadpool_limits(count, user_api="blas"):

@@ -15,7 +15,7 @@ def _slow(states: np.ndarray) -> float:
     return float(np.log(min(z) / max(z)))
 
 
-@pytest.mark.parametrize(("n", "width"), [(40, 4), (3, 6), (60, 1)])
+@pytest.mark.parametrize(("n", "width"), [(40, 4), (4, 6), (3, 6), (2, 20), (60, 1)])
 def test_log_isotropy_equals_the_printed_formula(n: int, width: int) -> None:
     states = np.random.default_rng(n).standard_normal((n, width)) * np.linspace(0.5, 1.5, width) + 0.3
     scale = np.sqrt(width / np.mean(np.sum(states**2, axis=1)))
@@ -27,6 +27,14 @@ def test_log_isotropy_equals_the_printed_formula(n: int, width: int) -> None:
 def test_one_repeated_vector_by_hand() -> None:
     # ψ = (2, 0) three times: Z(±e1) = 3 exp(±2), Z(±e2) = 3; scaled to norm √2
     assert log_isotropy(np.array([[2.0, 0.0]] * 3)) == pytest.approx((-4.0, -2 * np.sqrt(2)))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_few_rows_with_duplicates_equal_the_same_rows_in_a_narrower_space(kind: type) -> None:
+    """Columns of zeros add null directions. The narrow rows have some too, so the unscaled I is equal."""
+    rows = np.repeat(np.random.default_rng(3).integers(-4, 5, (4, 12)) / 4, 2, axis=0).astype(kind)
+    wide = np.concatenate([rows, np.zeros((8, 100), kind)], axis=1)
+    assert log_isotropy(wide).unscaled == pytest.approx(log_isotropy(rows).unscaled, abs=1e-9)
 
 
 def test_a_symmetric_cross_is_isotropic_in_both_signs() -> None:
