@@ -1,9 +1,9 @@
 """Seconds of a work on a core or on a GPU, from four rates: products, other values, calls, weights read.
 
 `CORE` was fitted on 2026-11-27 to processor seconds of the states and forecasts of 21 models of 0.1 to 205 million
-parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences. Its rate of weights that are read was measured on
-2026-11-28, with both cores of an AMD EPYC busy: a product of 4 to 128 rows takes 0.75 ns per weight and 0.028 ns per
-weight and row, within 10 %.
+parameters, of one thread of an AMD EPYC; docs/paper_scale.md has the differences. Its rate of reading weights was
+measured on 2026-11-28 with both cores of an AMD EPYC busy: a product of 4 to 128 rows takes 0.75 ns per weight and
+0.028 ns per weight and row, within 10 %.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ CALIBRATION = ("seasonality-1", "trend-1", "english")
 TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
 # Kept tokens of a layer, and sample paths of a forecast.
 ROWS, SAMPLES = 64, 4
+# Longest context in steps. With 500, four stages of chronos-t5-large alone take half an hour on two cores.
+CONTEXT = 256
 # Settings that replace keys of the profile's blocks.
 SMALLER: Mapping[str, Mapping[str, Any]] = {
     "datasets": {"max_series": 1},
@@ -47,6 +49,7 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
     All studies are kept. Those of all models have the condition CONDITION only, those of single figures all of theirs.
+    No context is longer than CONTEXT steps, whatever the name of its condition.
     quick: with the models of SMALLEST and PatchTST only, and without text.
     """
     reduced = copy.deepcopy(dict(block))
@@ -67,10 +70,12 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     if quick:
         _drop_text(reduced)
         reduced["heads"]["lemma"] = {"tokens": [2], "windows": 1, "layers": "ends"}
+    for condition in reduced["conditions"].values():
+        condition["context"] = min(condition["context"], CONTEXT)
     compression = reduced["compression"]
     compression["methods"] = {name: compression["methods"][name] for name in METHODS}
     kept = [name for name in CALIBRATION if name in reduced["datasets"]["sets"]]
-    compression["calibration"] |= {"datasets": kept, "windows": 4}
+    compression["calibration"] |= {"datasets": kept, "windows": 4, "context": CONTEXT}
     compression["fidelity"]["windows"] = 4
     del reduced["resources"]  # of GPUs
     return reduced
