@@ -30,7 +30,7 @@ def is_wide(states: Float[np.ndarray, "token width"]) -> bool:
     Measured for float64 on one core of an AMD EPYC: 64 rows of width 1024 take 5 ms instead of 250. Above half as many
     rows as dimensions, the eigenvectors are faster.
     """
-    return 2 * len(states) <= states.shape[1]
+    return bool(2 * len(states) <= states.shape[1])
 
 
 def thin_svd(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
