@@ -26,8 +26,8 @@ def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.n
     inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
     """
     root = triangle(inputs)
-    # A thin U has as many columns as `root` has rows; if that is below the full rank, U is completed.
-    u, values, _ = np.linalg.svd(matrix @ root.T, full_matrices=len(root) < min(matrix.shape))
+    # All directions of the outputs are kept, also those that the inputs do not reach.
+    u, values, _ = np.linalg.svd(matrix @ root.T, full_matrices=len(root) < len(matrix))
     return Factors(u, u.T @ matrix, values)
 
 
