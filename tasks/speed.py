@@ -22,7 +22,7 @@ class Work:
 
     multiply_adds: of matrix products. values: values that the other operations write. calls: blocks that are run, each
     of which costs time however few its tokens are. reads: weights that are read from memory, once in each pass and
-    each step of a forecast; of few tokens, they take longer than the products.
+    each step of a forecast; in a pass of few tokens, reading takes longer than the products.
     """
 
     multiply_adds: float = 0.0
