@@ -158,7 +158,7 @@ def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Toke
     budget_error: BudgetError | None = None
     for fit, held_out in folds(parts) or [Fold(list(parts), [])]:
         moments = gather(model, *fit)
-        candidates = first_candidates(model, method, moments)
+        candidates = first_candidates(model, method, moments) if min(errors, default=1) < 1 else None
         expected = [last_states(model, tokens) for tokens in held_out]
         for heads in list(errors):
             trial = copy.deepcopy(model)

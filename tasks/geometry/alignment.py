@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.geometry.dimension import is_wide, thin_svd
+from tsfmscope.tasks.geometry.dimension import axes_of_few_rows, is_wide
 
 Matrix = Float[np.ndarray, "head_width width"]
 
@@ -39,9 +39,7 @@ class Axes:
         rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)
         rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
         if is_wide(rows):
-            _, singular, directions = thin_svd(rows)
-            values, vectors = np.zeros(rows.shape[1]), directions.T
-            values[: len(singular)] = np.square(singular)
+            values, vectors = axes_of_few_rows(rows)
         else:
             ascending, columns = np.linalg.eigh(rows.T @ rows)
             values, vectors = ascending[::-1], columns[:, ::-1]

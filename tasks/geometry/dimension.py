@@ -33,17 +33,20 @@ def is_wide(states: Float[np.ndarray, "token width"]) -> bool:
     return bool(2 * len(states) <= states.shape[1])
 
 
-def thin_svd(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return left vectors [N, n], singular values [n] and right vectors [n, d] of the rows, n = min(N, d).
+def axes_of_few_rows(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues [d] of ΨᵀΨ, descending, and eigenvectors [d, n] as columns, from a thin SVD.
 
-    The result does not depend on the number of threads. Raises LinAlgError for NaN and infinity.
+    rows: Ψ [N, d], with n = min(N, d). Directions beyond the n returned ones have the eigenvalue 0. The result does not depend on the number of threads. Raises LinAlgError
+    for NaN and infinity.
     """
     with blas_workers():
-        left, singular, right = np.linalg.svd(rows, full_matrices=False)
+        _, singular, right = np.linalg.svd(rows, full_matrices=False)
     # LAPACK returns NaN for some infinite rows.
     if not np.isfinite(singular).all():
         raise np.linalg.LinAlgError("rows contain NaN or infinity")
-    return left, singular, right
+    eigenvalues = np.zeros(rows.shape[1])
+    eigenvalues[: len(singular)] = np.square(singular)
+    return eigenvalues, right.T
 
 
 def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
@@ -59,10 +62,8 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
     states = np.asarray(states)
     mean = states.mean(axis=0, dtype=np.float64)
     if is_wide(states):
-        _, singular, directions = thin_svd(states - mean)
-        eigenvalues = np.zeros(len(mean))
-        eigenvalues[: len(singular)] = np.square(singular) / (len(states) - 1)
-        return Spectrum(mean, eigenvalues, directions.T)
+        eigenvalues, directions = axes_of_few_rows(states - mean)
+        return Spectrum(mean, eigenvalues / (len(states) - 1), directions)
 
     def sum_products(part: slice) -> np.ndarray:
         centred = states[part] - mean

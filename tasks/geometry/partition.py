@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.geometry.dimension import is_wide, thin_svd
+from tsfmscope.tasks.geometry.dimension import axes_of_few_rows, is_wide
 from tsfmscope.tasks.geometry.parallel import blas_workers, chunks
 
 
@@ -42,9 +42,10 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
     if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
     if is_wide(rows):
-        left, singular, _ = thin_svd(rows.astype(np.float64))
-        projections = np.zeros(rows.shape)
-        projections[:, : len(singular)] = left * singular
+        exact = rows.astype(np.float64)
+        directions, projections = axes_of_few_rows(exact)[1], np.zeros(rows.shape)
+        with blas_workers():
+            np.matmul(exact, directions, out=projections[:, : directions.shape[1]])
         return projections
     with blas_workers() as spread:
         gram = functools.reduce(operator.iadd, spread(functools.partial(_gram, rows), chunks(len(rows))))
