@@ -8,10 +8,10 @@ read the series of TSFMSCOPE_DATA or ../shared/data, else those that ship with s
 shows how our time grows with N, d and K. Times are CPU seconds of the process, which stay comparable on a busy
 machine: run it on one thread.
 
-The last line is JSON: speedup (the least over the real embeddings), speedup_gaussian, peak_mb (the most that
-ours allocated in addition to the states), same_k (whether K agreed everywhere), worst_inertia (ours over
-scikit-learn's), and zeta_error (the difference of our ζ′ of scikit-learn's labels from a plain loop over
-pairs).
+The last line is JSON: speedup (the least over the real embeddings), speedup_gaussian, speedup_few_rows (of the
+spectrum of few rows against numpy's eigh of np.cov), peak_mb (the most that ours allocated in addition to the
+states), same_k (whether K agreed everywhere), worst_inertia (ours over scikit-learn's), and zeta_error (the
+difference of our ζ′ of scikit-learn's labels from a plain loop over pairs).
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ BASE = {
 }  # fmt: skip
 # kinds of tokens that stand for values
 VALUES = (TokenKind.OBSERVATION, TokenKind.FUTURE)
+# shape of states with fewer rows than dimensions, and repeats of its spectrum
+FEW_ROWS, REPEATS = (64, 1024), 5
 # number of rows on which ζ′ is checked pair by pair
 PAIRS = 2048
 
@@ -208,6 +210,22 @@ def growth(states: np.ndarray) -> Iterator[str]:
         yield f"time against {name}: {times}  (exponent {slope:.2f})"
 
 
+def compare_few_rows() -> float:
+    """Print seconds of the covariance spectrum of FEW_ROWS, and of numpy's eigh of np.cov; return their ratio."""
+    states = np.random.default_rng(2).standard_normal(FEW_ROWS)
+    seconds = []
+    for spectrum in (covariance_spectrum, lambda rows: np.linalg.eigh(np.cov(rows.T))):
+        spectrum(states)
+        start = time.process_time()
+        for _ in range(REPEATS):
+            spectrum(states)
+        seconds.append((time.process_time() - start) / REPEATS)
+    ours, theirs = seconds
+    rows, width = FEW_ROWS
+    print(f"spectrum of {rows} rows of width {width}: ours {ours:.4f} s, eigh of np.cov {theirs:.4f} s", flush=True)
+    return theirs / ours
+
+
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -228,9 +246,11 @@ def main() -> None:
     rows = [*real, compare("isotropic Gaussian", gaussian)]
     for line in growth(base[: len(base) // 2] if quick else base):
         print(line, flush=True)
+    few_rows = compare_few_rows()
     print(json.dumps({
         "speedup": round(min(row["ratio"] for row in real), 2),
         "speedup_gaussian": round(rows[-1]["ratio"], 2),
+        "speedup_few_rows": round(few_rows, 1),
         "peak_mb": round(max(row["peak"] for row in rows), 1),
         "same_k": all(row["same"] for row in rows),
         "worst_inertia": round(max(row["worst"] for row in rows), 6),
