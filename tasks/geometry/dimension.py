@@ -36,8 +36,8 @@ def is_wide(states: Float[np.ndarray, "token width"]) -> bool:
 def axes_of_few_rows(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues [d] of ΨᵀΨ, descending, and eigenvectors [d, n] as columns, from a thin SVD.
 
-    rows: Ψ [N, d], with n = min(N, d). Directions beyond the n returned ones have the eigenvalue 0. The result does not depend on the number of threads. Raises LinAlgError
-    for NaN and infinity.
+    rows: Ψ [N, d], with n = min(N, d). Directions beyond the n returned ones have the eigenvalue 0. The result does
+    not depend on the number of threads. Raises LinAlgError for NaN and infinity.
     """
     with blas_workers():
         _, singular, right = np.linalg.svd(rows, full_matrices=False)
