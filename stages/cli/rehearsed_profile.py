@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from tsfmscope.stages.config.data import CATALOG
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
 
 # One size of each compression method of the profile.
@@ -24,9 +25,10 @@ CONDITION = "context-500"
 CALIBRATION = ("seasonality-1", "trend-1", "english")
 TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
 # Kept tokens of a layer, and sample paths of a forecast.
-ROWS, SAMPLES = 64, 4
-# Longest context in steps. With 500, four stages of chronos-t5-large alone take half an hour on two cores.
-CONTEXT = 256
+ROWS, SAMPLES = 32, 4
+# Longest context and horizon in steps. With a context of 500, four stages of chronos-t5-large alone take half an hour
+# on two cores. A window has as many decoder tokens as steps of the horizon: ROWS of them are one window for most sets.
+CONTEXT, HORIZON = 256, 32
 # Settings that replace keys of the profile's blocks.
 SMALLER: Mapping[str, Mapping[str, Any]] = {
     "datasets": {"max_series": 1},
@@ -49,7 +51,7 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
     All studies are kept. Those of all models have the condition CONDITION only, those of single figures all of theirs.
-    No context is longer than CONTEXT steps, whatever the name of its condition.
+    No context is longer than CONTEXT steps, whatever the name of its condition, and no horizon than HORIZON.
     quick: with the models of SMALLEST and PatchTST only, and without text.
     """
     reduced = copy.deepcopy(dict(block))
@@ -70,6 +72,8 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     if quick:
         _drop_text(reduced)
         reduced["heads"]["lemma"] = {"tokens": [2], "windows": 1, "layers": "ends"}
+    for name, data_set in reduced["datasets"]["sets"].items():
+        data_set["horizon"] = min(data_set.get("horizon") or CATALOG[name].horizon, HORIZON)
     for condition in reduced["conditions"].values():
         condition["context"] = min(condition["context"], CONTEXT)
     compression = reduced["compression"]
