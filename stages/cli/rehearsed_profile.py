@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from tsfmscope.stages.config.data import CATALOG
 from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
+from tsfmscope.tasks.series.catalog import CATALOG
 
 # One size of each compression method of the profile.
 METHODS = ("svd-0.073", "joint-0.073", "aware-0.073", "both-0.073", "epsilon-0.1", "share-0.073")
