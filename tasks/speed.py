@@ -167,15 +167,30 @@ def _seconds_of(work: Callable[[], object], seconds: float) -> float:
     return elapsed / count
 
 
-def geometry_seconds(tokens: int, width: int, core: Speed, *, with_cai: bool) -> float:
-    """Return the seconds of the measures of one layer under the default options of params.yaml.
+class GeometryDraws(NamedTuple):
+    """Draws of the measures of a layer: `restarts`, `permutations` and `repeats` of the block `geometry`."""
 
-    with_cai: with the measures of Cai et al. The formula was fitted by hand to random states of nine shapes, the
-    largest of which were 16,384 x 256 and 4,096 x 768; states of the same shape differ by half.
+    restarts: int = 10
+    permutations: int = 39
+    repeats: int = 5
+
+
+def geometry_seconds(tokens: int, width: int, core: Speed, draws: GeometryDraws, *, with_cai: bool) -> float:
+    """Return the seconds of the measures of one layer, with up to 10 clusters.
+
+    with_cai: with the measures of Cai et al. The formula was fitted on 2026-11-28 to random states in four clusters,
+    of fourteen shapes from 32 x 64 to 16,384 x 256, each with up to four numbers of draws: -35 % to +30 %.
     """
+    restarts, permutations, repeats = draws
     values = tokens * width
-    seconds = 0.35 + 1.2e-6 * values + 7.5e-11 * tokens * values + 5e-5 * tokens
-    return (1.7 if with_cai else 1.0) * seconds * CORE.multiply_adds / core.multiply_adds
+    seconds = 0.005 + 0.0095 * restarts + 7.4e-6 * restarts * tokens + 2.15e-8 * permutations * values
+    seconds += 0.037 * repeats + 2.75e-7 * values + 6.3e-11 * tokens * values
+    # Fewer tokens have a thin SVD instead of a covariance and its eigenvectors (geometry/dimension.py).
+    if 2 * tokens > width:
+        seconds += 7.4e-11 * (width * values + 9 * width**3)
+    if with_cai:
+        seconds += 0.043 + 3.9e-7 * values
+    return seconds * CORE.multiply_adds / core.multiply_adds
 
 
 def geometry_bytes(tokens: int, width: int) -> float:

@@ -16,7 +16,7 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.planned_cells import PlannedCell
 from tsfmscope.tasks import cost
 from tsfmscope.tasks.cost import ModelSize
-from tsfmscope.tasks.speed import Speed, Work, geometry_bytes, geometry_seconds
+from tsfmscope.tasks.speed import GeometryDraws, Speed, Work, geometry_bytes, geometry_seconds
 
 # Stages whose cost is predicted, in their order.
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
@@ -59,6 +59,7 @@ class Settings:
     max_series: int
     value_bytes: int
     geometry_rows: int
+    draws: GeometryDraws
     cai: str
     samples: int
     batch: int
@@ -66,12 +67,14 @@ class Settings:
     @classmethod
     def of(cls, params: Params) -> Settings:
         """Return the settings of a params file."""
+        geometry = params.geometry
         return cls(
             rows=params.embeddings.rows,
             max_series=params.datasets.max_series or sys.maxsize,
             value_bytes=2 if params.embeddings.store_dtype == "float16" else 4,
-            geometry_rows=params.geometry.rows,
-            cai=params.geometry.cai,
+            geometry_rows=geometry.rows,
+            draws=GeometryDraws(geometry.restarts, geometry.permutations, geometry.repeats),
+            cai=geometry.cai,
             samples=params.forecasts.samples,
             batch=params.forecasts.batch,
         )
@@ -165,8 +168,8 @@ def _geometry_part(planned: PlannedCell, settings: Settings, speed: Speed) -> _P
     for stack, layers in planned.layers.items():
         count = min(settings.geometry_rows, settings.rows, planned.valued.get(stack, 0))
         with_cai = {"none": 0, "last": min(layers, 1), "all": layers}[settings.cai]
-        seconds += (layers - with_cai) * geometry_seconds(count, width, speed, with_cai=False)
-        seconds += with_cai * geometry_seconds(count, width, speed, with_cai=True)
+        seconds += (layers - with_cai) * geometry_seconds(count, width, speed, settings.draws, with_cai=False)
+        seconds += with_cai * geometry_seconds(count, width, speed, settings.draws, with_cai=True)
         memory = max(memory, geometry_bytes(count, width))
     return _Part(sum(planned.layers.values()), seconds, memory, 0.0)
 

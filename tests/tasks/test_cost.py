@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from tsfmscope.tasks import cost, lens
 from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.speed import CORE, GPUS, Work, geometry_seconds, gpu_speed, measure_core, speed_of
+from tsfmscope.tasks.speed import (
+    CORE,
+    GPUS,
+    GeometryDraws,
+    Work,
+    geometry_seconds,
+    gpu_speed,
+    measure_core,
+    speed_of,
+)
 
 
 def new_model(family: str) -> Any:
@@ -81,4 +91,12 @@ def test_speeds_add_up_and_order_devices() -> None:
         measured = measure_core(0.05, threads)
         assert min(measured.multiply_adds, measured.values, measured.reads) > 1e7
     assert all(gpu_speed(name).seconds(work) < CORE.seconds(work) for name in GPUS)
-    assert geometry_seconds(1024, 64, CORE, with_cai=False) < geometry_seconds(4096, 64, CORE, with_cai=True)
+
+
+def test_seconds_of_geometry_grow_with_tokens_and_draws_and_are_few_for_a_thin_svd() -> None:
+    default, few = GeometryDraws(), GeometryDraws(restarts=2, permutations=4, repeats=2)
+    seconds = functools.partial(geometry_seconds, core=CORE, draws=default, with_cai=False)
+    assert seconds(1024, 64) < seconds(4096, 64) < seconds(4096, 64, with_cai=True)
+    assert seconds(64, 768, draws=few) < seconds(64, 768) / 2
+    # Half as many tokens as dimensions have a thin SVD; one token more has eigenvectors of 1024 x 1024.
+    assert seconds(513, 1024) > 1.3 * seconds(512, 1024)
