@@ -3,13 +3,13 @@
     python -m bench.sampling [--quick]
 
 Models have random weights and run on the CPU: Lag-Llama at the released shape, Time-MoE at its 50M shape,
-WaveToken at the shape of t5-efficient-tiny. The other side of Lag-Llama and Time-MoE is a whole pass per step
-(or head) over rows of the same values, which gives the same numbers. For WaveToken it is transformers'
-`generate`, with its cache and without. Times are CPU seconds of the process, which stay comparable on a busy
-machine.
+WaveToken at the shape of t5-efficient-tiny, and Chronos-T5 with four of base's twelve blocks and four paths of one
+series. The other side of Lag-Llama and Time-MoE is a whole pass per step (or head) over rows of the same values, which
+gives the same numbers. For WaveToken it is transformers' `generate`, with its cache and without; for Chronos-T5 it is
+`generate` with its cache. Times are CPU seconds of the process, which stay comparable on a busy machine.
 
-The last line is JSON: for each, the ratio of our time to the other side's, and the largest difference of the
-results (WaveToken: of the logits at every step of the same ids) over their standard deviation.
+The last line is JSON: for each, the ratio of our time to the other side's, and except for Chronos-T5 the largest
+difference of the results (WaveToken: of the logits at every step of the same ids) over their standard deviation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import torch
 from tsfmscope.tasks.models.lag_llama.family import LagLlama
 from tsfmscope.tasks.models.lag_llama.network import StudentT, features
 from tsfmscope.tasks.models.lag_llama.sampling import _quantiles_at, sample_paths
-from tsfmscope.tasks.models.t5.sampling import StepDecoder, sample_ids, walk
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.t5.sampling import StepDecoder, Warp, draw, sample_ids, walk
 from tsfmscope.tasks.models.time_moe.continuation import continue_values
 from tsfmscope.tasks.models.time_moe.family import TimeMoE
 from tsfmscope.tasks.models.wavetoken.family import SAMPLING, WaveToken
@@ -36,6 +37,8 @@ LAG_LLAMA = {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head":
 TIME_MOE = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 12}
 TINY = {"d_model": 256, "d_ff": 1024, "d_kv": 64, "num_heads": 4, "num_layers": 4, "num_decoder_layers": 4}
 TINY |= {"n_tokens": 1024, "context_length": 512, "prediction_length": 64}
+WIDE = {"d_model": 768, "d_ff": 3072, "d_kv": 64, "num_heads": 12, "num_layers": 4, "num_decoder_layers": 4}
+WIDE |= {"n_tokens": 4096, "context_length": 512, "prediction_length": 64}
 
 
 def time_call(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -101,8 +104,7 @@ def wavetoken(series: int, paths: int) -> dict[str, float]:
     mask = torch.ones_like(ids, dtype=torch.bool)
     warp = argparse.Namespace(**{key: config[key] for key in SAMPLING}, eos_token_id=[0, 1])
     uniforms = torch.from_numpy(rng.random((series, paths, horizon)))
-    options = {"do_sample": True, "num_return_sequences": paths, "min_new_tokens": horizon, "max_new_tokens": horizon}
-    options |= {key: config[key] for key in SAMPLING}
+    options = sampling_options(paths, horizon) | {key: config[key] for key in SAMPLING}
 
     draws, our_s = time_call(lambda: sample_ids(network, ids, mask, uniforms, warp))
     seconds = {
@@ -128,6 +130,33 @@ def wavetoken(series: int, paths: int) -> dict[str, float]:
     return ratios | {"wavetoken_difference": difference(our_logits.numpy(), expected.numpy())}
 
 
+def few_paths(paths: int, horizon: int) -> dict[str, float]:
+    """Compare the time in which both sides draw a few paths of one series."""
+    model = ChronosT5.new(WIDE, seed=0)
+    network, rng = model.network.eval(), np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(2, WIDE["n_tokens"], (1, 513)))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    warp = Warp(temperature=1.0, top_k=50, top_p=1.0, excluded=1)
+    draws = sampling_options(paths, horizon) | {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+    uniforms = torch.from_numpy(rng.random((1, paths, horizon)))
+
+    def decode_paths() -> torch.Tensor:
+        decoder = StepDecoder(network, ids, mask, paths, horizon)
+        return walk(decoder, lambda logits, step: draw(logits, uniforms[..., step], warp))
+
+    def generate_paths() -> torch.Tensor:
+        return network.generate(ids, attention_mask=mask, use_cache=True, **draws)
+
+    # The second call of each counts.
+    our_s, their_s = ([time_call(work)[1] for _ in range(2)][1] for work in (decode_paths, generate_paths))
+    return print_ratio("few_paths", our_s, their_s)
+
+
+def sampling_options(paths: int, horizon: int) -> dict[str, Any]:
+    """Return the options with which transformers' `generate` draws paths of `horizon` ids."""
+    return {"do_sample": True, "num_return_sequences": paths, "min_new_tokens": horizon, "max_new_tokens": horizon}
+
+
 def print_ratio(name: str, our_s: float, their_s: float) -> dict[str, float]:
     """Print both times, and return their ratio."""
     print(
@@ -151,6 +180,7 @@ def main() -> None:
     values = lag_llama(series, paths, horizon)
     values |= time_moe(series, 256 if quick else 512, 30)
     values |= wavetoken(series, paths)
+    values |= few_paths(4, horizon)
     print(json.dumps(values | {"threads": torch.get_num_threads()}))
 
 

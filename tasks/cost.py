@@ -28,9 +28,9 @@ ROW_BYTES = 1 + 2 + 1 / 8 + 8 + 4 + 8 + 4 + 1 + 4
 # Bytes of a record batch of an Arrow file besides its rows: header, entry in the footer, padding of the columns.
 BATCH_BYTES = 1200
 # Memory of a process that has imported what a family needs, in bytes: uni2ts imports jax and lightning, Lag-Llama needs
-# no transformers. Then what the first forward pass adds. Measured on 2026-11-27 on x86-64 with torch 2.13 for CPUs.
-PROCESS_BYTES = MappingProxyType({"moirai": 770e6, "moirai-2": 770e6, "lag-llama": 440e6})
-OTHER_PROCESS_BYTES, PASS_BYTES = 565e6, 65e6
+# no transformers. Then what the first forward pass adds. Measured on 2026-11-28 on x86-64 with torch 2.13 for CPUs.
+PROCESS_BYTES = MappingProxyType({"moirai": 670e6, "moirai-2": 670e6, "lag-llama": 390e6})
+OTHER_PROCESS_BYTES, PASS_BYTES = 465e6, 65e6
 # Copies of the weights while a model is loaded: those that are read, and those of the network.
 COPIES = 2
 # Sample paths that are decoded together: ROWS of t5/sampling.py and lag_llama/sampling.py.

@@ -176,10 +176,11 @@ class GeometryDraws(NamedTuple):
 
 
 def geometry_seconds(tokens: int, width: int, core: Speed, draws: GeometryDraws, *, with_cai: bool) -> float:
-    """Return the seconds of the measures of one layer, with up to 10 clusters.
+    """Return the seconds of the measures of one layer; `k_max` is taken as 10.
 
-    with_cai: with the measures of Cai et al. The formula was fitted on 2026-11-28 to random states in four clusters,
-    of fourteen shapes from 32 x 64 to 16,384 x 256, each with up to four numbers of draws: -35 % to +30 %.
+    with_cai: with the measures of Cai et al. The formula was fitted on 2026-11-28 to 52 measurements on random states
+    in four clusters, of fourteen shapes from 32 x 64 to 16,384 x 256 and two or four choices of draws each. Predictions
+    differ from these measurements by -35 % to +30 %.
     """
     restarts, permutations, repeats = draws
     values = tokens * width

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from tsfmscope.tasks.models.registry import FAMILIES
 from tsfmscope.tasks.models.released import RELEASED, Released
@@ -15,17 +17,19 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "models.md"
 # Lines that `tsfmscope verify` printed.
 VERIFIED = ROOT / "docs" / "verified.csv"
+# Rows that `tsfmscope rehearse --json` printed.
+REHEARSED = ROOT / "docs" / "rehearsed.json"
 HEADINGS = (
     *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),
-    *("small checkpoint here", "released weights run"),
+    *("small checkpoint here", "released layout loads, with random weights", "released weights run"),
 )
 TESTS = "tests/tasks/models"
 
 
 def table() -> str:
     """Return the table in Markdown, one row per family."""
-    verified = read_verified()
-    rows = [HEADINGS, ("---",) * len(HEADINGS), *(_row(name, verified) for name in FAMILIES)]
+    verified, rehearsed = read_verified(), read_rehearsed()
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *(_row(name, verified, rehearsed) for name in FAMILIES)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -33,6 +37,12 @@ def read_verified() -> list[dict[str, str]]:
     """Return the lines of docs/verified.csv as rows."""
     with VERIFIED.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def read_rehearsed() -> list[dict[str, Any]]:
+    """Return the rows of docs/rehearsed.json."""
+    rows: list[dict[str, Any]] = json.loads(REHEARSED.read_text("utf-8"))
+    return rows
 
 
 def with_table(page: str) -> str:
@@ -43,7 +53,7 @@ def with_table(page: str) -> str:
     return changed
 
 
-def _row(family: str, verified: list[dict[str, str]]) -> tuple[str, ...]:
+def _row(family: str, verified: list[dict[str, str]], rehearsed: list[dict[str, Any]]) -> tuple[str, ...]:
     facts = RELEASED[family]
     return (
         f"`{family}`",
@@ -52,7 +62,21 @@ def _row(family: str, verified: list[dict[str, str]]) -> tuple[str, ...]:
         facts.package or "this project",
         ", ".join(f"[{path}](../{TESTS}/{path})" for path in facts.parity) or "–",
         ", ".join(f"`{folder.name}`" for folder in _committed(family)) or "–",
+        _describe_rehearsal(facts, rehearsed),
         "; ".join(_describe(row) for row in verified if row["checkpoint"] in facts.checkpoints) or _without(facts),
+    )
+
+
+def _describe_rehearsal(facts: Released, rehearsed: list[dict[str, Any]]) -> str:
+    """Return how many released layouts load, and the costs of the largest."""
+    loaded = [row for row in rehearsed if row["repository"] in facts.checkpoints and row["status"] == "passed"]
+    if not loaded:
+        return _without(facts)
+    largest = max(loaded, key=lambda row: row["parameters"])
+    return (
+        f"{len(loaded)} of {len(facts.checkpoints)}; `{largest['model']}`, {largest['parameters'] / 1e6:,.1f} million "
+        f"parameters: loads in {largest['seconds_load']:.1f} s, states of one window in "
+        f"{largest['seconds_states']:.1f} s, {largest['peak_bytes'] / 1e9:.1f} GB"
     )
 
 

@@ -27,7 +27,7 @@ TEXT_DATASET, TEXT_CONDITION = "english", "text-512"
 # Kept tokens of a layer, and sample paths of a forecast.
 ROWS, SAMPLES = 32, 4
 # Longest context and horizon in steps. With a context of 500, four stages of chronos-t5-large alone take half an hour
-# on two cores. A window has as many decoder tokens as steps of the horizon: ROWS of them are one window for most sets.
+# on two cores. With this horizon, one window of most data sets has ROWS decoder tokens.
 CONTEXT, HORIZON = 256, 32
 # Settings that replace keys of the profile's blocks.
 SMALLER: Mapping[str, Mapping[str, Any]] = {
@@ -51,7 +51,8 @@ def reduced_profile(block: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
     """Return the profile with one or two series per data set, few tokens and sample paths, and smaller stages.
 
     All studies are kept. Those of all models have the condition CONDITION only, those of single figures all of theirs.
-    No context is longer than CONTEXT steps, whatever the name of its condition, and no horizon than HORIZON.
+    No context is longer than CONTEXT steps, whatever the name of its condition, and no horizon of a data set than
+    HORIZON.
     quick: with the models of SMALLEST and PatchTST only, and without text.
     """
     reduced = copy.deepcopy(dict(block))

@@ -20,9 +20,9 @@ from tsfmscope.tasks.speed import GeometryDraws, Speed, Work, geometry_bytes, ge
 
 # Stages whose cost is predicted, in their order.
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
-# Memory of a Ray actor in addition to that of a plain process with the same packages: assumed, not measured.
+# Memory of a Ray actor in addition to that of a plain process with the same packages: 50 MB for geometry, 2026-11-28.
 ACTOR_BYTES = 60e6
-# Seconds of a stage to import the packages of a family: 7.5 and 8.1 in the rehearsal of 2026-11-28
+# Seconds of a stage to import the packages of a family: 7.5 and 8.1 in a rehearsal of 2026-11-28
 # (docs/results/rehearsal.md). Bytes of weights that are loaded per second: assumed; there, 90 to 450 MB/s.
 START_SECONDS, READ_BYTES = 8.0, 300e6
 # Seconds to tokenise a window, and bytes of an activation file that are written and checksummed per second.
@@ -73,7 +73,9 @@ class Settings:
             max_series=params.datasets.max_series or sys.maxsize,
             value_bytes=2 if params.embeddings.store_dtype == "float16" else 4,
             geometry_rows=geometry.rows,
-            draws=GeometryDraws(geometry.restarts, geometry.permutations, geometry.repeats),
+            draws=GeometryDraws(
+                restarts=geometry.restarts, permutations=geometry.permutations, repeats=geometry.repeats
+            ),
             cai=geometry.cai,
             samples=params.forecasts.samples,
             batch=params.forecasts.batch,

@@ -1,8 +1,9 @@
-"""The table of supported models is that of the registry, the published facts and the lines of `tsfmscope verify`."""
+"""The table of supported models has the registry, the published facts, and the rows of `rehearse` and `verify`."""
 
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from docs.building import models
 from tsfmscope.stages.cli.verifying import COLUMNS
 from tsfmscope.tasks.models.registry import FAMILIES
 from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.tasks.rehearsal.layouts import LAYOUTS
 
 RUN = "0123456789ab,timesfm,pass,34,0,transformers,128,24,6.5,4.1,0.9,2.2,0.1.0,2026-12-01"
 LINE = f"google/timesfm-2.0-500m-pytorch,{RUN}"
@@ -50,6 +52,31 @@ def test_a_line_of_verify_fills_the_last_column_of_its_family_alone(
         "| `google/timesfm-2.0-500m-pytorch` 2026-12-01: 34 of 34 checks, loads in 6.5 s (4.1 GB), one forecast 0.9 s "
         "(context 128, horizon 24) |"
     )
+
+
+def test_every_layout_of_the_rehearsal_is_of_a_released_checkpoint_and_was_loaded() -> None:
+    rows = models.read_rehearsed()
+    assert {row["model"]: row["repository"] for row in rows} == {
+        name: layout.repository for name, layout in LAYOUTS.items()
+    }
+    assert all(row["repository"] in RELEASED[row["family"]].checkpoints for row in rows)
+    assert all(row["status"] == "passed" for row in rows)
+
+
+def test_the_largest_layout_that_loaded_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, row = tmp_path / "rehearsed.json", {"status": "passed", "seconds_states": 0.3, "peak_bytes": 1.24e9}
+    small = row | {"model": "chronos-bolt-tiny", "repository": "amazon/chronos-bolt-tiny", "parameters": 8_700_000}
+    large = row | {"model": "chronos-bolt-base", "repository": "amazon/chronos-bolt-base", "parameters": 205_300_000}
+    failed = large | {"repository": "amazon/chronos-bolt-small", "status": "failed"}
+    file.write_text(json.dumps([small | {"seconds_load": 1}, large | {"seconds_load": 2}, failed]))
+    monkeypatch.setattr(models, "REHEARSED", file)
+    monkeypatch.setattr(models, "read_verified", list)
+    rows = {line.split("`")[1]: line for line in models.table().splitlines()[2:]}
+    described = (
+        "| 2 of 4; `chronos-bolt-base`, 205.3 million parameters: loads in 2.0 s, states of one window in 0.3 s, 1.2 GB"
+    )
+    assert f"{described} | not yet |" in rows["chronos-bolt"]
+    assert rows["moirai"].endswith("| not yet | not yet |") and rows["totem"].endswith("| – | – |")
 
 
 def test_a_page_without_the_table_is_refused() -> None:

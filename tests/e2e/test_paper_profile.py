@@ -31,6 +31,8 @@ def test_the_reduced_profile_is_valid_and_keeps_models_and_studies(quick: bool) 
     assert set(params.compression.methods) == set(METHODS)
     assert params.datasets.max_series == 1
     assert {condition.context for condition in params.conditions.values()} == {256, 144, 100, 96}
+    horizons = {name: data_set.horizon for name, data_set in params.datasets.sets.items()}
+    assert max(horizons.values()) == horizons["linear-1"] == 32 and horizons["hospital"] == 12
     for name, study in reduced["studies"].items():
         kept = [one for one in whole["studies"][name]["conditions"] if not quick or one != "text-512"]
         assert study["conditions"] == (["context-500"] if study["models"] == "all" else kept)

@@ -50,6 +50,13 @@ def params() -> Params:
     return Params.model_validate(BLOCK)
 
 
+def test_settings_are_those_of_the_blocks() -> None:
+    geometry = {"rows": 300, "restarts": 3, "permutations": 7, "repeats": 4}
+    settings = Settings.of(Params.model_validate(BLOCK | {"geometry": geometry}))
+    assert settings.draws._asdict() == {"restarts": 3, "permutations": 7, "repeats": 4}
+    assert (settings.geometry_rows, settings.rows, settings.max_series, settings.samples) == (300, 300, 5, 2)
+
+
 @pytest.fixture(scope="module")
 def cells(params: Params) -> list[PlannedCell]:
     plan = plan_cells(params)

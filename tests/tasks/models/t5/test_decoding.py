@@ -95,7 +95,7 @@ def inputs(model: ChronosT5, made: Windows, gaps: bool) -> tuple[torch.Tensor, t
     """Ids and mask of the encoder."""
     if gaps:
         made.context[1, :9] = np.nan
-        made.context[2] = np.nan
+        made.context[2:3] = np.nan
     arrays = model.tokenize(made).arrays
     return torch.from_numpy(arrays["ids"]).long(), torch.from_numpy(arrays["mask"])
 
@@ -117,9 +117,9 @@ def drawn(count: int) -> torch.Tensor:
     return torch.randint(0, 128, (count, SAMPLES, STEPS), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("count", "gaps"), [(2, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("count", "gaps"), [(2, False), (2, True), (3, False), (3, True)])
 def test_logits_are_those_of_transformers_at_any_width(model: ChronosT5, windows: Make, count: int, gaps: bool) -> None:
-    """Two windows have FEW_PATHS paths, which are multiplied as rows; three have more."""
+    """The paths of two windows are few enough to be multiplied as rows; those of three are not."""
     assert 2 * SAMPLES <= decoding.FEW_PATHS < 3 * SAMPLES
     ids, mask = inputs(model, windows(count=count), gaps)
     forced = drawn(count)
