@@ -21,7 +21,7 @@ VERIFIED = ROOT / "docs" / "verified.csv"
 REHEARSED = ROOT / "docs" / "rehearsed.json"
 HEADINGS = (
     *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),
-    *("small checkpoint here", "released layout loads, with random weights", "released weights run"),
+    *("small checkpoint here", "released layouts that load", "released weights run"),
 )
 TESTS = "tests/tasks/models"
 
@@ -68,15 +68,17 @@ def _row(family: str, verified: list[dict[str, str]], rehearsed: list[dict[str, 
 
 
 def _describe_rehearsal(facts: Released, rehearsed: list[dict[str, Any]]) -> str:
-    """Return how many released layouts load, and the costs of the largest."""
+    """Return how many released layouts load, and numbers of the largest.
+
+    These are its parameters, the seconds to load it, the seconds of the states of one window, and the peak memory.
+    """
     loaded = [row for row in rehearsed if row["repository"] in facts.checkpoints and row["status"] == "passed"]
     if not loaded:
         return _without(facts)
     largest = max(loaded, key=lambda row: row["parameters"])
     return (
-        f"{len(loaded)} of {len(facts.checkpoints)}; `{largest['model']}`, {largest['parameters'] / 1e6:,.1f} million "
-        f"parameters: loads in {largest['seconds_load']:.1f} s, states of one window in "
-        f"{largest['seconds_states']:.1f} s, {largest['peak_bytes'] / 1e9:.1f} GB"
+        f"{len(loaded)} of {len(facts.checkpoints)}; {largest['parameters'] / 1e6:,.1f} M: "
+        f"{largest['seconds_load']:.1f} s, {largest['seconds_states']:.1f} s, {largest['peak_bytes'] / 1e9:.1f} GB"
     )
 
 
