@@ -27,7 +27,7 @@ from tsfmscope.tasks.models.lag_llama.family import LagLlama
 from tsfmscope.tasks.models.lag_llama.network import StudentT, features
 from tsfmscope.tasks.models.lag_llama.sampling import _quantiles_at, sample_paths
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.tasks.models.t5.sampling import StepDecoder, Warp, draw, sample_ids, walk
+from tsfmscope.tasks.models.t5.sampling import StepDecoder, sample_ids, walk
 from tsfmscope.tasks.models.time_moe.continuation import continue_values
 from tsfmscope.tasks.models.time_moe.family import TimeMoE
 from tsfmscope.tasks.models.wavetoken.family import SAMPLING, WaveToken
@@ -136,16 +136,15 @@ def few_paths(paths: int, horizon: int) -> dict[str, float]:
     network, rng = model.network.eval(), np.random.default_rng(0)
     ids = torch.from_numpy(rng.integers(2, WIDE["n_tokens"], (1, 513)))
     mask = torch.ones_like(ids, dtype=torch.bool)
-    warp = Warp(temperature=1.0, top_k=50, top_p=1.0, excluded=1)
-    draws = sampling_options(paths, horizon) | {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+    warp = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+    config, options = argparse.Namespace(**warp, eos_token_id=1), sampling_options(paths, horizon) | warp
     uniforms = torch.from_numpy(rng.random((1, paths, horizon)))
 
     def decode_paths() -> torch.Tensor:
-        decoder = StepDecoder(network, ids, mask, paths, horizon)
-        return walk(decoder, lambda logits, step: draw(logits, uniforms[..., step], warp))
+        return sample_ids(network, ids, mask, uniforms, config)
 
     def generate_paths() -> torch.Tensor:
-        return network.generate(ids, attention_mask=mask, use_cache=True, **draws)
+        return network.generate(ids, attention_mask=mask, use_cache=True, **options)
 
     # The second call of each counts.
     our_s, their_s = ([time_call(work)[1] for _ in range(2)][1] for work in (decode_paths, generate_paths))
