@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tsfmscope.tasks.geometry.dimension import is_wide
+
 
 @dataclass(frozen=True)
 class Work:
@@ -170,9 +172,9 @@ def _seconds_of(work: Callable[[], object], seconds: float) -> float:
 class GeometryDraws(NamedTuple):
     """Draws of the measures of a layer: `restarts`, `permutations` and `repeats` of the block `geometry`."""
 
-    restarts: int = 10
-    permutations: int = 39
-    repeats: int = 5
+    restarts: int
+    permutations: int
+    repeats: int
 
 
 def geometry_seconds(tokens: int, width: int, core: Speed, draws: GeometryDraws, *, with_cai: bool) -> float:
@@ -186,8 +188,7 @@ def geometry_seconds(tokens: int, width: int, core: Speed, draws: GeometryDraws,
     values = tokens * width
     seconds = 0.005 + 0.0095 * restarts + 7.4e-6 * restarts * tokens + 2.15e-8 * permutations * values
     seconds += 0.037 * repeats + 2.75e-7 * values + 6.3e-11 * tokens * values
-    # Fewer tokens have a thin SVD instead of a covariance and its eigenvectors (geometry/dimension.py).
-    if 2 * tokens > width:
+    if not is_wide(tokens, width):
         seconds += 7.4e-11 * (width * values + 9 * width**3)
     if with_cai:
         seconds += 0.043 + 3.9e-7 * values

@@ -20,7 +20,7 @@ from tsfmscope.tasks.speed import GeometryDraws, Speed, Work, geometry_bytes, ge
 
 # Stages whose cost is predicted, in their order.
 PREDICTED = ("tokens", "embeddings", "forecasts", "geometry")
-# Memory of a Ray actor in addition to that of a plain process with the same packages: 50 MB for geometry, 2026-11-28.
+# Memory of a Ray actor in addition to that of a plain process with the same packages; 50 MB for geometry (2026-11-28).
 ACTOR_BYTES = 60e6
 # Seconds of a stage to import the packages of a family: 7.5 and 8.1 in a rehearsal of 2026-11-28
 # (docs/results/rehearsal.md). Bytes of weights that are loaded per second: assumed; there, 90 to 450 MB/s.

@@ -17,7 +17,7 @@ Matrix = Float[np.ndarray, "head_width width"]
 class Axes:
     """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and the eigenvectors as columns.
 
-    If `is_wide(states)`, there is one eigenvector per row; the other eigenvalues are 0.
+    If `is_wide(*states.shape)`, there is one eigenvector per row; the other eigenvalues are 0.
     """
 
     eigenvalues: Float[np.ndarray, " width"]
@@ -38,7 +38,7 @@ class Axes:
         # Overlaps do not depend on scale; scaled entries keep squares from overflowing.
         rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)
         rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
-        if is_wide(rows):
+        if is_wide(*rows.shape):
             values, vectors = axes_of_few_rows(rows)
         else:
             ascending, columns = np.linalg.eigh(rows.T @ rows)

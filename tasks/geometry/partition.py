@@ -41,7 +41,7 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
     rows = np.asarray(states)
     if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
-    if is_wide(rows):
+    if is_wide(*rows.shape):
         exact = rows.astype(np.float64)
         directions, projections = axes_of_few_rows(exact)[1], np.zeros(rows.shape)
         with blas_workers():

@@ -94,7 +94,7 @@ def test_speeds_add_up_and_order_devices() -> None:
 
 
 def test_seconds_of_geometry_grow_with_tokens_and_draws_and_are_few_for_a_thin_svd() -> None:
-    default = GeometryDraws()
+    default = GeometryDraws(restarts=10, permutations=39, repeats=5)
     seconds = functools.partial(geometry_seconds, core=CORE, draws=default, with_cai=False)
     assert seconds(1024, 64) < seconds(4096, 64) < seconds(4096, 64, with_cai=True)
     for fewer in ({"restarts": 2}, {"permutations": 4}, {"repeats": 2}):
