@@ -29,7 +29,6 @@ from tsfmscope.stages.cli import (
     profile,
     push,
     recommend,
-    rehearse,
     report,
     retry,
     save_results,
@@ -109,7 +108,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "commit-checkpoints": commit_checkpoints.commit_checkpoints,
     "verify": verify.verify,
     "check-family": check_family.check_family,
-    "rehearse": rehearse.rehearse,
     "doctor": doctor.doctor,
 }
 for _name, _function in COMMANDS.items():

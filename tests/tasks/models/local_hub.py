@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 
-from tsfmscope.tasks.local_hub import HubHandler, LocalHub, Repository, entry
+from tests.local_hub import HubHandler, LocalHub, Repository, entry
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG = json.dumps({"chronos_config": {}}).encode()
