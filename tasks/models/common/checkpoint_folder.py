@@ -59,6 +59,8 @@ KEPT = (
     *("chronos_config", "chronos_pipeline_class", "reg_token_id"),
     *("chebyshev_rank", "periodicity", "wavetoken_config", BLOCK),
 )
+# Known keys whose value is an object.
+OBJECTS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
 
 
 def filled_config(
@@ -120,6 +122,9 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
         raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
+    classes = config.get("architectures")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise ModelError(f"{path}: architectures: got {classes!r:.100}, expected a list of names of classes")
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
         _check_sizes({key: value for key, value in block.items() if key not in unchecked}, path)
     if not any(folder.glob("*.safetensors")):
@@ -172,6 +177,7 @@ def limit_parameters(folder: Path) -> Iterator[None]:
     Raises ModelError if the network has far more numbers than the weight files have bytes, or if building or
     loading it fails. Without this limit, a config.json that asks for a billion layers would fill the memory.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -190,10 +196,11 @@ def limit_parameters(folder: Path) -> Iterator[None]:
     handle = register_module_parameter_registration_hook(count)
     try:
         yield
-    except (*WRONG, SafetensorError) as error:
+    except (*WRONG, SafetensorError, StrictDataclassError) as error:
+        # Packages print every value in full, over several lines.
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
         raise ModelError(
-            f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "
-            "fetch or save the checkpoint again"
+            f"{folder}: weights or config.json cannot be read ({reason}); fetch or save the checkpoint again"
         ) from error
     finally:
         handle.remove()
@@ -230,6 +237,7 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     known = known_keys(model_class.config_class)
     saved = read_config(folder, model_class.__name__)
     values = {key: value for key, value in saved.items() if key in known} | changes
+    _check_values(values, folder / "config.json")
     tensors = read_weights(folder)
     with limit_parameters(folder):
         network, info = model_class.from_pretrained(
@@ -260,3 +268,15 @@ def known_keys(config_class: Any) -> set[str]:
 
     own, common = (inspect.signature(of.__init__).parameters for of in (config_class, PreTrainedConfig))
     return {*own, *config_class.attribute_map, *KEPT} - {*common, "kwargs", "attn_implementation"}
+
+
+def _check_values(values: Mapping[str, Any], path: Path) -> None:
+    """Raise ModelError, which names the key, for an object as a value where no config has one."""
+    for key, value in values.items():
+        parts = value if isinstance(value, list) else [value]
+        if key not in OBJECTS and any(isinstance(part, dict) for part in parts):
+            raise ModelError(
+                f"{path}: {key}: got an object, expected a number or text; fetch or save the checkpoint again"
+            )
+        if isinstance(value, dict):
+            _check_values({} if key == BLOCK else value, path)

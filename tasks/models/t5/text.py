@@ -87,6 +87,7 @@ class T5Text(shared.T5Ids):
         config = checkpoint_folder.read_config(folder, cls.name)
         words = (folder / TOKENIZER).is_file()
         actual, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
+        vocabulary = vocabulary if isinstance(vocabulary, int) else 0
         if actual != ("t5", False):
             kind = f"model_type {actual[0]!r}{', chronos_config' if actual[1] else ''}"
             problem = f"{folder / 'config.json'}: got {kind}, expected 't5' of text"
