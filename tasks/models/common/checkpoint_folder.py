@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import logging
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ Network = TypeVar("Network")
 STOCK = "model.safetensors"
 # List of the files (shards) of weights that are in several.
 INDEX = "model.safetensors.index.json"
+# Name of a file in INDEX.
+SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 # The only pickled file that is read, weights only: Lag-Llama was released in no other form.
 PICKLED = "lag-llama.ckpt"
 # Files of a LoRA adapter, as peft saves them.
@@ -203,7 +206,7 @@ def _shards(index: Path) -> list[str]:
             f"{index}: expected an object with weight_map, tensor -> file ({type(error).__name__}); fetch or save the "
             "checkpoint again"
         ) from error
-    wrong = [name for name in names if Path(name).name != name or not name.endswith(".safetensors") or "\0" in name]
+    wrong = [name for name in names if not (isinstance(name, str) and SHARD.fullmatch(name))]
     if wrong or not names:
         got = f"{wrong[0]!r:.100}" if wrong else "none"
         raise ModelError(f"{index}: got file {got}, expected names of *.safetensors in the folder; fetch it again")
