@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import json
 import logging
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import BLOCK
-from tsfmscope.tasks.models.common.int8 import KEY, unpack
+from tsfmscope.tasks.models.common.int8 import unpack
 from tsfmscope.tasks.regular_files import check_regular, read_text
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,14 @@ MOST_NAMES, LONGEST_NAME = 5, 100
 # File of narrower or factored weights. No package looks for weights under this name, so none
 # misreads them.
 COMPRESSED = "compressed.safetensors"
+# Keys of config.json that no config class of transformers declares, and that networks here read: T5's, those of rotary
+# positions in older files, chronos-forecasting's and ours.
+KEPT = (
+    *("decoder_start_token_id", "dense_act_fn", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"),
+    *("rope_scaling", "rope_theta"),
+    *("chronos_config", "chronos_pipeline_class", "reg_token_id"),
+    *("chebyshev_rank", "periodicity", "wavetoken_config", BLOCK),
+)
 
 
 def filled_config(
@@ -335,31 +344,25 @@ def tensor_names(folder: Path) -> set[str]:
 
 
 def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
-    """Return a network in float32 and eval mode, loaded from safetensors only and without remote code.
+    """Return a network in float32 and eval mode, made from keys of config.json that we know and from our tensors.
 
-    model_class: class with the `from_pretrained` of transformers. changes: entries that replace those of
-    config.json.
+    model_class: class of transformers or of a package that builds on it. The package reads no file of the folder.
+    changes: entries that replace those of config.json.
     Raises ModelError if the weights cannot be read or do not fit config.json.
     """
     import torch
 
-    is_packed = False
+    known = known_keys(model_class.config_class)
+    saved = read_config(folder, model_class.__name__)
+    values = {key: value for key, value in saved.items() if key in known} | changes
+    tensors = read_weights(folder)
     with limit_parameters(folder), _without_package_messages():
-        if (folder / COMPRESSED).is_file():
-            config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
-            # transformers' own setting for the name of the weight file; saving drops it.
-            config.transformers_weights = COMPRESSED
-            changes = {"config": config}
-            if is_packed := KEY in (getattr(config, BLOCK, None) or {}):
-                changes["state_dict"] = read_weights(folder)
         network, info = model_class.from_pretrained(
-            None if is_packed else folder,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
+            None,
+            config=model_class.config_class(**values),
+            state_dict=tensors,
             dtype=torch.float32,
             output_loading_info=True,
-            **changes,
         )
     missing = sorted(info["missing_keys"])
     if missing or info["mismatched_keys"]:
@@ -390,3 +393,14 @@ def _without_package_messages() -> Iterator[None]:
         yield
     finally:
         package.setLevel(level)
+
+
+def known_keys(config_class: Any) -> set[str]:
+    """Return the keys of config.json that a config class of transformers declares for itself, and KEPT.
+
+    Keys of every config are left out: some name files, code or kernels to load.
+    """
+    from transformers import PreTrainedConfig
+
+    own, common = (inspect.signature(of.__init__).parameters for of in (config_class, PreTrainedConfig))
+    return {*own, *config_class.attribute_map, *KEPT} - {*common, "kwargs", "attn_implementation"}
