@@ -163,9 +163,7 @@ def _uni2ts(module: Any, model: Family, windows: Windows) -> tuple[Any, Mapping[
     past = _past(windows)
     size = getattr(model, "patch_size", None)
     options = {"patch_size": size(windows.freq)} if callable(size) else {}
-    forecaster = _stock_model(
-        module, model, prediction_length=windows.horizon, context_length=past.shape[1], **options
-    )
+    forecaster = _stock_model(module, model, prediction_length=windows.horizon, context_length=past.shape[1], **options)
     observed = torch.ones_like(past, dtype=torch.bool)
     inputs = {"past_target": past[:, :, None], "past_observed_target": observed[:, :, None], "past_is_pad": ~observed}
     return forecaster, inputs

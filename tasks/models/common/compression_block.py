@@ -50,9 +50,7 @@ def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
         delattr(config, BLOCK)
 
 
-def with_compression_block(
-    network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]], **options: Any
-) -> Any:
+def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]], **options: Any) -> Any:
     """Return a subclass of a transformers network that applies the `compression` block of its config, if any.
 
     network: the network's class. attentions: function from a network to its attention layers. options: arguments of the

@@ -105,6 +105,7 @@ class T5Text(shared.T5Ids):
         network = checkpoint_folder.load_network(
             with_compression_block(T5ForConditionalGeneration, shared.attentions), folder, device
         )
+        shared.check_head(config, folder)
         return cls(network, _read_tokenizer(folder / TOKENIZER) if words else None)
 
     def save(self, folder: Path) -> None:

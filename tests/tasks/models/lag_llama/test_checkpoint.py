@@ -160,7 +160,7 @@ def test_the_registry_counts_and_fingerprints_the_released_file(folder: Path) ->
     with (folder / "lag-llama.ckpt").open("ab") as file:
         file.write(b"\0")
     assert registry.fingerprint(folder) != found.fingerprint
-    with pytest.raises(ModelError, match=r"holds neither config.json nor \*.safetensors nor lag-llama.ckpt"):
+    with pytest.raises(ModelError, match="not a checkpoint: got "):
         registry.fingerprint(folder.parent)
 
 
