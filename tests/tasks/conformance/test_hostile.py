@@ -78,7 +78,6 @@ def add_files(folder: Path, marker: Path) -> None:
     texts = {
         "tokenizer_config.json": {"auto_map": AUTO_MAP, "tokenizer_class": f"{MODULE}.Model"},
         "generation_config.json": {"custom_generate": f"{MODULE}.py", "num_beams": 3},
-        "adapter_config.json": {"base_model_name_or_path": str(folder), "peft_type": "LORA", "auto_mapping": AUTO_MAP},
     }
     for name, content in texts.items():
         (folder / name).write_text(json.dumps(content))
@@ -113,6 +112,14 @@ def marker(tmp_path: Path) -> Iterator[Path]:
     assert not path.exists()
 
 
+def load(family: str, folder: Path, scratch: Path) -> None:
+    """Load the model, and the package's network where there is a package."""
+    checkpoint = Checkpoint(family, folder, scratch, 48, 12)
+    assert checkpoint.subject
+    if family in PACKAGES:
+        _load(PACKAGES[family], checkpoint)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_of_a_hostile_checkpoint_runs(family: str, marker: Path, tmp_path: Path) -> None:
     """Each change is refused in one line, or stays for the comparison with the package."""
@@ -121,14 +128,12 @@ def test_nothing_of_a_hostile_checkpoint_runs(family: str, marker: Path, tmp_pat
     path = folder / "config.json"
     clean = json.loads(path.read_text())
     add_files(folder, marker)
+    load(family, folder, tmp_path)
     accepted: dict[str, Any] = {}
     for config in variants(clean, marker):
         path.write_text(json.dumps(config))
         try:
-            checkpoint = Checkpoint(family, folder, tmp_path, 48, 12)
-            assert checkpoint.subject
-            if family in PACKAGES:
-                _load(PACKAGES[family], checkpoint)
+            load(family, folder, tmp_path)
         except ModelError as error:
             assert str(folder) in str(error) and "\n" not in str(error)
         else:
@@ -140,6 +145,18 @@ def test_nothing_of_a_hostile_checkpoint_runs(family: str, marker: Path, tmp_pat
     for check in CHECKS:
         hostile, usual = (judge(check, Checkpoint(family, of, tmp_path, 48, 12)) for of in (folder, plain))
         assert (hostile.verdict, hostile.detail) == (usual.verdict, usual.detail)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_adapter_is_not_loaded(family: str, marker: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    example_model(family).save(folder)
+    add_files(folder, marker)
+    adapter = {"base_model_name_or_path": str(folder), "peft_type": "LORA", "auto_mapping": AUTO_MAP}
+    (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    with pytest.raises(ModelError, match="a LoRA adapter") as caught:
+        load(family, folder, tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["an option", "a component's option", "a component", "the mixture's own option"])
