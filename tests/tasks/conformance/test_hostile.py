@@ -98,7 +98,9 @@ def variants(config: dict[str, Any], marker: Path) -> Iterator[dict[str, Any]]:
 
 def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of every value in a config, and of the first of every list."""
-    entries = value.items() if isinstance(value, dict) else list(enumerate(value))[:2] if isinstance(value, list) else ()
+    entries = (
+        value.items() if isinstance(value, dict) else list(enumerate(value))[:2] if isinstance(value, list) else ()
+    )
     for key, part in entries:
         yield (*above, key)
         yield from paths(part, (*above, key))
