@@ -1,6 +1,7 @@
-"""Packages that have the network of a family: how each is built from our config and tensors, and how it forecasts.
+"""Packages that have the network of a family: how each network is built, and how it forecasts.
 
-No package reads a checkpoint folder: some would instantiate what its config.json names.
+Networks get our config and tensors. No package reads a checkpoint folder: some would instantiate what its config.json
+names.
 """
 
 from __future__ import annotations

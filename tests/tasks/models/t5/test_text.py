@@ -159,5 +159,5 @@ def test_settings_of_a_tokenizer_that_cut_texts_are_not_used(
 def test_a_sentencepiece_model_alone_is_refused(worded: Path, tmp_path: Path) -> None:
     T5Text.load(worded).save(tmp_path)
     (tmp_path / "tokenizer.json").rename(tmp_path / "spiece.model")
-    with pytest.raises(ModelError, match="got spiece.model alone, expected tokenizer.json"):
+    with pytest.raises(ModelError, match=r"got spiece\.model alone, expected tokenizer\.json"):
         T5Text.load(tmp_path)
