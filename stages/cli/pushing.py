@@ -65,9 +65,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Upload:
-    """Files that `push` uploads by their names, as paths or as the bytes that take their place, and the model card.
+    """Files that `push` uploads, by their names, and the text of the model card.
 
-    left_out: names of the folder's other files and folders.
+    files: paths, or bytes that are uploaded instead of a file. left_out: names of the folder's other files and folders.
     """
 
     files: dict[str, Path | bytes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -103,8 +104,9 @@ def open_session(path: Path) -> Any:
     import onnxruntime
 
     try:
-        for part in (path, *path.parent.glob(f"{path.name}.data")):
-            check_regular(part)
+        check_regular(path)
+        if os.path.lexists(data := path.with_name(f"{path.name}.data")):
+            check_regular(data)
     except OSError as error:
         raise ModelError(f"{error.filename}: {error.strerror}; run `tsfmscope export --onnx` again") from error
     options = onnxruntime.SessionOptions()

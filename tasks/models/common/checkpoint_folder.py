@@ -162,8 +162,11 @@ def weight_files(folder: Path) -> list[Path]:
     Raises ModelError if there are none, if COMPRESSED and STOCK are there, for a file outside the folder, and for
     a LoRA adapter.
     """
-    names = {path.name for path in folder.iterdir()}
     check_adapter(folder)
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise ModelError(f"no folder {folder}; expected one with config.json and {STOCK}") from error
     if {COMPRESSED, STOCK} <= names:
         raise ModelError(
             f"{folder}: got both {COMPRESSED} and {STOCK}, expected one; remove the one that config.json is not for"
@@ -229,10 +232,9 @@ def _shards(index: Path) -> list[str]:
 
 def check_adapter(folder: Path) -> None:
     """Raise ModelError if a folder contains a LoRA adapter, alone or next to the weights of a whole model."""
-    names = {path.name for path in folder.iterdir()}
-    if not names & {ADAPTER, ADAPTER_WEIGHTS}:
+    if not any((folder / name).exists() for name in (ADAPTER, ADAPTER_WEIGHTS)):
         return
-    is_alone, base = not names & {COMPRESSED, STOCK, INDEX}, None
+    is_alone, base = not any((folder / name).exists() for name in (COMPRESSED, STOCK, INDEX)), None
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         base = json.loads(read_text(folder / ADAPTER, LARGEST_CONFIG)).get("base_model_name_or_path")
     owner = f"{base!r:.200}" if base else "a base model that it does not name"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def verify_sums(folder: Path) -> None:
     the checkpoint that it belongs to. A *.safetensors file without a recorded checksum is an error.
     """
     root = folder.parent.parent if folder.parent.name == SNAPSHOTS else folder
-    if not (root / SUMS).exists():
+    if not os.path.lexists(root / SUMS):
         return
     recorded = _read_checksums(root / SUMS)
     for path in sorted(folder.rglob("*.safetensors")):
