@@ -142,7 +142,9 @@ def test_nothing_of_a_hostile_checkpoint_runs(family: str, marker: Path, tmp_pat
         else:
             accepted |= {key: value for key, value in config.items() if clean.get(key) != value}
         assert not marker.exists(), set(config) - set(clean)
-    assert accepted and [text for text in refused if str(folder) not in text or "\n" in text] == []
+    assert [text for text in refused if str(folder) not in text or "\n" in text] == []
+    # Lag-Llama refuses every key that it does not know.
+    assert accepted or family == "lag-llama"
     path.write_text(json.dumps(clean | accepted))
     plain = tmp_path / "plain"
     example_model(family).save(plain)
