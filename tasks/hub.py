@@ -25,7 +25,7 @@ from tsfmscope.tasks.hub_responses import (
     checked_commit,
     checked_responses,
 )
-from tsfmscope.tasks.models.common.checksums import file_sum, git_sum
+from tsfmscope.tasks.regular_files import file_sum, git_sum
 
 PREFIX = "hub:"
 # The name and the revision become parts of paths in the cache: neither may lead out of it.

@@ -15,10 +15,10 @@ from tsfmscope.tasks import hub, hub_upload
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
-from tsfmscope.tasks.models.common.checksums import SUMS, file_sum, verify_sums
+from tsfmscope.tasks.models.common.checksums import SUMS, verify_sums
 from tsfmscope.tasks.models.config_family import family_of_folder
 from tsfmscope.tasks.models.licenses import LARGEST_RECIPE
-from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.regular_files import file_sum, read_text
 
 # Documents that are uploaded as they are: names of tensors and words of a vocabulary may look like paths.
 WITHOUT_PATHS = (INDEX, "tokenizer.json")

@@ -26,9 +26,9 @@ from tsfmscope.tasks.models.common.checkpoint_folder import (
     files_of_weights,
     weight_files,
 )
-from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
+from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums
 from tsfmscope.tasks.models.common.int8 import SCALE
-from tsfmscope.tasks.regular_files import open_regular
+from tsfmscope.tasks.regular_files import file_sum, open_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

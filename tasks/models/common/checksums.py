@@ -6,7 +6,6 @@ A folder without that file, such as a user's own or one from a hub, is not verif
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.regular_files import open_regular, read_bytes
+from tsfmscope.tasks.regular_files import file_sum, read_bytes
 
 SUMS = "checksums.sha256"
 RECIPE = "recipe.json"
@@ -65,31 +64,6 @@ def verify_sums(folder: Path) -> None:
         actual = file_sum(path) if path.is_file() else "no such file"
         if actual != expected:
             raise _make_damage_error(path, f"SHA-256 {expected}", actual)
-
-
-def file_sum(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file.
-
-    A process reads a file again only after its inode, its modification time or its size has changed.
-    """
-    return _sum_of(path, "sha256", b"")
-
-
-def git_sum(path: Path) -> str:
-    """Return git's SHA-1 (hex) of a file, by which a hub names small files. It is read as for `file_sum`."""
-    return _sum_of(path, "sha1", b"blob %d\0" % path.stat().st_size)
-
-
-def _sum_of(path: Path, algorithm: str, prefix: bytes) -> str:
-    status = path.stat()
-    return _file_sum(path.absolute(), algorithm, prefix, status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_sum(path: Path, algorithm: str, prefix: bytes, *_: int) -> str:
-    start = hashlib.new(algorithm, prefix)
-    with open_regular(path) as stream:
-        return hashlib.file_digest(stream, start.copy).hexdigest()
 
 
 def _read_checksums(path: Path) -> dict[str, str]:

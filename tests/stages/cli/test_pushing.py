@@ -19,7 +19,8 @@ from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.common.attention import Widths, shapes
-from tsfmscope.tasks.models.common.checksums import file_sum, write_recipe
+from tsfmscope.tasks.models.common.checksums import write_recipe
+from tsfmscope.tasks.regular_files import file_sum
 from tsfmscope.tasks.series.types import Windows
 
 # huggingface_hub's upload of large files without Xet.
