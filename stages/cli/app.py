@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -38,25 +38,44 @@ from tsfmscope.stages.cli import (
     verify,
 )
 from tsfmscope.stages.pipeline.exit_codes import KNOWN, report_error, report_interrupt
+from tsfmscope.store.printable import printable, shorten
 
 PROGRAM = "tsfmscope"
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of
 # loading torch and transformers goes into walking through objects that all stay. mypy sets the same number.
 ALLOCATIONS = 200_000
+# Base class of typer's errors about options and arguments, which has no public name.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
 class Group(TyperGroup):
     """Group of commands whose known errors are one line on stderr; docs/cli.md lists the exit codes."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the options that come before the command."""
+        with _short_usage_errors():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn known errors into one line and an exit code."""
         try:
-            return super().invoke(ctx)
+            with _short_usage_errors():
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             code = report_interrupt(error, PROGRAM)
         except KNOWN as error:
             code = report_error(error, PROGRAM)
         raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _short_usage_errors() -> Iterator[None]:
+    """Shorten the message of typer's errors about options, which repeat what was typed."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        error.message = shorten(printable(error.message, keep="\n"))
+        raise
 
 
 HELP = """Look inside time-series foundation models.

@@ -8,7 +8,7 @@ import sys
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import QueryError, StillRunning, StoreError
-from tsfmscope.store.printable import printable
+from tsfmscope.store.printable import printable, shorten
 from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.extras import EXTRAS, describe_missing
 
@@ -36,7 +36,7 @@ def report_error(error: Exception, program: str = "") -> int:
         message = describe(error)
         drop_output()
     prefix = f"{program}: " if program else ""
-    print(printable(f"{prefix}{message}", keep="\n\t"), file=sys.stderr)
+    print(shorten(printable(f"{prefix}{message}", keep="\n\t")), file=sys.stderr)
     return USAGE if isinstance(error, ParamsError | QueryError) else FAILED
 
 

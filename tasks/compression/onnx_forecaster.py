@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm.patches import frequency
 from tsfmscope.tasks.models.types import Forecast
-from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.regular_files import check_regular, read_text
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.types import Windows
 
@@ -97,10 +98,17 @@ def check_files(folder: Path, sizes: Mapping[str, int]) -> None:
 def open_session(path: Path) -> Any:
     """Return an onnxruntime.InferenceSession on the CPU, with as many threads as torch has.
 
-    Raises ModelError if onnxruntime cannot run the model, such as one of a newer opset.
+    Raises ModelError if the model or its data is no regular file, or if onnxruntime cannot run the model, such as one
+    of a newer opset.
     """
     import onnxruntime
 
+    try:
+        check_regular(path)
+        if os.path.lexists(data := path.with_name(f"{path.name}.data")):
+            check_regular(data)
+    except OSError as error:
+        raise ModelError(f"{error.filename}: {error.strerror}; run `tsfmscope export --onnx` again") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = n_threads(), 1
     options.log_severity_level = 3

@@ -102,7 +102,7 @@ class PatchTST(Pretrained, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = _find_problem(config)
-        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
+        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in (config.get("architectures") or []):
             problem = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
             expected = "expected 'patchtst', ['PatchTSTForPrediction']"
             wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)

@@ -50,14 +50,15 @@ def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
         delattr(config, BLOCK)
 
 
-def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
+def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]], **options: Any) -> Any:
     """Return a subclass of a transformers network that applies the `compression` block of its config, if any.
 
-    network: the network's class. attentions: function from a network to its attention layers.
+    network: the network's class. attentions: function from a network to its attention layers. options: arguments of the
+    network's class besides its config.
     The subclass has the name of the original, so that a saved config.json names the original architecture.
     """
 
-    def __init__(self: Any, config: Any, **options: Any) -> None:
+    def __init__(self: Any, config: Any) -> None:
         network.__init__(self, config, **options)
         apply_block(self, attentions(self), getattr(config, BLOCK, None), "config.json")
 

@@ -79,8 +79,9 @@ class TimesFMFamily(Pretrained, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         checkpoint_folder.check_model_type(config, folder, cls.name, cls.model_type)
-        if wrong := cls._find_problem(config):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}")
+        with checkpoint_folder.limit_parameters(folder):
+            if wrong := cls._find_problem(config):
+                raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(
             checkpoint_folder.load_network(with_compression_block(cls._classes()[1], cls._layers), folder, device)
         )

@@ -35,8 +35,9 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
     saved = checkpoint_folder.read_config(folder, NAME)
     if periodicity is not None:
         saved["periodicity"] = periodicity
-    wrong = find_problem(saved)
-    if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in saved.get("architectures", []):
+    with checkpoint_folder.limit_parameters(folder):
+        wrong = find_problem(saved)
+    if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in (saved.get("architectures") or []):
         problem = f"got model_type {saved.get('model_type')!r}, architectures {saved.get('architectures')}"
         wrong = checkpoint_folder.of_other_family(f"{problem}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:

@@ -53,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
         (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
         (("inspect", BOLT), 2, "Missing argument"),
+        (("inspect", f"checkpoints/{BOLT}/model.safetensors", "nile"), 1, "a folder; name the folder that contains it"),
         (("inspect", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
         (("inspect", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
         (("inspect", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
@@ -115,6 +116,26 @@ def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert ({path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "x" * 100_000, "nile"),
+        ("inspect", BOLT, "x" * 100_000),
+        ("inspect", BOLT, "nile", "--context", "9" * 4000 + "x" * 96_000),
+        ("inspect", BOLT, "nile", "--" + "x" * 100_000),
+        ("x" * 100_000,),
+        ("--" + "x" * 100_000,),
+        ("tables", "x" * 100_000),
+        ("corpus", "out", "--kernels", "x" * 100_000),
+    ],
+    ids=lambda value: " ".join(part[:20] for part in value),
+)
+def test_a_long_input_is_shortened_in_the_error(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert done.exit_code in (1, 2) and done.stdout == "" and "Traceback" not in done.stderr
+    assert 20 < len(done.stderr) < 3000, len(done.stderr)
 
 
 def test_a_folder_without_params_yaml_has_the_packages_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
