@@ -47,7 +47,11 @@ def test_citation_and_changelog_have_the_version_of_pyproject_and_one_date() -> 
 def requirements() -> dict[str, list[SpecifierSet]]:
     """Return package -> its bounds, once for each list of pyproject.toml that names it, and its pin."""
     project = PROJECT["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values(), *PROJECT["dependency-groups"].values()]
+    lists = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        *PROJECT["dependency-groups"].values(),
+    ]
     lists += [PROJECT["tool"]["uv"]["override-dependencies"], (ROOT / "constraints.txt").read_text().splitlines()]
     bounds: dict[str, list[SpecifierSet]] = {}
     for text in (text for texts in lists for text in texts if isinstance(text, str)):
