@@ -60,10 +60,12 @@ def main(params: Params) -> None:
         }
     )
     fingerprints: dict[str, str] = {}
-    for path in (root / name for name in names) if root else ():
-        # A file that does not exist, and a folder without one, make the stage datasets skip the data set.
-        with suppress(DataError):
-            fingerprints |= {file.relative_to(root).as_posix(): fingerprint(file) for file in list_files(path)}
+    if root is not None:
+        for name in names:
+            # A file that does not exist, or a folder without files, makes the stage datasets skip the data set.
+            with suppress(DataError):
+                files = list_files(root / name)
+                fingerprints |= {file.relative_to(root).as_posix(): fingerprint(file) for file in files}
     write_text(
         OUT, json.dumps({"files": fingerprints, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n"
     )

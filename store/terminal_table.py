@@ -1,9 +1,9 @@
-"""Output of rows as a table: on a terminal its first and last rows and columns, in a pipe all of them."""
+"""Output of rows as a table: its first and last rows and columns on a terminal, all in a pipe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 from rich.cells import cell_len
@@ -87,7 +87,7 @@ def _least_width(column: Sequence[str]) -> int:
     return min(WORD, max((cell_len(word) for cell in column for word in cell.split()), default=0)) + 3
 
 
-def _write(rows: pa.Table, file: TextIO) -> None:
+def _write(rows: pa.Table, file: IO[str]) -> None:
     """Write every row on one line; rich, which measures and folds, took minutes for 15,000 rows of 50 columns."""
     names = [printable(name) for name in rows.column_names]
     lines = cells(rows)

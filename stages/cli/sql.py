@@ -76,7 +76,7 @@ def stdin_is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def print_rows(rows: pa.Table, form: Format, show_all: bool) -> None:
+def print_rows(rows: pa.Table, form: Format, show_all: bool = False) -> None:
     """Print rows as a table, CSV, JSON or Markdown."""
     from tsfmscope.store import render, terminal_table
 

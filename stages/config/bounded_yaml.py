@@ -79,7 +79,7 @@ class _Collection:
 
 
 def _check_value(event: Any) -> None:
-    """Raise ValueError for a tag, for a number in base 60 or 8, and for one of more than LONGEST_NUMBER characters.
+    """Raise ValueError for a tag, and for a number in base 60 or 8 or of more than LONGEST_NUMBER characters.
 
     A tag would make the loader fail with errors of other types.
     """
@@ -87,15 +87,18 @@ def _check_value(event: Any) -> None:
     if getattr(event, "tag", None) is not None:
         raise ValueError(f"line {line}: expected a plain value, got the tag {event.tag!r}; remove it")
     is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
-    if is_plain and OTHER_BASE.fullmatch(event.value[: LONGEST_NUMBER + 1]):
-        raise ValueError(
-            f"line {line}: expected a decimal number, got {event.value[:LONGEST_NUMBER]!r}, which YAML reads in base "
-            f"{60 if ':' in event.value else 8}; write the number, or text in quotes"
-        )
     is_long = is_plain and len(event.value) > LONGEST_NUMBER
-    if is_long and RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit) != TEXT:
+    is_other_base = is_plain and OTHER_BASE.fullmatch(event.value)
+    if not (is_long or is_other_base) or RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit) == TEXT:
+        return
+    if is_long:
         raise ValueError(
             f"line {line}: expected a number or date of at most {LONGEST_NUMBER} characters, got {len(event.value)}"
+        )
+    if is_other_base:
+        raise ValueError(
+            f"line {line}: expected a decimal number, got {event.value!r}, which YAML reads in base "
+            f"{60 if ':' in event.value else 8}; write the number, or text in quotes"
         )
 
 

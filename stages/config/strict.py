@@ -22,7 +22,8 @@ class Strict(BaseModel):
     @classmethod
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse `seed: yes`, which pydantic takes for 1."""
-        if _contains_boolean(value) and not _takes_booleans(cls.model_fields[str(info.field_name)].annotation):
+        annotation: Any = cls.model_fields[str(info.field_name)].annotation
+        if _contains_boolean(value) and not _takes_booleans(annotation):
             raise ValueError(f"got {value}, expected no boolean (YAML reads yes, no, on and off as booleans)")
         return value
 

@@ -1,4 +1,4 @@
-"""Files of DVC in a checkout: a table that a killed `dvc` leaves unreadable, and a cache that DVC opens to everyone.
+"""Files of DVC: a table that a killed `dvc` leaves unreadable, and a cache that everyone may write.
 
     python -m tsfmscope.stages.pipeline.dvc_folder
 

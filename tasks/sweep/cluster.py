@@ -245,7 +245,7 @@ def _start(resources: Resources, folder: Path) -> None:
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Make a folder that no other user can enter, for the files and sockets of a local Ray; delete it at the end."""
+    """Make a folder of this user alone for the files of a local Ray, and delete it at the end."""
     parent = tempfile.gettempdir()
     parent = parent if len(os.fsencode(parent)) <= LONGEST_TEMPORARY else "/tmp"
     with tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True) as folder:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.checkout import ROOT, Checkout
+from tests.e2e.checkout import BIN, ROOT, Checkout
 from tests.e2e.cluster import SECOND, Nodes, head, poorer_python
 from tsfmscope.stages import PARAMS
 
@@ -57,7 +57,7 @@ def test_a_folder_and_a_command_may_contain_quotes_and_nothing_else_runs(nodes: 
     (folder / ".venv").mkdir(parents=True)
     variables = (f"FOLDER={folder}", 'COMMAND=touch "it\'s done"', 'NAME=x"; touch b; "', f"ADDRESS={nodes.address}")
     submit = ["make", f"--directory={ROOT}", "--old-file=.venv/.ready", "submit", *variables]
-    environment = {**os.environ, **nodes.token}
+    environment = {**os.environ, **nodes.token, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in folder.iterdir()) == [".venv", "it's done"]

@@ -523,7 +523,6 @@ def test_a_family_that_no_package_adds_is_named_before_any_work(
     [
         "a: 1\na: 2\n",
         "a: {b: 1, b: 2}\n",
-        "1: a\n'1': b\n",
         "a: 1\n'a': 2\n",
         "x: &x {a: 1}\ny: {<<: *x, a: 2}\n",
         "x: &x {a: 1}\ny: {<<: *x, <<: *x}\n",
