@@ -6,6 +6,7 @@ docs/cluster.md says the same line by line.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -58,6 +59,13 @@ def test_a_folder_and_a_command_may_contain_quotes_and_nothing_else_runs(nodes: 
     variables = (f"FOLDER={folder}", 'COMMAND=touch "it\'s done"', 'NAME=x"; touch b; "', f"ADDRESS={nodes.address}")
     submit = ["make", f"--directory={ROOT}", "--old-file=.venv/.ready", "submit", *variables]
     environment = {**os.environ, **nodes.token, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    deadline = time.monotonic() + 120
+    # The job server starts after the head node.
+    while time.monotonic() < deadline:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", nodes.dashboard)) == 0:
+                break
+        time.sleep(0.5)
     done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in folder.iterdir()) == [".venv", "it's done"]
