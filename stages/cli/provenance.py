@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.pipeline.model_folders import key_of
 from tsfmscope.stages.pipeline.model_reference import Source
 from tsfmscope.stages.pipeline.training_jobs import MODELS
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.tasks.models.licenses import License, license_of, read_recipe
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
+
+
+class Calibration(NamedTuple):
+    """Series that calibrated or healed a model.
+
+    series: their digests. datasets: names of data sets, from a recipe.json without digests.
+    """
+
+    series: frozenset[str] = frozenset()
+    datasets: frozenset[str] = frozenset()
+
+    def contains(self, series: frozenset[str], *names: str) -> bool:
+        """Return whether one of the series, or of the names of a data set, is recorded."""
+        return not self.series.isdisjoint(series) or not self.datasets.isdisjoint(names)
+
+
+NO_CALIBRATION = Calibration()
+
+
+def calibration_of(folder: Path) -> Calibration:
+    """Return what calibrated or healed the model of a folder, as its recipe.json or onnx.json records it."""
+    is_onnx = (folder / DESCRIPTION).is_file()
+    facts: Mapping[str, Any] = read_description(folder) if is_onnx else read_recipe(folder)
+    if isinstance(series := facts.get(CALIBRATION_SERIES), list):
+        return Calibration(series=frozenset(map(str, series)))
+    block = facts.get("recipe")
+    method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
+    if not isinstance(method, dict) or not isinstance(calibration, dict):
+        return NO_CALIBRATION
+    if method.get("method") not in CALIBRATED and not method.get("heal"):
+        return NO_CALIBRATION
+    names = calibration.get("datasets")
+    return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))
 
 
 def base_model(folder: Path) -> str | None:
