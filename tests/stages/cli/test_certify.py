@@ -185,7 +185,6 @@ def test_one_table_is_judged_by_its_series(
     assert done.stdout.startswith("scope: series like those of shops.csv, and nothing else; 12 series\n")
     assert "0 of 12 series with a ratio above 1.1: with 95 % confidence, at most 22.1 % of all such series" in done.stdout
     assert "30 sources" not in done.stdout
-    change_scores(monkeypatch, factor)
     found = document(*arguments, code=code)
     assert [unit["unit"] for unit in found["units"]] == [f"shop {number}" for number in range(12)]
     assert [unit["ratio"] for unit in found["units"]] == pytest.approx([factor] * 12)
