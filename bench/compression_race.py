@@ -45,7 +45,16 @@ import torch
 from bench.race_removals import REMOVALS, ROUNDED, round_attention
 from bench.race_sharing import share_bases
 from bench.race_slicing import slice_residual
-from bench.race_tables import Cell, compare_by_size, compare_cells, draw, mean_table, paired_cells, read_cells, with_mean_sizes
+from bench.race_tables import (
+    Cell,
+    compare_by_size,
+    compare_cells,
+    draw,
+    mean_table,
+    paired_cells,
+    read_cells,
+    with_mean_sizes,
+)
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
 from tsfmscope.stages.config.compression import WHOLE
@@ -197,8 +206,8 @@ def main() -> None:
         print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
     for row in compare_by_size(rows):
         print(
-            "{size:5.2f} ours {ours:.3f}, best other of each model {other:.3f}, paired {ratio:.3f} [{low:.3f}, {high:.3f}], "
-            "least in {least} of {models}".format(**row)
+            "{size:5.2f} ours {ours:.3f}, best other of each model {other:.3f}, paired {ratio:.3f} "
+            "[{low:.3f}, {high:.3f}], least in {least} of {models}".format(**row)
         )
     rounded = {name: {size: round(one[0], 4) for size, one in by_size.items()} for name, by_size in table.items()}
     print(json.dumps({"means": rounded, "cells": rows}))

@@ -54,7 +54,9 @@ def paired_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells of the other methods with the logarithms of our error over theirs, on the same data sets."""
     ours = {(cell.model, cell.size, cell.seed): cell.logs for cell in cells if cell.method == OURS}
     return [
-        cell._replace(logs={name: ours[cell.model, cell.size, cell.seed][name] - log for name, log in cell.logs.items()})
+        cell._replace(
+            logs={name: ours[cell.model, cell.size, cell.seed][name] - log for name, log in cell.logs.items()}
+        )
         for cell in cells
         if cell.method != OURS and (cell.model, cell.size, cell.seed) in ours
     ]
@@ -73,8 +75,8 @@ def compare_by_size(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         interval = means.mean(ours - others)
         limits = [round(float(np.exp(value)), 3) for value in (interval.estimate, interval.low, interval.high)]
         table.append(
-            {"size": size, "ours": round(float(np.exp(ours.mean())), 3), "other": round(float(np.exp(others.mean())), 3),
-             "ratio": limits[0], "low": limits[1], "high": limits[2],
+            {"size": size, "ours": round(float(np.exp(ours.mean())), 3),
+             "other": round(float(np.exp(others.mean())), 3), "ratio": limits[0], "low": limits[1], "high": limits[2],
              "least": sum(own < other for own, other in pairs), "models": len(pairs)}
         )  # fmt: skip
     return table

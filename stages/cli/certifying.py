@@ -83,7 +83,7 @@ class CertifyOptions:
 
 
 class ModelPair(NamedTuple):
-    """Loaded base and small model. source: checkpoint of the base. calibration: series that the small model has seen."""
+    """Loaded base and small model. source: checkpoint of the base. calibration: series that the small one has seen."""
 
     base: Family
     small: Family | OnnxForecaster
@@ -372,9 +372,7 @@ def forecast_windows(
             batch=options.batch,
             keep_quantiles=True,
         )
-        pooled.rows.update(
-            {f"{name}, {row['origin']}": {"series": name} | row for name, row in scored.rows.items()}
-        )
+        pooled.rows.update({f"{name}, {row['origin']}": {"series": name} | row for name, row in scored.rows.items()})
         if not number:
             pooled.skipped.extend(scored.skipped)
         if not scored.rows:

@@ -43,7 +43,9 @@ def test_the_page_has_the_means_of_the_stored_race() -> None:
     ]
     assert len(rows) == 54
     lines = [
-        "| {size:g} | {ours:.3f} | {other:.3f} | {ratio:.3f} [{low:.3f}, {high:.3f}] | {least} of {models} |".format(**row)
+        "| {size:g} | {ours:.3f} | {other:.3f} | {ratio:.3f} [{low:.3f}, {high:.3f}] | {least} of {models} |".format(
+            **row
+        )
         for row in compare_by_size(rows)
     ]
     for page in ("docs/findings/compression.md", "bench/results/race.md"):

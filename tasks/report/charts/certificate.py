@@ -33,13 +33,14 @@ def draw_certificate(
 ) -> go.Figure:
     """Draw the ratio of every task, or group of series, sorted, and below them the geometric mean with its upper limit.
 
-    rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far above all ratios, such as infinity, is
-    cut at the edge. Lines: 1, the margin of the mean, and the limit of each task.
+    rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far
+    above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the limit of each task.
     """
     import plotly.graph_objects as go
 
     rows = rows.sort_values(["ratio", "name"])
-    low, high = _limits([*rows["ratio"], mean, margin, worst], upper)
+    low, high = _limits([ratio for ratio in (*rows["ratio"], mean, margin, worst) if math.isfinite(ratio)], upper)
+    mean, rows = min(mean, high), rows.assign(ratio=rows["ratio"].clip(upper=high))
     top = len(rows) + 0.7
     names = [shorten_name(f"{row.name}, {row.horizon}", NAME, TAIL) for row in rows.itertuples()]
     labels = [f"<b>mean of {units}</b>", *map(escape, names)]
@@ -49,7 +50,7 @@ def draw_certificate(
             draw_guide([1, 1], [-0.7, top]),
             draw_guide([low, high], [0.5, 0.5], width=0.5),
             _limit_line(margin, [-0.7, 0.5], f"margin of the mean, {margin:g}", COLOURS[0]),
-            _limit_line(worst, [0.5, top], f"limit of one, {worst:g}", COLOURS[1]),
+            _limit_line(worst, [0.5, top], f"limit of a task or group, {worst:g}", COLOURS[1]),
             _marks(rows["ratio"].tolist(), list(range(1, len(rows) + 1)), labels[1:], failed),
             draw_guide([mean, min(upper, high)], [MEAN, MEAN], width=3),
             _mean_mark(mean, upper),
