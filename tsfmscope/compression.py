@@ -69,7 +69,7 @@ def compress(
     Returns:
         The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
         parameters, bytes in memory and in files and, for families that forecast, the seconds of a forecast, the
-        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the last window of every series.
+        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the windows of `certify`.
         `judged` has one row per data set in `tasks`, and the `certificate`, as in `certify`.
 
     Raises:

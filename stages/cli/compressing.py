@@ -122,7 +122,7 @@ def compress_and_judge(
     """Compress a model with the past of the series and judge it on their ends.
 
     Costs: parameters, attention_parameters, bytes of the weights in memory and in files and, of families that
-    forecast, seconds of a forecast, and wql and mase of the last window of every series, as geometric means over the
+    forecast, seconds of a forecast, and wql and mase of the windows of the certificate, as geometric means over the
     data sets. mase is missing if it is defined for no data set.
 
     bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the

@@ -34,7 +34,8 @@ def draw_certificate(
     """Draw the ratio of every task, or group of series, sorted, and below them the geometric mean with its upper limit.
 
     rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far
-    above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the limit of each task.
+    above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the
+    limit of each task.
     """
     import plotly.graph_objects as go
 

@@ -43,13 +43,13 @@ def clustered(correlation: float, sd: float = 0.02) -> Draw:
 
 
 class Case(NamedTuple):
-    """Losses, number of units, and the share of certificates: its expectation, or its largest value if symmetric."""
+    """Losses, number of units, and the share of certificates: its expectation, or a bound of it."""
 
     name: str
     draw: Draw
     n: int
     share: float
-    is_symmetric: bool = False
+    is_bound: bool = False
 
 
 # Rare losses are certified if the sample has none: 0.9^n and 0.95^n.
@@ -64,8 +64,8 @@ GENERAL = [
 TABLE = [
     *(Case("normal, s = 0.05", normal(0.05), n, 0.05, True) for n in (12, 40, 100, 400)),
     *(Case("t4, s = 0.05", heavy_tailed(0.05), n, 0.05, True) for n in (12, 40, 100, 400)),
-    *(Case("one in ten loses 16 %", rare(0.1, 1.16), n, 0.9**n) for n in (12, 40)),
-    *(Case("one in ten loses 16 %", rare(0.1, 1.16), n, 0.05, True) for n in (100, 400, 2000)),
+    *(Case("one in ten loses 16 %", rare(0.1, 1.16), n, 0.9**n) for n in (12,)),
+    *(Case("one in ten loses 16 %", rare(0.1, 1.16), n, 0.05, True) for n in (40, 100, 400, 2000)),
 ]
 FAST_GENERAL = [case for case in GENERAL if case.n in (10, 17) and "10 %" not in case.name]
 FAST_TABLE = [case for case in TABLE if case.n in (12, 400)]
@@ -95,7 +95,7 @@ def check(case: Case, found: float, repeats: int, deviations: float) -> None:
     """Compare with the expected share, within so many standard deviations of a binomial share."""
     tolerance = deviations * math.sqrt(case.share * (1 - case.share) / repeats)
     assert found <= case.share + tolerance, (case.name, case.n, found)
-    if not case.is_symmetric:
+    if not case.is_bound:
         assert found >= case.share - tolerance, (case.name, case.n, found)
 
 
@@ -119,18 +119,19 @@ def test_a_model_that_loses_nothing_is_certified() -> None:
 def test_the_table_of_simulations(capsys: pytest.CaptureFixture[str]) -> None:
     """1,000 models of each kind, as in docs/compression.md; clusters of dependent sources are printed, not promised."""
     repeats, resamples = 1000, 999
-    rows = []
+    rows: list[tuple[str, Case, float]] = []
     for scope, cases, judge in (("general", GENERAL, is_certified), ("one table", TABLE, is_table_certified)):
-        for case in cases:
-            found = simulate(case, judge, repeats, resamples)
-            rows.append((scope, case.name, case.n, found))
-            check(case, found, repeats, 3.5)
-            assert found > 0.015 or scope == "one table" or not case.is_symmetric, (case.name, case.n, found)
+        rows += [(scope, case, simulate(case, judge, repeats, resamples)) for case in cases]
     for correlation in (0.5, 0.8):
         for n in (10, 17):
-            case = Case(f"clusters of three, correlation {correlation}", clustered(correlation), n, 0)
-            rows.append(("general", case.name, n, simulate(case, is_certified, repeats, resamples)))
+            case = Case(f"clusters of three, correlation {correlation}", clustered(correlation), n, 1.0, True)
+            rows.append(("general", case, simulate(case, is_certified, repeats, resamples)))
     with capsys.disabled():
         print("\n| scope | losses, mean exactly the margin | units | certified |\n| --- | --- | --- | --- |")
-        for scope, name, n, found in rows:
-            print(f"| {scope} | {name} | {n} | {found:.1%} |")
+        for scope, case, found in rows:
+            print(f"| {scope} | {case.name} | {case.n} | {found:.1%} |")
+    for scope, case, found in rows:
+        check(case, found, repeats, 3.5)
+        if scope == "general" and case.is_bound:
+            # The test is not so strict that nothing passes.
+            assert found > 0.015, (case.name, case.n, found)
