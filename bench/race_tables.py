@@ -63,7 +63,7 @@ def paired_cells(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def compare_by_size(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each size the means of our error and of the best other method of each model, and their paired ratio.
+    """Return per size the means of our error and of each model's best other method, and their ratio.
 
     rows: of `compare_cells`. The best other method is chosen on the scored data sets, which favours it. ratio: ours
     over the other, with Student's 95 % interval over models. least: number of models in which ours is smaller.

@@ -230,7 +230,7 @@ def _general_units(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, A
 
 
 def _table_units(scored: Sequence[ScoredTask], seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the mean log ratio of each unit of a table over its horizons, and the log ratio of each group of units.
+    """Return the mean log ratio of each unit of a table, and the log ratio of each group.
 
     Series whose small model has no loss at all are left out, since their log ratio is minus infinity.
     """
@@ -381,7 +381,7 @@ def forecast_windows(
 
 
 def _coverage(case: LoadedCase, scored: ScoredWindows, levels: Sequence[float]) -> tuple[float, int]:
-    """Return the share of the observed targets of a task inside the 80 % interval, and the number of these targets."""
+    """Return the share of observed targets inside the 80 % interval, and the number of observed targets."""
     import numpy as np
 
     from tsfmscope.tasks.forecasting.coverage import count_covered

@@ -31,7 +31,7 @@ CHARACTER = 7.4
 def draw_certificate(
     rows: pd.DataFrame, *, mean: float, upper: float, margin: float, worst: float, units: str
 ) -> go.Figure:
-    """Draw the ratio of every task, or group of series, sorted, and below them the geometric mean with its upper limit.
+    """Draw the sorted ratios of tasks or groups, and below them the geometric mean with its upper limit.
 
     rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far
     above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the
