@@ -45,7 +45,7 @@ def calibration_of(folder: Path) -> Calibration:
     method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
     if not isinstance(method, dict) or not isinstance(calibration, dict):
         return NO_CALIBRATION
-    if method.get("method") not in CALIBRATED and not method.get("heal"):
+    if str(method.get("method")) not in CALIBRATED and not method.get("heal"):
         return NO_CALIBRATION
     names = calibration.get("datasets")
     return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))
