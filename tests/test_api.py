@@ -295,10 +295,12 @@ def test_certify_returns_what_the_command_prints(frame: pd.DataFrame) -> None:
         (name, horizon) for name in ("nile", "data[1]", "mine.csv") for horizon in (6, 12)
     ]
     assert found.tasks[2]["ratio"] == found.tasks[4]["ratio"]
-    assert (found.certificate.outcome, found.certificate.n_tasks, found.left_out) == ("not certified", 6, [])
+    assert (found.certificate.outcome, found.certificate.n_units, found.left_out) == ("not certified", 2, [])
+    assert [row["source"] for row in found.tasks] == ["nile"] * 2 + ["data[1]"] * 4
     options = ["--data", "nile", "--data", "mine.csv", "--context", "64", "--horizon", "6", "--horizon", "12"]
     printed = CliRunner().invoke(app, ["certify", *names, *options, "--json"], catch_exceptions=False)
     expected = [row for row in found.tasks if row["data"] != "data[1]"]
+    expected = [row | {"source": row["data"]} for row in expected]
     assert json.loads(printed.stdout)["tasks"] == expected
 
 

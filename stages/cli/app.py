@@ -91,7 +91,7 @@ tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
 tsfmscope report                           # where the results and their page are
 
 Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 3 `certify` needs
-more tasks, 130 interrupted.
+more tasks, 4 `certify` does not certify, 130 interrupted.
 """
 
 app = typer.Typer(

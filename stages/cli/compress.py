@@ -128,14 +128,14 @@ def compress(
 
 
 def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
-    from tsfmscope.stages.cli.certify import describe_outcome, print_tasks_left_out
+    from tsfmscope.stages.cli.certify import describe_outcome, describe_scope, print_tasks_left_out
 
     judged = result.judged
     assert judged is not None
     print_table(title, ["", "before", "after", "ratio"], [list(row.values()) for row in result.costs])
     n_series = sum(row["n_series"] for row in judged.tasks)
     typer.echo(
-        f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
+        f"wql (pooled) and mase (mean): over windows in the last fifth of {n_series} series, lower is better; "
         "bytes: of the weights in memory; file_bytes: of the weights in the saved checkpoint"
     )
     typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn")
@@ -151,4 +151,5 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
     print_left_out(judged.skipped, as_json=False)
     typer.echo(printable(str(result.license)))
     typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
+    typer.echo(printable(describe_scope(judged)))
     typer.echo(printable(describe_outcome(model, str(folder), judged)))

@@ -23,7 +23,7 @@ from tsfmscope.stages.cli.certifying import (
 from tsfmscope.stages.cli.compress_options import CompressOptions
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.cli.provenance import license_of_source
+from tsfmscope.stages.cli.provenance import Calibration, license_of_source
 from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
@@ -122,7 +122,7 @@ def compress_and_judge(
     """Compress a model with the past of the series and judge it on their ends.
 
     Costs: parameters, attention_parameters, bytes of the weights in memory and in files and, of families that
-    forecast, seconds of a forecast, and wql and mase of the last window of every series, as geometric means over the
+    forecast, seconds of a forecast, and wql and mase of the windows of the certificate, as geometric means over the
     data sets. mase is missing if it is defined for no data set.
 
     bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the
@@ -130,6 +130,7 @@ def compress_and_judge(
     Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
     and the errors of `certify_pair`.
     """
+    from tsfmscope.tasks.compression.calibration_windows import calibration_series
     from tsfmscope.tasks.compression.compress import file_bytes, memory_bytes, sizes
     from tsfmscope.tasks.models.base import Forecaster
 
@@ -159,9 +160,11 @@ def compress_and_judge(
         return CompressResult(_costs(before, after), counts)
     seconds = _compare_seconds(base, small, arguments, next(iter(cases.values())), options)
     before["seconds"], after["seconds"] = seconds.base, seconds.small
-    certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))
+    certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,), keeps_calibrated=True)
     stored_readers = {name: partial(_recall, data) for name, data in series.items()}
-    judged = certify_pair(params, request, ModelPair(base, small, bases.source), stored_readers, certify_options, watch)
+    calibration = Calibration(frozenset(calibration_series(arguments["tables"], arguments["calibration"])))
+    pair = ModelPair(base, small, bases.source, calibration)
+    judged = certify_pair(params, request, pair, stored_readers, certify_options, watch)
     for name in ("wql", "mase"):
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
@@ -249,7 +252,8 @@ def _calibrate(
     if options.method in CALIBRATED or options.heal:
         for windows in calibration_windows(model, tables, **calibration):
             counts[windows.dataset] = counts.get(windows.dataset, 0) + len(windows)
-    return {"method": options.method_block(), "tables": tables, "calibration": calibration}, counts
+    arguments = {"method": options.method_block(), "tables": tables, "calibration": calibration if counts else None}
+    return arguments, counts
 
 
 def _timed_windows(case: LoadedCase) -> Windows:

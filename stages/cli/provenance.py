@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.model_folders import key_of
 from tsfmscope.stages.pipeline.model_reference import Source
 from tsfmscope.stages.pipeline.training_jobs import MODELS
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.tasks.models.common.checksums import RECIPE
 from tsfmscope.tasks.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
 from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
 
 # Keys whose value transformers sets to the folder that a model or a tokenizer was loaded from.
 NAMES_OF_FOLDERS = ("_name_or_path", "name_or_path")
 # A text that is a path, absolute or from here, and a path of two or more parts inside a text.
 PATH = re.compile(r"(?:file:|~|\.\.?)?[/\\]|[A-Za-z]:[/\\]")
 PATH_IN_TEXT = re.compile(r"(?<![\w:/.~<-])(?:file:|~|\.\.?|[A-Za-z]:)?[/\\][^\s\"']*[/\\][^\s\"']+")
+
+
+class Calibration(NamedTuple):
+    """Series that calibrated or healed a model.
+
+    series: their digests. datasets: names of data sets, from a recipe.json without digests.
+    """
+
+    series: frozenset[str] = frozenset()
+    datasets: frozenset[str] = frozenset()
+
+    def contains(self, series: frozenset[str], *names: str) -> bool:
+        """Return whether one of the series, or of the names of a data set, is recorded."""
+        return not self.series.isdisjoint(series) or not self.datasets.isdisjoint(names)
+
+
+NO_CALIBRATION = Calibration()
+
+
+def calibration_of(folder: Path) -> Calibration:
+    """Return what calibrated or healed the model of a folder, as its recipe.json or onnx.json records it."""
+    is_onnx = (folder / DESCRIPTION).is_file()
+    facts: Mapping[str, Any] = read_description(folder) if is_onnx else read_recipe(folder)
+    if isinstance(series := facts.get(CALIBRATION_SERIES), list):
+        return Calibration(series=frozenset(map(str, series)))
+    block = facts.get("recipe")
+    method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
+    if not isinstance(method, dict) or not isinstance(calibration, dict):
+        return NO_CALIBRATION
+    if str(method.get("method")) not in CALIBRATED and not method.get("heal"):
+        return NO_CALIBRATION
+    names = calibration.get("datasets")
+    return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))
 
 
 def base_model(folder: Path) -> str | None:

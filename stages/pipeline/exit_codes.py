@@ -12,9 +12,9 @@ from tsfmscope.store.printable import printable, shorten
 from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.extras import EXTRAS, describe_missing
 
-# The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; Ctrl-C, 128 +
-# SIGINT as in a shell.
-FAILED, USAGE, TOO_FEW, INTERRUPTED = 1, 2, 3, 130
+# The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; `certify` does not
+# certify; Ctrl-C, 128 + SIGINT as in a shell.
+FAILED, USAGE, TOO_FEW, NOT_CERTIFIED, INTERRUPTED = 1, 2, 3, 4, 130
 # Errors whose message is for the user. Any other exception is a fault of the program and keeps its traceback.
 KNOWN = (ParamsError, TsfmscopeError, StoreError, OSError, ModuleNotFoundError)
 

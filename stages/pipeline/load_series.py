@@ -33,7 +33,7 @@ def load_data_set(
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
         series = draw_signal(name, str(dataset.signal), seed)
-        return LoadedSeries(series, [], len(series))
+        return LoadedSeries(series, [], series)
     if dataset.source == "hub":
         return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)

@@ -34,5 +34,5 @@ def load_named_set(name: str, dataset: DataSet, params: Params, *, max_series: i
     """
     if dataset.source == "kernelsynth":
         series = draw_kernel_set(name, dataset, params, seed)
-        return LoadedSeries(series, [], len(series))
+        return LoadedSeries(series, [], series)
     return load_data_set(name, dataset, params, max_series=max_series, seed=seed)

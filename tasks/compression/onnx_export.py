@@ -78,7 +78,7 @@ def write_onnx(
     *,
     context: int | None,
     horizon: int | None,
-    origin: Mapping[str, str | None],
+    origin: Mapping[str, Any],
     bits: int = 32,
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.

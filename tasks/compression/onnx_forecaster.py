@@ -25,6 +25,11 @@ LARGEST_DESCRIPTION = 2**20
 KEYS = ("family", "context", "horizon", "levels")
 
 
+def read_description(folder: Path) -> Any:
+    """Return the contents of the description of a folder. Raises OSError or ValueError for a damaged one."""
+    return json.loads(read_text(folder / DESCRIPTION, LARGEST_DESCRIPTION))
+
+
 class OnnxForecaster:
     """An ONNX model that forecasts as a `Forecaster` does. It has no states and no weights to look at."""
 
@@ -44,7 +49,7 @@ class OnnxForecaster:
         """
         path = folder / DESCRIPTION
         try:
-            facts = json.loads(read_text(path, LARGEST_DESCRIPTION))
+            facts = read_description(folder)
             family, context, horizon, levels = (facts[key] for key in KEYS)
             # Older descriptions do not name the files.
             check_files(folder, dict(facts.get("files", {})))

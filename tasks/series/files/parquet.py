@@ -40,16 +40,21 @@ BYTES = 16
 class LoadedSeries:
     """Series of one source, and what was left out.
 
-    available: number of usable series before sampling; skipped: unusable series, with reasons; missing:
-    series -> number of times between its own that the source lacks (their values are NaN); notes: lines for
-    the user on how the source was read.
+    usable: all usable series, before sampling; skipped: unusable series, with reasons; missing: series -> number of
+    times between its own that the source lacks (their values are NaN); notes: lines for the user on how the source
+    was read.
     """
 
     series: list[Series]
     skipped: list[Skip]
-    available: int
+    usable: Sequence[Series]
     missing: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def available(self) -> int:
+        """Number of usable series before sampling."""
+        return len(self.usable)
 
 
 def load_parquet(
@@ -120,7 +125,7 @@ def select(
     if sample is not None and len(usable) > sample[0]:
         rng = np.random.default_rng(sample[1])
         selected = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
-    return LoadedSeries(selected, skipped, len(usable))
+    return LoadedSeries(selected, skipped, usable)
 
 
 def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:

@@ -85,7 +85,7 @@ def load_own(
         notes.append(
             f"{path}: {len(selected.series)} of {selected.available} series, a seeded sample; --max-series takes more"
         )
-    return LoadedSeries(selected.series, skipped + selected.skipped, selected.available, missing, notes)
+    return LoadedSeries(selected.series, skipped + selected.skipped, selected.usable, missing, notes)
 
 
 def load_frame(
@@ -104,7 +104,7 @@ def load_frame(
     selected = select((item for item, _ in pairs), min_length=min_length, sample=sample)
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
-    return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
+    return LoadedSeries(selected.series, selected.skipped, selected.usable, missing, notes)
 
 
 def list_files(path: Path) -> list[Path]:
