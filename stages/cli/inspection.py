@@ -29,7 +29,7 @@ from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.models.common.batches import KINDS
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -353,6 +353,8 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
     if not loaded.series:
         reasons = describe_reasons(count_reasons(loaded.skipped))
         raise DataError(f"{request.data}: no usable series: {reasons}")
+    if modality(dataset.source) == "series":
+        logger.warning(series_note(request.data, loaded.series))
     return NamedSeries(name, dataset, loaded)
 
 
