@@ -20,6 +20,7 @@ from tsfmscope.tasks.series.files.columns import Columns
 from tsfmscope.tasks.series.files.frames import TIMES, transposed_labels
 from tsfmscope.tasks.series.files.parquet import check_room
 from tsfmscope.tasks.series.files.roles import IDS, is_text
+from tsfmscope.tasks.series.files.times import DIGITS
 
 # Cells that stand for a missing value.
 MISSING = [
@@ -97,7 +98,7 @@ def _read_text(file: Path, path: Path, columns: Columns) -> tuple[pd.DataFrame, 
     with duckdb.connect() as connection:
         frame = _read(connection, file, path, columns, ".", skip, separator)
         text = [frame[name].dropna() for name in frame if is_text(frame[name])]
-        if any(map(_has_decimal_comma, text)):
+        if any(_has_decimal_comma(cells) or _is_grouped(cells, ",") for cells in text):
             frame = _read(connection, file, path, columns, ",", skip, separator)
     frame = frame.assign(**{name: _ungroup(frame[name]) for name in map(str, frame) if is_text(frame[name])})
     return frame, [f"{path}: the header is line {skip + 1}"] if skip else []
@@ -158,13 +159,15 @@ def _has_decimal_comma(cells: pd.Series) -> bool:
 
 def _ungroup(column: pd.Series) -> pd.Series:
     """Return the numbers of a column of text such as 1.303,00 or 1,303.00, which show both signs; else the column."""
-    cells = column.dropna()
-    for decimal, pattern in GROUPED.items():
-        group = "." if decimal == "," else ","
-        has_both = cells.str.contains(".", regex=False) & cells.str.contains(",", regex=False)
-        if has_both.any() and cells.str.fullmatch(pattern).all():
+    for decimal, group in (",.", ".,"):
+        if _is_grouped(column.dropna(), decimal):
             return column.str.replace(group, "").str.replace(decimal, ".").astype(np.float64)
     return column
+
+
+def _is_grouped(cells: pd.Series, decimal: str) -> bool:
+    has_both = cells.str.contains(".", regex=False) & cells.str.contains(",", regex=False)
+    return bool(has_both.any() and cells.str.fullmatch(GROUPED[decimal]).all())
 
 
 def _read(
@@ -173,7 +176,9 @@ def _read(
     """Read the file with a decimal sign. Raises the errors of `read_csv` and of DuckDB."""
     dialect = _sniff(connection, file, path, decimal, skip, sep)
     # Text keeps the zeros of ids and of dates such as 01012024.
-    as_text = IDS | set(columns.ids) | ({*columns.times} | TIMES if columns.time_format else set())
+    as_text = (
+        IDS | set(columns.ids) | ({*columns.times} | TIMES if columns.time_format not in {None, *DIGITS} else set())
+    )
     kinds = {
         name: kind if kind in KEPT and not {name, name.lower()} & as_text else "VARCHAR"
         for name, kind in zip(dialect.names, dialect.kinds, strict=True)
@@ -202,25 +207,27 @@ def _sniff(connection: duckdb.DuckDBPyConnection, file: Path, path: Path, decima
     names, kinds = ([column[key] for column in found["Columns"]] for key in ("name", "type"))
     delimiter = found["Delimiter"]
     quote, escape = (found[sign].removeprefix("(empty)") for sign in ("Quote", "Escape"))
-    if found["HasHeader"]:
-        if len(names) == 1 and not quote and (others := [sign for sign in DELIMITERS if sign in names[0]]):
-            # DuckDB detects one column where rows differ in length. The read then names such a row.
-            delimiter = others[0]
-            names = names[0].split(delimiter)
-            kinds = ["VARCHAR"] * len(names)
-        # DuckDB renames a column whose name occurs twice or stands for a missing value, such as NA.
-        header = """
-            from read_csv(
-                ?, delim = ?, quote = ?, escape = ?, skip = ?, columns = ?, header = false, auto_detect = false
-            ) limit 1
-        """
-        text = {f"column {number}": "VARCHAR" for number in range(len(names))}
-        cells = connection.execute(header, [location, delimiter, quote, escape, skip, text]).fetchall()[0]
-        written = [name if cell is None else str(cell) for name, cell in zip(names, cells, strict=False)]
-        names = written if len(written) == len(names) else names
+    has_header = found["HasHeader"]
+    if has_header and len(names) == 1 and not quote and (others := [sign for sign in DELIMITERS if sign in names[0]]):
+        # DuckDB detects one column where rows differ in length. The read then names such a row.
+        delimiter = others[0]
+        names = names[0].split(delimiter)
+        kinds = ["VARCHAR"] * len(names)
+    header = """
+        from read_csv(
+            ?, delim = ?, quote = ?, escape = ?, skip = ?, columns = ?, header = false, auto_detect = false
+        ) limit 1
+    """
+    text = {f"column {number}": "VARCHAR" for number in range(len(names))}
+    cells = connection.execute(header, [location, delimiter, quote, escape, skip, text]).fetchone() or ()
+    # DuckDB renames a column whose name occurs twice or stands for a missing value, such as NA.
+    written = [name if cell is None else str(cell) for name, cell in zip(names, cells, strict=False)]
+    # Years are numbers, as the values below them.
+    has_header = has_header or bool(transposed_labels(written))
+    names = written if has_header and len(written) == len(names) else names
     # DuckDB takes a first row of other types for names, such as 5.5 above whole numbers.
     is_value = [bool(NO_NAME.match(name.strip())) for name in names]
-    if not found["HasHeader"] or names[0].isdecimal() or (any(is_value) and not transposed_labels(names)):
+    if not has_header or names[0].isdecimal() or (any(is_value) and not transposed_labels(names)):
         raise DataError(
             f"{path}, line {skip + 1}: expected a header with the names of the columns, got values in the first row "
             "or an empty file; add a line of column names, none of which is a date or a fraction"

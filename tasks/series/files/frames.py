@@ -76,9 +76,10 @@ def _without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         order = np.argsort(levels[-1].to_numpy(), kind="stable")
         frame = frame.iloc[order]
         levels = [level[order] for level in levels[:-1]]
+    n_levels = frame.index.nlevels
     frame, keys = frame.reset_index(drop=True), []
     for number, level in enumerate(levels):
-        is_key = not is_time[number] and (len(levels) > 1 or (level.name is not None and not level.is_unique))
+        is_key = not is_time[number] and (n_levels > 1 or (level.name is not None and not level.is_unique))
         if types.is_numeric_dtype(level) and not is_key and not is_time[number]:
             continue
         name = str(level.name) if level.name is not None else "timestamp" if is_time[number] else f"index {number}"

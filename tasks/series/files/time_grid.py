@@ -66,9 +66,9 @@ def missing_times(missing: Mapping[str, int]) -> str:
     return f"{', '.join(names)}: {n} missing {'time' if n == 1 else 'times'} read as NaN"
 
 
-def fits(times: pd.DatetimeIndex, freq: str) -> bool:
-    """Return whether the grid of a frequency contains ascending, unique times, and enough of its times are theirs."""
-    return any(_fit_grid(view, freq) is not None for view in _views(times))
+def fit_freq(times: pd.DatetimeIndex, freq: str) -> Grid | None:
+    """Fit the grid of one frequency to ascending, unique times; None if it does not fit."""
+    return next((fit for view in _views(times) if (fit := _fit_grid(view, freq)) is not None), None)
 
 
 def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:

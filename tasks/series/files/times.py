@@ -121,12 +121,13 @@ def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: 
     is_newest_first = len(times) > 1 and times.iloc[0] > times.iloc[-1]
     is_first = ~_is_repeated(times, ids, keep="last" if is_newest_first else "first").to_numpy()
     for zone in ZONES if tz is None else (_check_zone(tz),):
-        try:
-            local = times.dt.tz_localize(zone, ambiguous=is_first)
-        except ValueError as error:
-            # pytz's errors of a time that the clocks skip are values that are wrong.
+        local = times.dt.tz_localize(zone, ambiguous=is_first, nonexistent="NaT")
+        if (skipped := local.isna() & times.notna()).any():
             if tz is not None:
-                raise DataError(f"{location}: a time does not exist in {tz} ({error}); correct it or --tz") from error
+                raise DataError(
+                    f"{location}, {row_of(skipped)}: the clocks of {tz} skip {times[skipped].iloc[0]}; correct the "
+                    "cell or --tz"
+                )
             continue
         if tz is not None:
             return local, ""

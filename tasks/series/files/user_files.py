@@ -31,7 +31,7 @@ from tsfmscope.tasks.series.files.parquet import (
     select,
 )
 from tsfmscope.tasks.series.files.roles import Roles, assign_roles, join
-from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS, Grid, fits, frequency, grid
+from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS, Grid, fit_freq, frequency, grid
 from tsfmscope.tasks.series.files.times import localize, read_times
 from tsfmscope.tasks.series.types import Series, Skip
 
@@ -181,7 +181,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
         return table.to_pandas(date_as_object=False)
     # The note is text of other programs.
     except (*DAMAGED, LookupError, TypeError, AttributeError):
-        frame = table.to_pandas(date_as_object=False, ignore_metadata=True)
+        frame = table.replace_schema_metadata().to_pandas(date_as_object=False)
         unnamed = [name for name in frame if str(name).startswith("__index_level_")]
         return frame.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(frame[name])])
 
@@ -285,10 +285,9 @@ def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _C
     clocks = {}
     for item, part in times_by_id.items():
         freq = freqs[item]
-        if freq not in ("", common) and fits(part, common):
-            freq = common
-        regular = freq == freqs[item] != "" and len(part) <= FREQ_STEPS
-        fit = None if regular else grid(part, [freq] if freq else known_freqs)
+        fit = fit_freq(part, common) if freq not in ("", common) else None
+        if fit is None and not (freq and len(part) <= FREQ_STEPS):
+            fit = grid(part, [freq] if freq else known_freqs)
         start = part[0].tz_localize(None).to_pydatetime()
         clocks[item] = _Clock(start, fit.freq if fit else freq, fit)
     return clocks
@@ -306,7 +305,7 @@ def _common_freq(times_by_id: dict[Any, pd.DatetimeIndex], freqs: dict[Any, str]
     if len(known) < 2:
         return known[0] if known else ""
     fitting = {
-        freq: sum(len(part) for item, part in times_by_id.items() if freqs[item] == freq or fits(part, freq))
+        freq: sum(len(part) for item, part in times_by_id.items() if freqs[item] == freq or fit_freq(part, freq))
         for freq in known
     }
     return max(known, key=lambda freq: fitting[freq])
