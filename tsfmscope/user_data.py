@@ -109,10 +109,14 @@ def _array_series(data: Any) -> Iterable[Series]:
     elif isinstance(data, list | tuple) and data and all(np.ndim(item) == 1 for item in data):
         named = [(f"series-{i}", _real_values(values)) for i, values in enumerate(data)]
     else:
-        named = [(f"series-{i}", row) for i, row in enumerate(np.atleast_2d(_real_values(data)))]
+        values = _real_values(data)
+        rows = np.atleast_2d(values) if values.ndim in (1, 2) else [values]
+        named = [(f"series-{i}", row) for i, row in enumerate(rows)]
     for name, values in named:
         if values.ndim != 1:
-            raise DataError(f"data: got an array {values.shape} as {name}, expected numbers [step] or [series, step]")
+            raise DataError(
+                f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
+            )
         yield Series("data", name, values)
 
 
@@ -121,7 +125,10 @@ def _real_values(data: Any) -> np.ndarray:
     try:
         values = real_array(_without_mask(data))
     except (TypeError, ValueError) as error:
-        raise DataError(f"data: expected real numbers [step] or [series, step], got {error}") from None
+        problem = " ".join(str(error).removeprefix("x: ").split())
+        raise DataError(
+            f"data: expected numbers [step] or [series, step], or a list or dict of [step]: {problem}"
+        ) from None
     return values if values.dtype == np.float32 else values.astype(np.float64)
 
 
@@ -161,5 +168,9 @@ def check_counts(context: int | None, **counts: int | None) -> None:
 def check_at_least(smallest: int, **counts: int | None) -> None:
     """Raise ValueError for a count that is no whole number or is below the smallest one."""
     for name, count in counts.items():
-        if count is not None and not (isinstance(count, int | np.integer) and count >= smallest):
-            raise ValueError(f"{name}: got {count}, expected a whole number of at least {smallest}")
+        if count is None:
+            continue
+        if not isinstance(count, int | np.integer):
+            raise ValueError(f"{name}: got {count}, expected a whole number")
+        if count < smallest:
+            raise ValueError(f"{name}: got {count}, expected at least {smallest}")
