@@ -20,7 +20,7 @@ from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
 from tsfmscope.tasks.defaults import HORIZON, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import CATALOG, modality
+from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import select, series_note
 from tsfmscope.tasks.series.files.time_grid import missing_times
@@ -66,7 +66,7 @@ def usable_series(
         logger.warning(missing_times(loaded.missing))
     if not loaded.series:
         raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
-    if modality(found.dataset.source) == "series":
+    if found.dataset is OWN:
         logger.warning(series_note(found.name, loaded.series))
     return found
 

@@ -342,6 +342,8 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
         )
         for line in loaded.notes:
             logger.warning(line)
+        if loaded.series:
+            logger.warning(series_note(request.data, loaded.series))
         if loaded.missing:
             logger.warning(missing_times(loaded.missing))
     else:
@@ -353,8 +355,6 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
     if not loaded.series:
         reasons = describe_reasons(count_reasons(loaded.skipped))
         raise DataError(f"{request.data}: no usable series: {reasons}")
-    if modality(dataset.source) == "series":
-        logger.warning(series_note(request.data, loaded.series))
     return NamedSeries(name, dataset, loaded)
 
 
