@@ -40,7 +40,7 @@ def make_plain(frame: pd.DataFrame, columns: Columns, location: str) -> tuple[pd
     if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
         raise DataError(f"{location}: column {duplicated[0]!r} occurs twice, perhaps in the index; rename one of them")
     frame = pd.DataFrame({name: _plain_column(frame[name], location) for name in frame}, index=frame.index)
-    if labels := transposed_labels(list(frame)):
+    if labels := transposed_labels([str(name) for name in frame]):
         named = [str(name) for name in frame[labels].astype(str).agg("/".join, axis=1)]
         frame = frame.drop(columns=labels).set_axis(named, axis=0).T.reset_index(names="timestamp")
         if duplicated := sorted(frame.columns[frame.columns.duplicated()]):

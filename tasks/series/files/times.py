@@ -47,14 +47,16 @@ def read_times(
     if times.dt.tz is None:
         return times
     if tz is not None:
-        return times.dt.tz_convert(_check_zone(tz))
+        zoned: pd.Series = times.dt.tz_convert(_check_zone(tz))
+        return zoned
     if types.is_datetime64_any_dtype(column) or types.is_numeric_dtype(column):
         return times
     delta = pd.to_timedelta(_offsets(column).fillna("Z").map(_offset_minutes), unit="min")
-    local = times.dt.tz_localize(None) + delta
+    local: pd.Series = times.dt.tz_localize(None) + delta
     if local.dropna().dt.time.nunique() == 1 and delta.nunique() > 1:
         return local
-    return times.dt.tz_convert(timezone(delta.iloc[0].to_pytimedelta()) if len(delta) else "UTC")
+    shifted: pd.Series = times.dt.tz_convert(timezone(delta.iloc[0].to_pytimedelta()) if len(delta) else "UTC")
+    return shifted
 
 
 def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd.Series:
@@ -151,7 +153,7 @@ def _parse_numbers(numbers: pd.Series, time_format: str | None, location: str) -
     """Return the times of whole numbers; None if their digits are not those of a date or of numbers since 1970."""
     digits = {len(str(abs(number))) for number in numbers.dropna().unique()}
     unit = time_format or next((unit for unit, lengths in DIGITS.items() if digits and digits <= lengths), None)
-    since = None
+    since: pd.Series | None = None
     if unit is not None:
         since = pd.to_datetime(numbers, unit=unit, utc=True, errors="coerce")  # type: ignore[call-overload]
     if time_format is not None or not digits:
@@ -160,24 +162,31 @@ def _parse_numbers(numbers: pd.Series, time_format: str | None, location: str) -
     if form is None:
         return since
     dates = _read(numbers.astype("string"), form)
-    if not dates.isna().equals(numbers.isna()) or not dates.dt.year.dropna().between(*YEARS).all():
-        return dates.dt.tz_localize(None) if form == "%Y" and since is None else since
+    is_year = form == "%Y" or dates.dt.year.dropna().between(*YEARS).all()
+    if not dates.isna().equals(numbers.isna()) or not is_year:
+        return since
     # Numbers since 1970 are seldom dates by chance; a regular sequence of few of them may be.
-    steps = None if since is None else pd.Series(since.dropna().unique()).sort_values().diff().dropna()
-    if steps is not None and len(steps) > 1 and steps.nunique() == 1:
-        days = pd.Series(dates.dropna().unique()).sort_values().diff().dropna()
-        if days.nunique() == 1:
+    if since is not None and _is_regular(since):
+        if _is_regular(dates):
+            row = int(numbers.notna().to_numpy().argmax())
             raise DataError(
-                f"{location}: {numbers.iloc[0]} is {dates.iloc[0]:%Y-%m-%d %H:%M} or {since.iloc[0]:%Y-%m-%d %H:%M:%S} "
-                f"in {unit} since 1970; add --time-format {form!r} or {unit!r}"
+                f"{location}: {numbers.iloc[row]} is {dates.iloc[row]:%Y-%m-%d %H:%M} or "
+                f"{since.iloc[row]:%Y-%m-%d %H:%M:%S} in {unit} since 1970; add --time-format {form!r} or {unit!r}"
             )
         return since
-    return dates.dt.tz_localize(None)
+    local: pd.Series = dates.dt.tz_localize(None)
+    return local
+
+
+def _is_regular(times: pd.Series) -> bool:
+    """Return whether at least three different times have equal distances."""
+    steps = pd.Series(times.dropna().unique()).sort_values().diff().dropna()
+    return len(steps) > 1 and steps.nunique() == 1
 
 
 def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
     """Return the text of several columns with a space between; a date and whole hours become a date and a time."""
-    parts = []
+    parts: list[pd.Series] = []
     for name in names:
         column = frame[name]
         if types.is_datetime64_any_dtype(column):
@@ -189,7 +198,8 @@ def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
         else:
             text = column.astype("string").str.strip()
         parts.append(text)
-    return parts[0].str.cat(parts[1:], sep=" ")
+    joined: pd.Series = parts[0].str.cat(parts[1:], sep=" ")
+    return joined
 
 
 def _formats(column: pd.Series) -> list[str]:
