@@ -146,7 +146,7 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
     table = frame.reset_index(names="day").melt("day", var_name="shop", value_name="sold").assign(price=1.0)
     vectors = ts.embed(model, table, context=64, columns={"time": "day", "id": "shop", "value": "sold"})
     assert list(vectors.index) == [*frame.columns]
-    with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value or time_format"):
+    with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value, time_format, tz"):
         ts.embed(model, table, columns={"ids": "shop"})
     with pytest.raises(ValueError, match="columns: expected a file or a DataFrame, got the data set 'nile'"):
         ts.embed(model, "nile", columns={"id": "shop"})
@@ -180,10 +180,15 @@ def test_inspect_returns_what_the_command_prints(
     ("data", "message"),
     [
         ("english", "english: text data, but model chronos-bolt-nano reads series"),
+        (np.ones(100) * 1j, "data: expected numbers .* complex128"),
+        (np.ma.masked_array(np.ones(100) * 1j), "data: expected numbers .* complex128"),
+        ([np.zeros((2, 3)), np.zeros(4)], "data: expected numbers"),
         (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
         (np.array(["a", "b"]), "expected numbers"),
         (np.full(100, np.nan), "data: no usable series: 1 "),
         (np.zeros(0), "data: no usable series"),
+        ("~no-such-user/x", "data: got '~no-such-user/x', expected a file"),
+        ("x" * 5000, "expected a file, a folder, or one of"),
         ("no-such-thing", "data: got 'no-such-thing', expected a file, a folder, or one of"),
         (pd.DataFrame({"a": ["x"] * 50}), "expected a column of numbers"),
     ],
@@ -203,6 +208,7 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
     [
         ({"context": 8}, "context: got 8, expected at least 16"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"rows": 0}, "rows: got 0"),
         ({"max_series": 0}, "max_series: got 0"),
         ({"share": 2.0}, r"share: got 2.0, expected a number in \(0, 1\]"),
@@ -315,6 +321,7 @@ def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model,
         ({"data": []}, "data: got list, expected a list"),
         ({"context": 8}, "context: got 8, expected at least 16"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"margin": 1.0}, "margin: got 1, expected a ratio above 1"),
         ({"small": "chronos-bolt-nano"}, "small: got chronos-bolt-nano, which is the base"),
     ):

@@ -60,8 +60,9 @@ def inspect(
         model: a model that `load` returned, or its name or folder.
         data: one or several series. A DataFrame has one row per time, and either one series per numeric
             column, or a column of ids and one of values. A Series or an array [step] is one series, an array
-            [series, step] is several. A text or path is a CSV or Parquet file or a folder of them; a text may
-            also be the name of a data set (docs/own_data.md). Missing values are NaN.
+            [series, step] is several, and so is a list or dict of arrays [step]; tensors are arrays. A text or path
+            is a CSV or Parquet file or a folder of them; a text may also be the name of a data set
+            (docs/own_data.md). Missing values are NaN or masked.
         context: steps of context that the model sees, at least 16; None: 500, unless params.yaml has others.
         horizon: steps after the context, at least 1; decoders see them. None: the data set's, or 24.
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
@@ -70,8 +71,8 @@ def inspect(
         share: share of the variance in the effective dimension, in (0, 1].
         epsilon: relative tolerance of the numerical rank, in [0, 1].
         seed: seed of samples and clusters.
-        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME or a list of names,
-            "time_format": "%d/%m/%Y"}, each of them optional (docs/own_data.md).
+        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME, "time_format": "%d/%m/%Y",
+            "tz": "Europe/Berlin"}, each of them optional; NAME may be a list of names (docs/own_data.md).
 
     Returns:
         A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.

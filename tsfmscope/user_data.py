@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsfmscope.measures import real_array
 from tsfmscope.stages.cli.certifying import list_data
 from tsfmscope.stages.config import DataSet
 from tsfmscope.stages.config.defaults import params_here
@@ -21,7 +22,7 @@ from tsfmscope.tasks.defaults import HORIZON, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
+from tsfmscope.tasks.series.files.parquet import select, series_note
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
 from tsfmscope.tasks.series.types import Series, Windows, count_reasons, describe_reasons
@@ -30,11 +31,11 @@ from tsfmscope.tasks.series.windows import season_of
 logger = logging.getLogger("tsfmscope")
 
 # Names of the columns that a user may name.
-KEYS = {field.name for field in fields(Columns)}
+KEYS = [field.name for field in fields(Columns)]
 # Block of params.yaml that a user's own series would have.
 OWN = DataSet(source="folder", file="data", horizon=HORIZON)
 # What a user may pass as series.
-Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
+Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 
 
 def usable_series(
@@ -45,8 +46,8 @@ def usable_series(
     columns: keyword arguments of `Columns`. Raises DataError if there is no usable series, ValueError for an
     unknown key of `columns` or for columns of data that are no table.
     """
-    if unknown := set(columns or ()) - KEYS:
-        raise ValueError(f"columns: got the key {min(unknown)!r}, expected time, id, value or time_format")
+    if unknown := set(columns or ()) - set(KEYS):
+        raise ValueError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
     named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
     if isinstance(data, pd.Series):
@@ -57,7 +58,7 @@ def usable_series(
     elif isinstance(data, str | Path):
         found = _named_series(params, str(data), max_series, seed, named)
     else:
-        found = NamedSeries("data", OWN, _array_series(np.asarray(data), sample))
+        found = NamedSeries("data", OWN, select(_array_series(data), sample=sample))
     loaded = found.loaded
     for line in loaded.notes:
         logger.info(line)
@@ -65,6 +66,8 @@ def usable_series(
         logger.warning(missing_times(loaded.missing))
     if not loaded.series:
         raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
+    if found.dataset is OWN:
+        logger.warning(series_note(found.name, loaded.series))
     return found
 
 
@@ -85,8 +88,13 @@ def _named_series(params: Params, text: str, max_series: int | None, seed: int, 
             raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
         loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed)
         return NamedSeries(text, dataset, loaded)
-    path = Path(text).expanduser()
-    if not path.exists():
+    try:
+        path = Path(text).expanduser()
+        exists = path.exists()
+    # A name that is too long, and the home folder of a user that does not exist.
+    except (OSError, RuntimeError, ValueError):
+        exists = False
+    if not exists:
         raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
     sample = None if max_series is None else (max_series, seed)
@@ -94,18 +102,46 @@ def _named_series(params: Params, text: str, max_series: int | None, seed: int, 
     return NamedSeries(name, OWN, loaded)
 
 
-def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:
-    if values.ndim not in (1, 2) or not np.issubdtype(values.dtype, np.number):
+def _array_series(data: Any) -> Iterable[Series]:
+    """Yield the series of an array [step] or [series, step], of a list of arrays, or of arrays by name."""
+    if isinstance(data, Mapping):
+        named = [(str(name), _real_values(values)) for name, values in data.items()]
+    elif isinstance(data, list | tuple) and data and all(np.ndim(item) == 1 for item in data):
+        named = [(f"series-{i}", _real_values(values)) for i, values in enumerate(data)]
+    else:
+        values = _real_values(data)
+        rows = np.atleast_2d(values) if values.ndim in (1, 2) else [values]
+        named = [(f"series-{i}", row) for i, row in enumerate(rows)]
+    for name, values in named:
+        if values.ndim != 1:
+            raise DataError(
+                f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
+            )
+        yield Series("data", name, values)
+
+
+def _real_values(data: Any) -> np.ndarray:
+    """Return numbers in float64, or float32 if they are; masked ones are NaN. Raises DataError for other data."""
+    try:
+        values = real_array(_without_mask(data))
+    except (TypeError, ValueError) as error:
+        problem = " ".join(str(error).removeprefix("x: ").split())
         raise DataError(
-            f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
-        )
-    rows = np.atleast_2d(values).astype(np.float32)
-    return select((Series("data", f"series-{i}", row) for i, row in enumerate(rows)), sample=sample)
+            f"data: expected numbers [step] or [series, step], or a list or dict of [step]: {problem}"
+        ) from None
+    return values if values.dtype == np.float32 else values.astype(np.float64)
+
+
+def _without_mask(data: Any) -> Any:
+    if not np.ma.isMaskedArray(data):
+        return data
+    return np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
 
 
 def last_contexts(series: Sequence[Series], context: int) -> Windows:
     """Return the last `context` steps of every series, with one unknown step after them."""
-    values = np.full((len(series), context), np.nan, dtype=np.float32)
+    dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
+    values = np.full((len(series), context), np.nan, dtype=dtype)
     for row, item in zip(values, series, strict=True):
         steps = item.values[-context:]
         row[context - len(steps) :] = steps
@@ -113,7 +149,7 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
     has_starts = any(start is not None for start in starts)
     return Windows(
         values,
-        np.full((len(series), 1), np.nan, dtype=np.float32),
+        np.full((len(series), 1), np.nan, dtype=dtype),
         [item.series for item in series],
         np.array([len(item.values) for item in series], dtype=np.int64),
         series[0].dataset,
@@ -130,7 +166,11 @@ def check_counts(context: int | None, **counts: int | None) -> None:
 
 
 def check_at_least(smallest: int, **counts: int | None) -> None:
-    """Raise ValueError for a count below the smallest one."""
+    """Raise ValueError for a count that is no whole number or is below the smallest one."""
     for name, count in counts.items():
-        if count is not None and count < smallest:
+        if count is None:
+            continue
+        if not isinstance(count, int | np.integer):
+            raise ValueError(f"{name}: got {count}, expected a whole number")
+        if count < smallest:
             raise ValueError(f"{name}: got {count}, expected at least {smallest}")

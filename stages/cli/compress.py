@@ -20,6 +20,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -86,6 +87,7 @@ def compress(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +110,7 @@ def compress(
 
     request = InspectRequest(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format),
+        columns=name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits, budget_seconds)
     with show_progress() as watch:

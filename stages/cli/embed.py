@@ -18,6 +18,7 @@ from tsfmscope.stages.cli.options import (
     RunPrecision,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -59,6 +60,7 @@ def embed(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: RunPrecision = None,
     out: Annotated[Path | None, typer.Option(help="File of the vectors: .csv or .parquet.")] = None,
     as_json: Json = False,
@@ -88,7 +90,7 @@ def embed(
             vectors = embed_series(
                 loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool,
                 context=context, max_series=max_series, seed=seed,
-                columns=dataclasses.asdict(name_columns(time, series_id, value, time_format)),
+                columns=dataclasses.asdict(name_columns(time, series_id, value, time_format, tz)),
             )  # fmt: skip
         except ValueError as error:
             raise ParamsError(f"embed {model}: {error}") from None

@@ -22,6 +22,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -84,6 +85,7 @@ def inspect(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: RunPrecision = None,
     out: PlotFile = None,
     as_json: Json = False,
@@ -103,7 +105,7 @@ def inspect(
     check_plot_file("--out", out, PLOTS)
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
-        precision, name_columns(time, series_id, value, time_format),
+        precision, name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     with show_progress() as watch:
         report = inspect_layers(params_here(), request, watch)

@@ -29,7 +29,7 @@ from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.models.common.batches import KINDS
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -342,6 +342,8 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
         )
         for line in loaded.notes:
             logger.warning(line)
+        if loaded.series:
+            logger.warning(series_note(request.data, loaded.series))
         if loaded.missing:
             logger.warning(missing_times(loaded.missing))
     else:

@@ -20,6 +20,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -92,6 +93,7 @@ def recommend(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     as_json: Json = False,
 ) -> None:
     """Rank models and context lengths by isotropy.
@@ -117,7 +119,7 @@ def recommend(
     criteria = Criteria(names, _steps(contexts), by)
     request = InspectRequest(
         "", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format),
+        columns=name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     params = params_here()
     pairs = list_candidates(params, criteria)

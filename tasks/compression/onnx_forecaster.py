@@ -81,7 +81,7 @@ class OnnxForecaster:
             raise ModelError(f"levels: got {missing}, expected some of {list(self.levels)}, which the ONNX model has")
         context = windows.context[:, -self.context :]
         context = np.pad(context, ((0, 0), (self.context - context.shape[1], 0)), constant_values=np.nan)
-        quantiles = run_session(self.session, context, windows.freq)
+        quantiles = run_session(self.session, context.astype(np.float32), windows.freq)
         values = quantiles[:, [self.levels.index(level) for level in levels], : windows.horizon]
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} in ONNX: the forecast contains NaN or infinity; check the input's scale")

@@ -302,7 +302,7 @@ class Forecaster(Family):
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
-        """Return quantiles of the horizon, [W, Q, H], in the data's units.
+        """Return quantiles of the horizon, [W, Q, H], in the data's units and with the type of the contexts.
 
         seeds: one per window, so that samples do not depend on the batch. Values outside the range of float32
         are clipped to its largest number.
@@ -319,7 +319,7 @@ class Forecaster(Family):
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
-        return Forecast(clip_float32(values), tuple(levels))
+        return Forecast(clip_float32(values, windows.context.dtype), tuple(levels))
 
     def forecast_graph(self) -> ForecastGraph | None:
         """Return the forecast as a module that exporters can trace; by default None, for a family without one."""
