@@ -6,9 +6,10 @@ the same seeds.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,9 @@ from tsfmscope.stages.cli.inspection import (
     build_case,
     count_left_out,
     device_context,
+    floor_notes,
     load_series,
+    reading_notes,
     resolve_data,
 )
 from tsfmscope.stages.config import Forecasts
@@ -38,6 +41,8 @@ from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST, Certificate
 if TYPE_CHECKING:
     from tsfmscope.tasks.lens import ScoredWindows
     from tsfmscope.tasks.models.base import Family
+
+logger = logging.getLogger(__name__)
 
 # Ends of the interval whose coverage is compared.
 LOW, HIGH = 0.1, 0.9
@@ -131,6 +136,7 @@ def certify_pair(
     horizons: list[int | None] = [*dict.fromkeys(options.horizons)] or [None]
     tasks: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
     for n_done, (name, read) in enumerate(readers.items()):
         watch(f"forecasting {name}", n_done, len(readers))
         try:
@@ -140,7 +146,9 @@ def certify_pair(
             continue
         for horizon in horizons:
             try:
-                tasks.append({"data": name} | _score_task(params, replace(request, horizon=horizon), pair, series))
+                case = build_task_case(params, replace(request, horizon=horizon), pair, series)
+                tasks.append({"data": name} | _score_task(params, case, pair))
+                notes |= dict.fromkeys(_reading_notes(case, pair, params.forecasts))
             except DataError as error:
                 left_out.append({"data": name, "horizon": horizon, "reason": str(error)})
     if not tasks:
@@ -149,6 +157,8 @@ def certify_pair(
             f"--data: expected at least one task, {len(left_out)} were left out: {first}; name other data or a shorter "
             "--horizon"
         )
+    for note in notes:
+        logger.warning(note)
     certificate = assess(
         [math.log(row["ratio"]) for row in tasks],
         [row["coverage_small"] - row["coverage_base"] for row in tasks],
@@ -199,12 +209,33 @@ def check_models(params: Params, pair: ModelPair) -> None:
         raise ParamsError(f"forecasts.levels: {min(missing)} is missing; add it, since coverage needs {LOW} and {HIGH}")
 
 
-def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries) -> dict[str, Any]:
-    """Return the row of one task. Raises DataError with the reason if it has no ratio of two WQL."""
+def build_task_case(params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries) -> LoadedCase:
+    """Return the case of the base model and a data set. Raises ParamsError for data that the models do not read."""
     kind = modality(data.dataset.source)
     if kind != pair.base.modality:
         raise ParamsError(f"{data.name}: {kind} data, but the models read {pair.base.modality}; name other data")
-    case = build_case(params, request, pair.base, pair.source, data)
+    return build_case(params, request, pair.base, pair.source, data)
+
+
+def _reading_notes(case: LoadedCase, pair: ModelPair, options: Forecasts) -> Iterator[str]:
+    """Yield what a user should know about the contexts that the models read of one task."""
+    from tsfmscope.tasks.series.windows import last_windows
+
+    windows, _ = last_windows(
+        case.series.series, context=case.context, horizon=case.horizon, min_context=options.min_context,
+        held_out=HELD_OUT,
+    )  # fmt: skip
+    for model in (pair.base, pair.small):
+        if isinstance(model, OnnxForecaster):
+            yield from reading_notes(f"{model.name} in ONNX", model.context, case.context)
+        else:
+            yield from reading_notes(model.name, model.max_context, case.context)
+            near = model.count_near_floor(windows.context)
+            yield from floor_notes(model, model.name, case.dataset, near, len(windows))
+
+
+def _score_task(params: Params, case: LoadedCase, pair: ModelPair) -> dict[str, Any]:
+    """Return the row of one task. Raises DataError with the reason if it has no ratio of two WQL."""
     levels = params.forecasts.levels
     base, small = (forecast_last_windows(case, model, params.forecasts) for model in (pair.base, pair.small))
     assert {name: row["origin"] for name, row in base.rows.items()} == {

@@ -16,12 +16,13 @@ from tsfmscope.stages.cli.certifying import (
     CertifyOptions,
     CertifyResult,
     ModelPair,
+    build_task_case,
     certify_pair,
     check_models,
     open_data,
 )
 from tsfmscope.stages.cli.compress_options import CompressOptions
-from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
+from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.stages.cli.progress import with_rate
 from tsfmscope.stages.cli.provenance import license_of_source
 from tsfmscope.stages.config.compression import CALIBRATED
@@ -31,7 +32,6 @@ from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def compress_and_judge(
 
     base, series = bases.base, read_all(readers, watch)
     cases = {
-        name: _build_case(params, request, bases, data)
+        name: build_task_case(params, request, bases, data)
         for name, data in series.items()
         if not isinstance(data, DataError)
     }
@@ -195,14 +195,6 @@ def _recall(data: NamedSeries | DataError) -> NamedSeries:
     if isinstance(data, DataError):
         raise data
     return data
-
-
-def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
-    """Return the case of the base model and a data set. ParamsError for data that the model does not read."""
-    kind, base = modality(data.dataset.source), bases.base
-    if kind != base.modality:
-        raise ParamsError(f"{data.name}: {kind} data, but model {base.name} reads {base.modality}; name other data")
-    return build_case(params, request, base, bases.source, data)
 
 
 def _check_judgeable(cases: Sequence[LoadedCase]) -> None:

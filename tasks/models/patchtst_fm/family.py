@@ -18,7 +18,7 @@ from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.patchtst_fm import checkpoint
-from tsfmscope.tasks.models.patchtst_fm.windows import Scaled, scale_and_cut
+from tsfmscope.tasks.models.patchtst_fm.windows import LEAST_SCALE, Scaled, scale_and_cut
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
@@ -52,6 +52,7 @@ class PatchTSTFM(OwnNetwork):
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_layer",)
     plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
     config: dict[str, Any]
     network: PatchTSTFMNetwork
 

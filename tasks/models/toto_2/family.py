@@ -47,6 +47,7 @@ class Toto2(OwnNetwork):
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
     output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("decoder", "group", "q"), ("decoder", "group", "k"))

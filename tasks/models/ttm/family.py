@@ -6,6 +6,7 @@ arithmetic are the package's, so the releases R1 and R2 (ibm-granite/granite-tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,6 +62,7 @@ class TTM(OwnNetwork):
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     divides_rows: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = math.sqrt(VARIANCE)
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})
