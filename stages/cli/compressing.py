@@ -130,7 +130,8 @@ def compress_and_judge(
     Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
     and the errors of `certify_pair`.
     """
-    from tsfmscope.tasks.compression.compress import file_bytes, memory_bytes, sizes
+    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
+    from tsfmscope.tasks.compression.export import file_bytes
     from tsfmscope.tasks.models.base import Forecaster
 
     base, series = bases.base, read_all(readers, watch)
@@ -166,7 +167,7 @@ def compress_and_judge(
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
                 values[name] = mean
-    costs = _costs(before, after, seconds=seconds.ratio)
+    costs = _costs(before, after, seconds)
     return CompressResult(costs, counts, judged, note=options.describe_excess(seconds.ratio))
 
 
@@ -268,15 +269,17 @@ def _compare_seconds(
     return compare_seconds(forecast_seconds(windows), base, small, rounds=3 * PAIRS)
 
 
-def _costs(before: Mapping[str, float], after: Mapping[str, float], **ratios: float) -> list[dict[str, Any]]:
-    """Return one row per quantity. ratios: those that are not the value after over the value before."""
-    return [
-        {
-            "quantity": name,
-            "before": value,
-            "after": after[name],
-            "ratio": ratios.get(name, after[name] / value if value else None),
-        }
+def _costs(
+    before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None = None
+) -> list[dict[str, Any]]:
+    """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
+    rows: list[dict[str, Any]] = [
+        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
         for name, value in before.items()
         if name in after
     ]
+    for row in rows:
+        timed = seconds if row["quantity"] == "seconds" else None
+        row |= {"ratio": timed.ratio} if timed else {}
+        row |= {"ratio_low": timed.low if timed else None, "ratio_high": timed.high if timed else None}
+    return rows

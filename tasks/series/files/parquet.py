@@ -58,7 +58,7 @@ def load_parquet(
     dataset: str | None = None,
     domain: str = "",
     items: str | Sequence[str] | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of one file.
@@ -69,7 +69,7 @@ def load_parquet(
         dataset: name of the data set; None: the file's name without its suffix.
         domain: copied to every series.
         items: regular expression that must match a whole item id, or the list of ids to read.
-        min_length: shorter series are skipped.
+        min_length: shorter series are skipped, and constant ones; None: neither.
         sample: (max_series, seed): take a seeded sample, in file order, where more series are usable.
 
     Raises:
@@ -103,11 +103,11 @@ def load_parquet(
 
 
 def select(
-    series: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+    series: Iterable[Series], *, min_length: int | None = MIN_LENGTH, sample: tuple[int, int] | None = None
 ) -> LoadedSeries:
     """Return the usable series and the skipped ones.
 
-    sample: (max_series, seed): take a seeded sample, in the given order, where more series are usable.
+    min_length, sample: as in `load_parquet`.
     """
     usable, skipped = [], []
     for item in series:
@@ -123,7 +123,7 @@ def select(
     return LoadedSeries(selected, skipped, len(usable))
 
 
-def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
+def unusable(values: np.ndarray, min_length: int | None = MIN_LENGTH) -> str | None:
     """Return why a series cannot be used (empty, all NaN, infinite, too short, constant), or None."""
     observed = values[~np.isnan(values)]
     if not len(values):
@@ -132,6 +132,8 @@ def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
         return "all NaN"
     if np.isinf(observed).any():
         return "infinite"
+    if min_length is None:
+        return None
     if len(values) < min_length:
         return f"too short: under {min_length} steps"
     return "constant" if observed.min() == observed.max() else None

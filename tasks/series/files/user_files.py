@@ -43,7 +43,7 @@ def load_own(
     columns: Columns = UNNAMED,
     domain: str = "",
     items: str | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a file, or of all files of a folder, in their order.
@@ -93,7 +93,7 @@ def load_frame(
     *,
     name: str,
     columns: Columns = UNNAMED,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a table with one row per time, in the layouts of `load_own`.
@@ -147,7 +147,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
         return series, [], notes
     try:
         if set(pq.read_schema(path).names) >= OURS and columns == UNNAMED:
-            loaded = load_parquet(path, dataset=name, min_length=1)
+            loaded = load_parquet(path, dataset=name, min_length=None)
             return [(item, 0) for item in loaded.series], loaded.skipped, []
         check_room(numbers_of(path), path)
         frame = pq.ParquetFile(path).read().to_pandas()

@@ -296,8 +296,7 @@ def test_eight_bits_are_the_last_step_and_the_model_that_is_judged_is_the_stored
     done = run("chronos-bolt-nano", "small", *how, "--heal", "2", "--bits", "8", "--json")
     costs = {row["quantity"]: row for row in json.loads(done.stdout)["costs"]}
     assert costs["file_bytes"]["ratio"] < 0.3 < 0.7 < costs["bytes"]["ratio"]
-    stored = sum(one.nbytes for one in load_file(Path("small/compressed.safetensors")).values())
-    assert costs["file_bytes"]["after"] == stored
+    assert costs["file_bytes"]["after"] == Path("small/compressed.safetensors").stat().st_size
     assert json.loads(Path("small/config.json").read_text())["compression"]["bits"] == 8
     assert costs["wql"]["after"] == pytest.approx(naive_wql(ChronosBolt.load(Path("small")), series()), rel=1e-5)
     wrong = run("chronos-bolt-nano", "wrong", *how, "--bits", "4")
