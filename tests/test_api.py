@@ -511,6 +511,11 @@ def test_results_answer_in_sql(tmp_path: Path) -> None:
 def test_a_wrong_name_is_answered_with_a_near_one() -> None:
     with pytest.raises(ParamsError, match=r"did you mean .*chronos-bolt-nano"):
         ts.load("chronos-bolt-nanoo")
+    for name in ("x" * 300, "~nosuch/x", "a\0b"):
+        with pytest.raises(ParamsError, match=r"expected a model of params\.yaml, a folder"):
+            ts.load(name)
+        with pytest.raises(ModelError, match="no such folder"):
+            ts.load(f"chronos-bolt:{name}")
     with pytest.raises(ParamsError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
         ts.load("amazon/chronos-bolt-tiny")
 

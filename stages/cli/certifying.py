@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -184,7 +185,7 @@ def list_data(params: Params, names: Sequence[str]) -> list[str]:
 
     found: dict[str | Path, str] = {}
     for text in names:
-        path = Path(text).expanduser()
+        path = Path(os.path.expanduser(text))
         if find_data_set(text, params) is not None:
             found.setdefault(text, text)
             continue

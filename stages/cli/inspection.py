@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -320,7 +321,7 @@ def resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]
         if request.columns != UNNAMED:
             raise ParamsError(f"--time, --id, --value, --time-format: expected a file, got the data set {text!r}")
         return text, dataset
-    if not Path(text).expanduser().exists():
+    if not os.path.exists(os.path.expanduser(text)):
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {hint}")
@@ -370,7 +371,7 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
 
-        path, sample = Path(request.data).expanduser(), (max_series, seed)
+        path, sample = Path(os.path.expanduser(request.data)), (max_series, seed)
         loaded = load_own(
             path, name=name, columns=request.columns, min_length=params.datasets.min_length, sample=sample
         )
