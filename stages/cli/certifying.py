@@ -211,7 +211,7 @@ def check_models(params: Params, pair: ModelPair) -> None:
 
 
 def build_task_case(params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries) -> LoadedCase:
-    """Return the case of the base model and a data set. Raises ParamsError for data that the models do not read."""
+    """Return the case of the base model and a data set; ParamsError for data that models do not read."""
     kind = modality(data.dataset.source)
     if kind != pair.base.modality:
         raise ParamsError(f"{data.name}: {kind} data, but the models read {pair.base.modality}; name other data")
