@@ -137,5 +137,5 @@ def test_other_bits_in_a_config_are_refused(tmp_path: Path) -> None:
     export.save(made("chronos-bolt"), tmp_path)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"bits": 8', '"bits": 4'))
-    with pytest.raises(ModelError, match="contains bits 4, expected 8 or none"):
+    with pytest.raises(ModelError, match="contains bits 4, expected 8, 32 or none"):
         family_class("chronos-bolt").load(tmp_path)
