@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.cli.compress import _ratio
 from tsfmscope.stages.cli.compress_options import CompressOptions
 from tsfmscope.stages.cli.compressing import compress_attention
 from tsfmscope.stages.cli.inspection import InspectRequest
@@ -315,3 +316,15 @@ def test_an_interrupted_healing_leaves_nothing() -> None:
     with pytest.raises(KeyboardInterrupt):
         compress_attention(params_here(), request, ["mine.csv"], options, Path("out"), interrupt)
     assert not [path for path in Path.cwd().iterdir() if path.name == "out" or path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.78, 0.91, "0.83 (0.78 to 0.91)"),
+        (0.78, 1.04, "not distinguishable from 1 (0.78 to 1.04)"),
+        (None, None, 0.8284),
+    ],
+)
+def test_a_ratio_of_seconds_has_its_interval(low: float | None, high: float | None, expected: Any) -> None:
+    assert _ratio({"ratio": 0.8284, "ratio_low": low, "ratio_high": high}) == expected
