@@ -43,7 +43,9 @@ def isotropy(
 def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8) -> int:
     """Return the smallest number of principal directions that hold a share of the variance of the rows.
 
-    Source: Shelim et al. 2025, section 4.1, where the share is called ε.
+    Source: Shelim et al. 2025, section 4.1, where the share is called ε. Rounding adds about 1e-16 of the variance to
+    every direction, and a share of 1 counts these directions too: states of rank 3 then have a dimension above 3.
+    `numerical_rank` has a tolerance for this purpose.
 
     Args:
         x: hidden states, one row per token; an array or a torch tensor of any real type.

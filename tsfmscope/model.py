@@ -59,7 +59,8 @@ class CompressedModel(Model):
     """A compressed model, in memory.
 
     Attributes:
-        costs: DataFrame with the columns quantity, before, after and ratio.
+        costs: DataFrame with the columns quantity, before, after and ratio, and for the seconds the interval of their
+            ratio, ratio_low to ratio_high.
         parts: DataFrame with the rank and relative error of every compressed part of every layer.
         judged: ratios of WQL by data set and the certificate; None for a family that does not forecast.
         calibration_series: digests of the series that calibrated or healed the model.

@@ -18,7 +18,7 @@ from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
-from tsfmscope.tasks.defaults import HORIZON, MIN_CONTEXT
+from tsfmscope.tasks.defaults import HORIZON, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
@@ -39,26 +39,34 @@ Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any]
 
 
 def usable_series(
-    params: Params, data: Data, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None
+    params: Params,
+    data: Data,
+    max_series: int | None,
+    seed: int,
+    columns: Mapping[str, Any] | None = None,
+    *,
+    takes_any: bool = False,
 ) -> NamedSeries:
     """Return the usable series with a name for the data.
 
-    columns: keyword arguments of `Columns`. Raises DataError if there is no usable series, ValueError for an
-    unknown key of `columns` or for columns of data that are no table.
+    columns: keyword arguments of `Columns`. takes_any: short and constant series are usable too. Raises DataError if
+    there is no usable series, ValueError for an unknown key of `columns` or for columns of data that are no table.
     """
     if unknown := set(columns or ()) - set(KEYS):
         raise ValueError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
     named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
+    min_length = None if takes_any else params.datasets.min_length
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        loaded = load_frame(data, name="data", columns=named, sample=sample)
+        loaded = load_frame(data, name="data", columns=named, min_length=min_length, sample=sample)
         found = NamedSeries("data", OWN, loaded)
     elif isinstance(data, str | Path):
-        found = _named_series(params, str(data), max_series, seed, named)
+        found = _named_series(params, str(data), max_series, seed, named, takes_any)
     else:
-        found = NamedSeries("data", OWN, select(_array_series(data), sample=sample))
+        loaded = select(_array_series(data), min_length=min_length, sample=sample)
+        found = NamedSeries("data", OWN, loaded)
     loaded = found.loaded
     for line in loaded.notes:
         logger.info(line)
@@ -82,11 +90,13 @@ def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
     return items
 
 
-def _named_series(params: Params, text: str, max_series: int | None, seed: int, columns: Columns) -> NamedSeries:
+def _named_series(
+    params: Params, text: str, max_series: int | None, seed: int, columns: Columns, takes_any: bool
+) -> NamedSeries:
     if (dataset := find_data_set(text, params)) is not None:
         if columns != UNNAMED:
             raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
-        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed)
+        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed, takes_any=takes_any)
         return NamedSeries(text, dataset, loaded)
     try:
         path = Path(text).expanduser()
@@ -98,7 +108,8 @@ def _named_series(params: Params, text: str, max_series: int | None, seed: int, 
         raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
     sample = None if max_series is None else (max_series, seed)
-    loaded = load_own(path, name=name, columns=columns, min_length=params.datasets.min_length, sample=sample)
+    min_length = None if takes_any else params.datasets.min_length
+    loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
     return NamedSeries(name, OWN, loaded)
 
 
@@ -138,6 +149,12 @@ def _without_mask(data: Any) -> Any:
     return np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
 
 
+def log_left_out(skipped: Mapping[str, int]) -> None:
+    """Log the number of series left out, one line per reason."""
+    for reason, n in skipped.items():
+        logger.warning(f"left out: {n} series: {reason}")
+
+
 def last_contexts(series: Sequence[Series], context: int) -> Windows:
     """Return the last `context` steps of every series, with one unknown step after them."""
     dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
@@ -160,9 +177,16 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
 
 
 def check_counts(context: int | None, **counts: int | None) -> None:
-    """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
-    check_at_least(MIN_CONTEXT, context=context)
+    """Raise ValueError for a context outside MIN_CONTEXT to MAX_CONTEXT, or a count below 1."""
+    check_context(MIN_CONTEXT, context)
     check_at_least(1, **counts)
+
+
+def check_context(smallest: int, context: int | None) -> None:
+    """Raise ValueError for a context shorter than the smallest one or longer than MAX_CONTEXT."""
+    check_at_least(smallest, context=context)
+    if context is not None and context > MAX_CONTEXT:
+        raise ValueError(f"context: got {context}, expected at most {MAX_CONTEXT} steps")
 
 
 def check_at_least(smallest: int, **counts: int | None) -> None:

@@ -7,9 +7,11 @@ a series or a group of series.
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,9 @@ from tsfmscope.stages.cli.inspection import (
     build_case,
     count_left_out,
     device_context,
+    floor_notes,
     load_series,
+    reading_notes,
     resolve_data,
 )
 from tsfmscope.stages.cli.provenance import NO_CALIBRATION, Calibration, calibration_of
@@ -53,6 +57,8 @@ from tsfmscope.tasks.statistics.noninferiority import (
 if TYPE_CHECKING:
     from tsfmscope.tasks.lens import ScoredWindows
     from tsfmscope.tasks.models.base import Family
+
+logger = logging.getLogger(__name__)
 
 # Ends of the interval whose coverage is compared.
 LOW, HIGH = 0.1, 0.9
@@ -175,6 +181,7 @@ def certify_pair(
     left_out: list[dict[str, Any]] = []
     contents: dict[str, frozenset[str]] = {}
     calibrated: list[str] = []
+    notes: dict[str, None] = {}
     for n_done, (name, read) in enumerate(readers.items()):
         watch(f"forecasting {name}", n_done, len(readers))
         try:
@@ -190,7 +197,9 @@ def certify_pair(
             calibrated.append(name)
         for horizon in horizons:
             try:
-                task = _score_task(params, replace(request, horizon=horizon), pair, series, ORIGINS if table else 1)
+                case = build_task_case(params, replace(request, horizon=horizon), pair, series)
+                task = _score_task(params, case, pair, ORIGINS if table else 1)
+                notes |= dict.fromkeys(_reading_notes(case, pair, params.forecasts))
             except DataError as error:
                 left_out.append({"data": name, "horizon": horizon, "reason": str(error)})
             else:
@@ -201,6 +210,8 @@ def certify_pair(
             f"--data: expected at least one task, {len(left_out)} were left out: {first}; name other data or a shorter "
             "--horizon"
         )
+    for note in notes:
+        logger.warning(note)
     source_of = name_sources(contents)
     tasks = [{**task.row, "source": source_of[task.row["data"]]} for task in scored]
     units, parts = _general_units(tasks) if table is None else _table_units(scored, seed)
@@ -267,7 +278,7 @@ def list_data(params: Params, names: Sequence[str]) -> list[str]:
 
     found: dict[str | Path, str] = {}
     for text in names:
-        path = Path(text).expanduser()
+        path = Path(os.path.expanduser(text))
         if find_data_set(text, params) is not None:
             found.setdefault(text, text)
             continue
@@ -292,17 +303,36 @@ def check_models(params: Params, pair: ModelPair) -> None:
         raise ParamsError(f"forecasts.levels: {min(missing)} is missing; add it, since coverage needs {LOW} and {HIGH}")
 
 
-def _score_task(
-    params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries, origins: int
-) -> ScoredTask:
+def build_task_case(params: Params, request: InspectRequest, pair: ModelPair, data: NamedSeries) -> LoadedCase:
+    """Return the case of the base model and a data set; ParamsError for data that models do not read."""
+    kind = modality(data.dataset.source)
+    if kind != pair.base.modality:
+        raise ParamsError(f"{data.name}: {kind} data, but the models read {pair.base.modality}; name other data")
+    return build_case(params, request, pair.base, pair.source, data)
+
+
+def _reading_notes(case: LoadedCase, pair: ModelPair, options: Forecasts) -> Iterator[str]:
+    """Yield what a user should know about the contexts that the models read of one task."""
+    from tsfmscope.tasks.series.windows import last_windows
+
+    windows, _ = last_windows(
+        case.series.series, context=case.context, horizon=case.horizon, min_context=options.min_context,
+        held_out=HELD_OUT,
+    )  # fmt: skip
+    for model in (pair.base, pair.small):
+        if isinstance(model, OnnxForecaster):
+            yield from reading_notes(f"{model.name} in ONNX", model.context, case.context)
+        else:
+            yield from reading_notes(model.name, model.max_context, case.context)
+            near = model.count_near_floor(windows.context)
+            yield from floor_notes(model, model.name, case.dataset, near, len(windows))
+
+
+def _score_task(params: Params, case: LoadedCase, pair: ModelPair, origins: int) -> ScoredTask:
     """Return the row of one task and the losses by series, pooled over origins.
 
     origins: largest number of windows per series. Raises DataError with the reason if it has no ratio of two WQL.
     """
-    kind = modality(data.dataset.source)
-    if kind != pair.base.modality:
-        raise ParamsError(f"{data.name}: {kind} data, but the models read {pair.base.modality}; name other data")
-    case = build_case(params, request, pair.base, pair.source, data)
     levels = params.forecasts.levels
     of_base, of_small = (forecast_windows(case, model, params.forecasts, origins) for model in (pair.base, pair.small))
     assert of_base.rows.keys() == of_small.rows.keys()

@@ -16,12 +16,13 @@ from tsfmscope.stages.cli.certifying import (
     CertifyOptions,
     CertifyResult,
     ModelPair,
+    build_task_case,
     certify_pair,
     check_models,
     open_data,
 )
 from tsfmscope.stages.cli.compress_options import CompressOptions
-from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
+from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.stages.cli.progress import with_rate
 from tsfmscope.stages.cli.provenance import Calibration, license_of_source
 from tsfmscope.stages.config.compression import CALIBRATED
@@ -31,7 +32,6 @@ from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -131,12 +131,13 @@ def compress_and_judge(
     and the errors of `certify_pair`.
     """
     from tsfmscope.tasks.compression.calibration_windows import calibration_series
-    from tsfmscope.tasks.compression.compress import file_bytes, memory_bytes, sizes
+    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
+    from tsfmscope.tasks.compression.export import file_bytes
     from tsfmscope.tasks.models.base import Forecaster
 
     base, series = bases.base, read_all(readers, watch)
     cases = {
-        name: _build_case(params, request, bases, data)
+        name: build_task_case(params, request, bases, data)
         for name, data in series.items()
         if not isinstance(data, DataError)
     }
@@ -169,7 +170,7 @@ def compress_and_judge(
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
                 values[name] = mean
-    costs = _costs(before, after, seconds=seconds.ratio)
+    costs = _costs(before, after, seconds)
     return CompressResult(costs, counts, judged, note=options.describe_excess(seconds.ratio))
 
 
@@ -198,14 +199,6 @@ def _recall(data: NamedSeries | DataError) -> NamedSeries:
     if isinstance(data, DataError):
         raise data
     return data
-
-
-def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
-    """Return the case of the base model and a data set. ParamsError for data that the model does not read."""
-    kind, base = modality(data.dataset.source), bases.base
-    if kind != base.modality:
-        raise ParamsError(f"{data.name}: {kind} data, but model {base.name} reads {base.modality}; name other data")
-    return build_case(params, request, base, bases.source, data)
 
 
 def _check_judgeable(cases: Sequence[LoadedCase]) -> None:
@@ -280,15 +273,17 @@ def _compare_seconds(
     return compare_seconds(forecast_seconds(windows), base, small, rounds=3 * PAIRS)
 
 
-def _costs(before: Mapping[str, float], after: Mapping[str, float], **ratios: float) -> list[dict[str, Any]]:
-    """Return one row per quantity. ratios: those that are not the value after over the value before."""
-    return [
-        {
-            "quantity": name,
-            "before": value,
-            "after": after[name],
-            "ratio": ratios.get(name, after[name] / value if value else None),
-        }
+def _costs(
+    before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None = None
+) -> list[dict[str, Any]]:
+    """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
+    rows: list[dict[str, Any]] = [
+        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
         for name, value in before.items()
         if name in after
     ]
+    for row in rows:
+        timed = seconds if row["quantity"] == "seconds" else None
+        row |= {"ratio": timed.ratio} if timed else {}
+        row |= {"ratio_low": timed.low if timed else None, "ratio_high": timed.high if timed else None}
+    return rows

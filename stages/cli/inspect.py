@@ -145,6 +145,8 @@ def _show(report: InspectResult, share: float, epsilon: float) -> None:
 def notes(report: InspectResult) -> Iterator[str]:
     """Yield sentences about the windows, for the page."""
     yield f"{report.n_windows} windows of {report.n_series} series; {report.observed}."
+    for note in report.notes:
+        yield f"{note}."
     if repeats := max(row["repeats"] for row in report.rows):
         yield SPREAD.format(repeats=repeats)
 

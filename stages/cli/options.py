@@ -9,7 +9,7 @@ import typer
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import LARGEST_SEED
-from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT, Precision
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MAX_CONTEXT, MIN_CONTEXT, Precision
 from tsfmscope.tasks.series.files.columns import Columns
 
 # Outputs of the stages, and the results that the stage `tables` builds from them.
@@ -57,7 +57,9 @@ Family = Annotated[
 ]
 Context = Annotated[
     int | None,
-    typer.Option(min=MIN_CONTEXT, help=f"Number of context steps; default: that of params.yaml, or {CONTEXT}."),
+    typer.Option(
+        min=MIN_CONTEXT, max=MAX_CONTEXT, help=f"Number of context steps; default: that of params.yaml, or {CONTEXT}."
+    ),
 ]
 Horizon = Annotated[
     int | None,

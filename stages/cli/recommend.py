@@ -30,6 +30,7 @@ from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.printable import printable
+from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.ranking import Criteria, Ranking
@@ -165,9 +166,10 @@ def _steps(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
-        if not part.isdecimal() or int(part) < 16:
+        if not part.isdecimal() or not MIN_CONTEXT <= int(part) <= MAX_CONTEXT:
             raise ParamsError(
-                f"--contexts {text}: got {part!r}, expected whole numbers of steps from 16 on; write --contexts 64,128"
+                f"--contexts {text}: got {part!r}, expected steps from {MIN_CONTEXT} to {MAX_CONTEXT}; write "
+                "--contexts 64,128"
             )
     return list(map(int, parts))
 

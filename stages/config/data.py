@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from tsfmscope.stages.config.compression import Ranks
 from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.strict import Strict
-from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
+from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.series.catalog import CATALOG, Modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
@@ -155,7 +155,7 @@ class DataSets(Strict):
 class Condition(Strict):
     """Settings of the input: context length, noise and modality."""
 
-    context: int = Field(ge=MIN_CONTEXT, description="steps of context")
+    context: int = Field(ge=MIN_CONTEXT, le=MAX_CONTEXT, description="steps of context")
     history: int = Field(
         0, ge=0, description="steps before the context, read only by models with lags (lag-llama: 1092)"
     )

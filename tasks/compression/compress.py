@@ -101,11 +101,6 @@ def memory_bytes(model: Family) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.network.parameters())
 
 
-def file_bytes(model: Family) -> int:
-    """Return the bytes that the network's parameters take in a saved checkpoint."""
-    return int8.stored_bytes(model.network, rounded=int8.KEY in (model.compression or {}))
-
-
 def save_compressed(
     model: Family,
     folder: Path,

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -202,8 +203,9 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     checksums (tasks/models/common/checksums.py). HubError where the hub is needed but not allowed, or the
     download fails.
     """
-    folder = Path(reference).expanduser()
-    if not reference.startswith(hub.PREFIX) and folder.is_dir():
+    # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
+    folder = Path(os.path.expanduser(reference))
+    if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
         verify_sums(folder)
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
@@ -224,8 +226,8 @@ def check_reference(reference: str) -> None:
     The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder.
     """
     if not reference.startswith(hub.PREFIX):
-        folder = Path(reference).expanduser()
-        if folder.is_dir() or (hub.looks_like_hub(reference) and not folder.parent.is_dir()):
+        folder = Path(os.path.expanduser(reference))
+        if os.path.isdir(folder) or (hub.looks_like_hub(reference) and not os.path.isdir(folder.parent)):
             return
     elif hub.looks_like_hub(reference):
         return

@@ -21,8 +21,8 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
         raise ModelError(f"{location}: got {BLOCK} {block!r}, expected an object with `widths`")
-    if (bits := block.get(int8.KEY, int8.BITS)) != int8.BITS:
-        raise ModelError(f"{location}: {BLOCK} contains bits {bits!r}, expected {int8.BITS} or none")
+    if (bits := block.get(int8.KEY, int8.BITS)) not in (int8.BITS, 32):
+        raise ModelError(f"{location}: {BLOCK} contains bits {bits!r}, expected {int8.BITS}, 32 or none")
     layers = list(layers)
     apply_shapes(layers, widths, location)
     if factors := block.get("factors"):

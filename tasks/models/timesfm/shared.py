@@ -53,6 +53,7 @@ class TimesFMFamily(Pretrained, Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = timesfm_patches.TOLERANCE
     # model_type of config.json.
     model_type: ClassVar[str]
     # The network reads the frequency id.

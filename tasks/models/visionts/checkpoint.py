@@ -24,6 +24,8 @@ REQUIRED = (
 )
 # layer_norm_eps is that of He et al. 2022's code.
 DEFAULTS = {"layer_norm_eps": 1e-6, "initializer_range": 0.02, "periodicity": None}
+# Added to a context's variance in the release, in the data's units.
+VARIANCE = 1e-5
 # Base of the frequencies of the position encodings.
 BASE = 10_000.0
 

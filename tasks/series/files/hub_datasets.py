@@ -26,7 +26,7 @@ def load_hub(
     allowed: bool,
     repository: str = REPOSITORY,
     domain: str = "",
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
     cache: Path | None = None,
 ) -> LoadedSeries:

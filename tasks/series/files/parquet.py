@@ -66,7 +66,7 @@ def load_parquet(
     dataset: str | None = None,
     domain: str = "",
     items: str | Sequence[str] | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of one file.
@@ -77,7 +77,7 @@ def load_parquet(
         dataset: name of the data set; None: the file's name without its suffix.
         domain: copied to every series.
         items: regular expression that must match a whole item id, or the list of ids to read.
-        min_length: shorter series are skipped.
+        min_length: shorter series are skipped, and constant ones; None: neither.
         sample: (max_series, seed): take a seeded sample, in file order, where more series are usable.
 
     Raises:
@@ -111,11 +111,11 @@ def load_parquet(
 
 
 def select(
-    series: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+    series: Iterable[Series], *, min_length: int | None = MIN_LENGTH, sample: tuple[int, int] | None = None
 ) -> LoadedSeries:
     """Return the usable series and the skipped ones.
 
-    sample: (max_series, seed): take a seeded sample, in the given order, where more series are usable.
+    min_length, sample: as in `load_parquet`.
     """
     usable, skipped = [], []
     for item in series:
@@ -131,10 +131,10 @@ def select(
     return LoadedSeries(selected, skipped, usable)
 
 
-def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
+def unusable(values: np.ndarray, min_length: int | None = MIN_LENGTH) -> str | None:
     """Return why a series cannot be used (empty, all NaN, infinite, too short, constant), or None.
 
-    Values beyond the range of float32 count as infinite.
+    Values beyond the range of float32 count as infinite. min_length: None: short and constant series can be used.
     """
     observed = values[~np.isnan(values)]
     if not len(values):
@@ -143,6 +143,8 @@ def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
         return "all NaN"
     if np.abs(observed).max() > np.finfo(np.float32).max:
         return "infinite"
+    if min_length is None:
+        return None
     if len(values) < min_length:
         return f"too short: under {min_length} steps"
     return "constant" if observed.min() == observed.max() else None

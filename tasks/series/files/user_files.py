@@ -49,7 +49,7 @@ def load_own(
     columns: Columns = UNNAMED,
     domain: str = "",
     items: str | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a file, or of all files of a folder, in their order.
@@ -99,7 +99,7 @@ def load_frame(
     *,
     name: str,
     columns: Columns = UNNAMED,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a table with one row per time, in the layouts of `load_own`.
@@ -164,7 +164,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
     if names >= OURS and columns == UNNAMED:
-        loaded = load_parquet(path, dataset=name, min_length=1)
+        loaded = load_parquet(path, dataset=name, min_length=None)
         return [(item, 0) for item in loaded.series], loaded.skipped, []
     check_room(numbers, path)
     try:

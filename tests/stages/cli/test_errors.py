@@ -44,6 +44,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the family out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
+        (("inspect", BOLT, "~nosuch/x"), 2, "got '~nosuch/x', which is no file"),
+        (("inspect", BOLT, "x" * 300), 2, "which is no file, no folder and no data set"),
+        (("inspect", "x" * 300, "nile"), 2, "expected a model of params.yaml, a folder"),
+        (("inspect", "chronos-bolt:~nosuch/x", "nile"), 1, "~nosuch/x: no such folder"),
+        (("inspect", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
+        (("embed", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
+        (("recommend", "nile", "--models", BOLT, "--contexts", "64,1000000000"), 2, "expected steps from 16 to 32768"),
         (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
         (
             ("inspect", BOLT, "nile", "--device", "cuda:99"),
