@@ -25,8 +25,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         f"{rows['dataset'].nunique()} data sets; both change in the same direction in {same} of {count} pairs."
     )
     caption = (
-        f"Ring: {first}; triangle: {', '.join(others) or 'none'}. Further left, states are more isotropic and the "
-        f"error is smaller. {pairs.SAME}: both change in the same direction, as the paper claims ({same} of {count}); "
+        f"Ring: {first}; triangle: {', '.join(others) or 'none'}. Further left, isotropy is nearer to that of the null and the "
+        f"error is smaller.{figures.NOT_EVENNESS} {pairs.SAME}: both change in the same direction, as the paper claims ({same} of {count}); "
         f"{pairs.OPPOSITE}: they do not."
     )
     if of_paper:
