@@ -63,8 +63,8 @@ def describe_datasets(points: pd.DataFrame) -> str:
 
 
 PLOT = Plot(
-    "One panel per domain, one point per model and data set. Further left, ζ′ is nearer to its null; lower is less error. "
-    "Hover over a point, or tap it, to read it; tap the legend to filter.",
+    "One panel per domain, one point per model and data set. Further left, ζ′ is nearer to its null; lower is less "
+    "error. Hover over a point, or tap it, to read it; tap the legend to filter.",
     {"points": COLUMNS},
     draw,
 )
