@@ -48,16 +48,16 @@ def list_verdicts(studies: Sequence[StudyTables]) -> Iterator[Verdict]:
             key = tuple(str(row[name]) for name in ("claim", "source", "quantity", "published_text"))
             claims.setdefault(key if key in many else (*key, str(position)), []).append(row)
         for rows in claims.values():
-            within = f"study {study.name}" if n_studies[rows[0]["claim"]] > 1 else ""
-            yield _row(rows, f"study-{study.name}", within)
+            study_note = f"study {study.name}" if n_studies[rows[0]["claim"]] > 1 else ""
+            yield _row(rows, f"study-{study.name}", study_note)
 
 
-def _row(rows: Sequence[Mapping[Hashable, Any]], section: str, within: str) -> Verdict:
+def _row(rows: Sequence[Mapping[Hashable, Any]], section: str, study_note: str) -> Verdict:
     first = rows[0]
     paper = cite(str(first["figure"])).partition(",")[0]
     verdicts = [str(row["verdict"]) for row in rows]
     claim = str(first["claim"])
-    if subject := ", ".join(filter(None, [name_subject(first) if len(rows) == 1 else "", within])):
+    if subject := ", ".join(filter(None, [name_subject(first) if len(rows) == 1 else "", study_note])):
         claim = f"{claim} ({subject})"
     common = verdicts[0] if len(set(verdicts)) == 1 else "undecided"
     return Verdict(
