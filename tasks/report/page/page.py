@@ -25,7 +25,7 @@ MODELS = (
     "rank_share_first", "rank_share_last",
 )  # fmt: skip
 GLANCE = (
-    "WQL and MAE, geometric means over the same data sets, whose number stands next to them, with the 95 % interval of "
+    "Errors: geometric means over the data sets whose number stands before them; low and high are the 95 % interval of "
     "WQL. Your own data sets count only if checkpoints.skill names them. ζ′ − null, IsoScore and d(0.8) ÷ width: last "
     "layer, means over the data sets of the main study."
 )
