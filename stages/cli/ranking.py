@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Measures of the last layer's states, as in the view `isotropy`.
 MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
-# Measure of a softmax head, of which a value nearer to 0 is more isotropic.
+# Measure of a softmax head; a value nearer to 0 ranks first.
 HEAD_MEASURE = "log_partition_spread"
 DEFAULT_MEASURE = "zeta_adjusted_corrected"
 NO_HEAD = f"{HEAD_MEASURE}: the model has no softmax head; rank by another measure"

@@ -167,7 +167,7 @@ TABLES = (
                 "zeta_adjusted_isotropic",
                 FLAG,
                 "whether zeta_adjusted lies inside the central 95 % of its permutation null (zeta_adjusted_p above "
-                "0.05), which does not show that the states are isotropic; null for a model with a vocabulary, where "
+                "0.05), which does not show isotropy; null for a model with a vocabulary, where "
                 "the test rejects 10 to 26 % of isotropic types",
                 "",
                 ADJUSTED,

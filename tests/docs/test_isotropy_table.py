@@ -13,7 +13,14 @@ import pytest
 from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.measure import measure_states
 
-PAGE = Path(__file__).parents[2] / "docs" / "science.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "science.md"
+# Conclusions that ζ′ minus its null mean does not allow.
+CONCLUDED = re.compile(
+    r"(looks?|nearly|these states are|the states are) isotropic|indistinguishable from isotropic|\(0: isotropic|"
+    r"0 is more isotropic|nearer to isotropic",
+    re.IGNORECASE,
+)
 TITLE = "| 512 states of width 64 | IsoScore | d(0.8) ÷ width | ζ′ − null | inside the null's central 95 % |"
 ROWS, WIDTH = 512, 64
 DRAWS = 3
@@ -129,6 +136,17 @@ def test_the_measure_orders_two_kinds_of_states_against_isoscore() -> None:
     assert few.isoscore < many.isoscore
     assert few.dimension_share < many.dimension_share
     assert few.corrected < many.corrected
+
+
+def test_no_page_or_text_calls_states_isotropic_by_this_measure() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/findings").glob("*.md")]
+    # docs/tables.md is made from the texts in store.
+    pages = [page for page in pages if page.name != "tables.md"]
+    code = [path for folder in ("stages", "tasks", "store", "tsfmscope") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*pages, *code]:
+        found = CONCLUDED.search(path.read_text("utf-8"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found[0] if found else ''}"
+    assert CONCLUDED.search("within two standard deviations of 0, the states look isotropic")
 
 
 if __name__ == "__main__":
