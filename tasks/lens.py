@@ -164,8 +164,8 @@ def measure_layer(
         options: further arguments of `measure_states`.
 
     Returns:
-        The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
-        `effective_dimension_sd` (None for another share than SHARE), `epsilon`, `numerical_rank` and
+        The columns of `measure_states`, and `width`, `share`, `effective_dimension`, `dimension_share` (of the
+        width), `effective_dimension_sd` (None for another share than SHARE), `epsilon`, `numerical_rank` and
         `below_noise_floor`: whether epsilon is below the rounding error, so that the rank is meaningless.
         `effective_dimension` is None for constant states.
 
@@ -177,10 +177,12 @@ def measure_layer(
         row = measure_states(sample, sample_types, **options, seed=seed)
         spectrum = input_row(states, dtype=dtype, tokens="valued")
     variances = row["eigenvalues"]
+    dimension = effective_dimension(variances, share) if any(variances) else None
     return row | {
         "width": spectrum["n_columns"],
         "share": share,
-        "effective_dimension": effective_dimension(variances, share) if any(variances) else None,
+        "effective_dimension": dimension,
+        "dimension_share": None if dimension is None else dimension / len(variances),
         "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None,
         "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png", ".svg", ".csv", ".parquet")
 # Columns that a notebook shows first.
-SHOWN = ("stack", "layer", "normed", "n_tokens", "zeta", "zeta_adjusted", "effective_dimension", "numerical_rank")
+SHOWN = (
+    "stack", "layer", "normed", "n_tokens", "zeta", "zeta_adjusted", "isoscore", "effective_dimension",
+    "dimension_share", "numerical_rank",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +34,9 @@ class LayerReport:
 
     Attributes:
         layers: one row per layer, in the order of the stacks: stack, layer (0: the embedding), normed (whether
-            after the final norm), n_tokens, width, zeta, zeta_adjusted, effective_dimension (directions),
-            numerical_rank, and the other columns of the table `geometry` (docs/tables.md).
+            after the final norm), n_tokens, width, zeta, zeta_adjusted, isoscore, effective_dimension (directions),
+            dimension_share (of the width), numerical_rank, and the other columns of the table `geometry`
+            (docs/tables.md).
         title: model, data and condition in words.
         n_windows: number of windows whose tokens were measured.
         n_series: number of series that the windows are from.

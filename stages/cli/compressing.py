@@ -83,7 +83,7 @@ def compress_attention(
     with device_context(request.device):
         watch("loading the model", 0, 0)
         license = license_of_source(source)
-        stated = {"license": license.name} if license.is_stated else {}
+        stated = {"license": license.name} if license.name else {}
         base, stored = load_family(source, request.device), source.with_stored_options()
         if not isinstance(base, Forecaster):
             raise ParamsError(

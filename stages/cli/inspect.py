@@ -39,15 +39,17 @@ PLOTS = (".html", ".png", ".svg")
 # Heading of the table -> column of the rows.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
-    "ζ′ − null": "zeta_adjusted_corrected", "K": "k",
-    "d({share:g})": "effective_dimension", "rank({epsilon:g})": "numerical_rank", "width": "width",
+    "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "IsoScore": "isoscore",
+    "d({share:g})": "effective_dimension", "d/width": "dimension_share",
+    "rank({epsilon:g})": "numerical_rank", "width": "width",
 }  # fmt: skip
 MEANING = (
-    "ζ: mean cosine between tokens (0: isotropic, 1: all parallel); ζ′: mean cosine inside K clusters; "
-    "ζ′ − null: ζ′ minus its mean for isotropic states; "
-    "d({share:g}): number of directions that hold {percent:g} % of the variance; rank({epsilon:g}): number of singular "
-    "values above {epsilon:g} times the largest, of the next layer's input; n′: layer n after the final norm; –: no "
-    "value, --json has the reason."
+    "ζ: mean cosine between tokens (0: no common direction, 1: all parallel); ζ′: mean cosine inside K centred "
+    "clusters; ζ′ − null: ζ′ minus its mean over permuted coordinates. It responds to skewness and to unequal norms, "
+    "so it does not show how evenly the directions are used; IsoScore (0: one direction holds all variance, 1: all "
+    "hold the same) and d/width do. d({share:g}): number of directions that hold {percent:g} % of the variance; "
+    "rank({epsilon:g}): number of singular values above {epsilon:g} times the largest, of the next layer's input; "
+    "n′: layer n after the final norm; –: no value, --json has the reason."
 )
 
 SPREAD = "±: standard deviation over token samples and cluster starts, from {repeats} random halves of the tokens."

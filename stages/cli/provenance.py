@@ -91,8 +91,7 @@ def without_paths(path: Path) -> bytes | None:
 
 def license_of_weights(folder: Path) -> str | None:
     """Return the licence that the folder or its base model states; None without."""
-    license = license_of(folder, None)
-    return license.name if license.is_stated else None
+    return license_of(folder).name
 
 
 def license_of_source(source: Source) -> License:
@@ -102,8 +101,8 @@ def license_of_source(source: Source) -> License:
     """
     committed = Path(params_here().checkpoints.committed or "", source.folder.name)
     if source.folder.parent == MODELS and key_of(committed) == key_of(source.folder):
-        return license_of(committed, source.family)
-    return license_of(source.folder, source.family, source.reference)
+        return license_of(committed)
+    return license_of(source.folder, source.reference)
 
 
 def _without_paths(value: Any) -> Any:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 # Measures of the last layer's states, as in the view `isotropy`.
 MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
-# Measure of a softmax head, of which a value nearer to 0 is more isotropic.
+# Measure of a softmax head; a value nearer to 0 ranks first.
 HEAD_MEASURE = "log_partition_spread"
 DEFAULT_MEASURE = "zeta_adjusted_corrected"
 NO_HEAD = f"{HEAD_MEASURE}: the model has no softmax head; rank by another measure"
@@ -320,19 +320,23 @@ def count_skipped(candidates: Sequence[Candidate]) -> dict[str, int]:
 
 def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ranking's row of a candidate. options: keyword arguments of `measure_states`."""
+    from tsfmscope.tasks.geometry.dimension import effective_dimension
     from tsfmscope.tasks.geometry.measure import measure_states, subsample
+    from tsfmscope.tasks.geometry.repeats import SHARE
 
     row: dict[str, Any] = {"model": candidate.model, "context": candidate.context, "score": None}
     row |= candidate.license.columns if candidate.license else dict.fromkeys(("license", "license_source"))
     row |= dict.fromkeys((*OBSERVED, *SHOWN))
     row |= dict.fromkeys(f"{name}_sd" for name in (*MEASURES, HEAD_MEASURE) if name not in SPREADS)
-    row |= {HEAD_MEASURE: candidate.log_z_sd, "reason": None}
+    row |= {HEAD_MEASURE: candidate.log_z_sd, "dimension_share": None, "reason": None}
     if candidate.last is None or candidate.observed is None:
         return row | {"reason": str(candidate.error)}
     row |= candidate.observed.columns
     last = candidate.last
     measured = measure_states(*subsample(last.states, last.types, tokens, seed=seed), **options, seed=seed)
     row |= {name: measured[name] for name in SHOWN} | {"stack": last.stack, "layer": last.layer}
+    if any(variances := measured["eigenvalues"]):
+        row["dimension_share"] = effective_dimension(variances, SHARE) / len(variances)
     value = row[by]
     if value is None:
         reason = NO_HEAD if by == HEAD_MEASURE else measured["reason"]
@@ -343,7 +347,7 @@ def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping
 def assign_ranks(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return the rows sorted by rank, then by value; rows without a score come last.
 
-    A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
+    A rank is one more than the number of candidates that clearly come before it, so candidates of one
     rank tie.
     """
     scored = [row for row in rows if row["score"] is not None]

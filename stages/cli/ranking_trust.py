@@ -1,4 +1,4 @@
-"""Trust in advice by isotropy: its regret on data sets whose errors are known (view `advice_regret`)."""
+"""Trust in a choice by isotropy: its regret on data sets whose errors are known (view `advice_regret`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trust(path: Path, by: str, grouping: str, study: str | None = None) -> list[
 
 
 def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the advice is better than chance by both tests.
+    """Return whether the choice by isotropy is better than chance by both tests.
 
     The first test is corrected by Benjamini-Hochberg over all tests of the view, since there are several
     measures to choose from. The second permutes the models in all data sets at once (`p_models`), because a
@@ -41,7 +41,7 @@ def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence on whether the advice beats chance on the data sets of the results."""
+    """Return a sentence on whether the choice by isotropy beats chance on the data sets of the results."""
     chance = next(row for row in rows if row["rule"] == "chance")
     names = ("advised_less", "advised_less_low", "advised_less_high")
     ratio, low, high = (None if chance[name] is None else math.exp(chance[name]) for name in names)
@@ -59,14 +59,12 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     if beats_chance(rows):
         validation_is_better = any(row["rule"] == "validation" and row["advice_is"] == "worse" for row in rows)
         addition = " Errors on an earlier window of the series choose better still." if validation_is_better else ""
-        return f"On {chance['n']} data sets this advice beats chance: {result}{models}.{addition}"
+        return f"On {chance['n']} data sets, choosing by isotropy beats chance: {result}{models}.{addition}"
     if chance["advice_is"] == "better":
         return (
-            f"On {chance['n']} data sets this advice is better than chance, but the difference may have another cause: "
+            f"On {chance['n']} data sets, choosing by isotropy is better than chance, but the difference may "
+            f"have another cause: "
             f"{result}{models}. It may be one test of many, or prefer a model that is good on all data sets."
         )
     comparison = "is worse than" if chance["advice_is"] == "worse" else "does not beat"
-    return (
-        f"On {chance['n']} data sets this advice {comparison} chance: {result}{models}. The order "
-        "describes the states and is no reliable choice; use errors on an earlier window of your own series."
-    )
+    return f"On {chance['n']} data sets, choosing by isotropy {comparison} chance: {result}{models}."

@@ -46,7 +46,7 @@ from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.model_catalog import CHECKPOINT, complete, split_checkpoint
 from tsfmscope.stages.config.population import Population
 from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.series.catalog import modality
+from tsfmscope.tasks.series.catalog import CATALOG, modality
 
 PARAMS_FILE = "params.yaml"
 # Bytes of a params file; the largest in this repository has 20 KB.
@@ -258,9 +258,16 @@ class Params(Strict):
 
     @property
     def skill_datasets(self) -> list[str]:
-        """Data sets of checkpoints.skill, with `all` replaced by the names it stands for."""
+        """Data sets of checkpoints.skill, with `all` replaced by the catalogue's, so that own files change no mean."""
         names = self.checkpoints.skill.datasets
-        return self._series_sets if names == "all" else list(dict.fromkeys(names or []))
+        if names != "all":
+            return list(dict.fromkeys(names or []))
+        return [name for name in self._series_sets if not self._is_own_set(name)]
+
+    def _is_own_set(self, name: str) -> bool:
+        """Return whether a data set is the user's: not in the catalogue, or another source or file under its name."""
+        dataset, entry = self.datasets.sets[name], CATALOG.get(name)
+        return entry is None or (entry.source, entry.file) != (dataset.source, dataset.file)
 
     @property
     def _series_sets(self) -> list[str]:

@@ -200,7 +200,8 @@ class Skill(Strict):
     datasets: Literal["all"] | list[str] | None = Field(
         None,
         description="data sets whose last windows are forecast, for the tables dataset_skill and mean_skill; all: "
-        "the time series of datasets.sets that are on this machine; null: none",
+        "the time series of datasets.sets that the catalogue names and this machine has, without your own files; "
+        "null: none",
     )
     baselines: list[Baseline] = Field(
         ["auto-ets", "auto-theta"], description="models of statsforecast on the same windows, fitted per series"

@@ -32,7 +32,7 @@ TABLES = (
     ),
     Table(
         "hypotheses",
-        "one claim about the population that was committed to git before the confirming data sets were scored",
+        "one claim about the population that was committed to git before it was tested on the confirming data sets",
         (
             C("name", TEXT, "name of the hypothesis"),
             C("claim", TEXT, "claim in words"),

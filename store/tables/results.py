@@ -129,7 +129,8 @@ TABLES = (
             C(
                 "zeta_adjusted_corrected",
                 F64,
-                "zeta_adjusted minus zeta_adjusted_null",
+                "zeta_adjusted minus zeta_adjusted_null; responds to skewness and to unequal norms, read it with "
+                "isoscore and effective_dimension ÷ width",
                 "cosine",
                 ADJUSTED,
                 True,
@@ -165,7 +166,9 @@ TABLES = (
             C(
                 "zeta_adjusted_isotropic",
                 FLAG,
-                "whether zeta_adjusted_p is above 0.05, so that the states are indistinguishable from isotropic",
+                "whether zeta_adjusted lies inside the central 95 % of its permutation null (zeta_adjusted_p above "
+                "0.05), which does not show isotropy; null for a model with a vocabulary, where "
+                "the test rejects 10 to 26 % of isotropic types",
                 "",
                 ADJUSTED,
                 True,
@@ -200,7 +203,7 @@ TABLES = (
             C(
                 "isoscore",
                 F64,
-                "IsoScore of the covariance matrix",
+                "IsoScore of the covariance matrix: 0 if one direction holds all variance, 1 if all hold the same",
                 "",
                 "Rudman et al. 2022",
                 True,

@@ -66,8 +66,8 @@ def adjusted_cosine(
     Floor and null: ζ weighs types, so both describe the types of a cluster and the number of rows of each
     type. See `isotropic_floor` and `permuted_cosines`. Without types, every row is its own type.
     permutations: number of draws of the null. p = 2 min(#{≤} + 1, #{≥} + 1) / (permutations + 1), at most 1.
-    With 39 permutations, p is 0.05 where ζ′ lies outside all draws; where p is larger, ζ′ is
-    indistinguishable from isotropic.
+    With 39 permutations, p is 0.05 where ζ′ lies outside all draws. A larger p does not show that the states are
+    isotropic: residuals of equal norm have the same sum of cosines whatever their covariance is.
 
     Left out: clusters of fewer than min_cluster rows, and clusters of one type or of equal rows, which have
     no ζ. Constant states and a single token therefore give None. NaN and infinity are not detected (NaN rows

@@ -1,4 +1,4 @@
-"""Licence of a checkpoint's weights: stated by its folder or base model, or that of the family's released weights."""
+"""Licence of a checkpoint's weights: stated by its folder, its base model or the hub, or unknown."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ class License:
     """Licence of weights.
 
     name: identifier as the hub writes it, such as apache-2.0; None: unknown. source: what states it, as text for the
-    user. is_stated: whether a card, a recipe or the hub states it for these weights; False for an unknown licence, and
-    for that of the family's released weights, which these weights may or may not be.
+    user.
     """
 
     name: str | None
     source: str
-    is_stated: bool
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -46,25 +44,27 @@ class License:
         return f"licence of the weights: {self.name}{limit} ({self.source})"
 
 
-def license_of(folder: Path, family: str | None, reference: str | None = None) -> License:
+def license_of(folder: Path, reference: str | None = None) -> License:
     """Return the licence of the weights in a folder.
 
-    The first of these that states one: the model card of the folder, its recipe.json, its base model, the family's
-    released weights. reference: reference that was resolved to the folder; None: the folder. Nothing is downloaded.
-    Raises ModelError for a recipe.json that cannot be read.
+    The first of these that states one: the model card of the folder, its recipe.json, its base model, the list of
+    released checkpoints. Other weights of the same family may have any licence, so theirs is unknown. reference:
+    reference that was resolved to the folder; None: the folder. Nothing is downloaded. Raises ModelError for a
+    recipe.json that cannot be read.
     """
-    return _stated(folder, MOST_BASES) or _released(family, reference or str(folder))
+    unknown = License(None, "no model card of the checkpoint states one; ask who made the weights")
+    return _stated(folder, MOST_BASES) or _published(reference or str(folder)) or unknown
 
 
 def _stated(folder: Path, remaining: int) -> License | None:
     """Return the licence that a folder, or the folder of its base model, states; None without."""
     if name := registry.license_of_card(folder):
-        return License(name, "model card of the checkpoint", True)
+        return License(name, "model card of the checkpoint")
     recipe = read_recipe(folder).get("recipe")
     recipe = recipe if isinstance(recipe, dict) else {}
     base = recipe.get("base_model")
     if isinstance(name := recipe.get("license"), str):
-        return License(name, f"that of its base model {Path(str(base)).name}", True)
+        return License(name, f"that of its base model {Path(str(base)).name}")
     if not isinstance(base, str) or not remaining:
         return None
     try:
@@ -74,7 +74,7 @@ def _stated(folder: Path, remaining: int) -> License | None:
         found = _published(base)
     else:
         found = _stated(checkpoint.folder, remaining - 1) or _published(base)
-    return found and License(found.name, f"that of its base model {Path(base).name}", True)
+    return found and License(found.name, f"that of its base model {Path(base).name}")
 
 
 def _published(reference: str) -> License | None:
@@ -82,19 +82,7 @@ def _published(reference: str) -> License | None:
     released = RELEASED.get(family_of_release(reference) or "")
     if released is None or released.weights is None:
         return None
-    return License(released.weights, f"as published: {released.source}", True)
-
-
-def _released(family: str | None, reference: str) -> License:
-    """Return the licence of a released checkpoint, or that of the family's released weights, or an unknown one."""
-    if found := _published(reference):
-        return found
-    released = RELEASED.get(family or "")
-    states_none = "no model card of the checkpoint states one"
-    if released is None or released.weights is None:
-        return License(None, f"{states_none}; ask who made the weights", False)
-    source = f"if these are released weights of {family}, {released.source}; {states_none}"
-    return License(released.weights, source, False)
+    return License(released.weights, f"as published: {released.source}")
 
 
 def read_recipe(folder: Path) -> dict[str, object]:

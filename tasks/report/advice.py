@@ -23,16 +23,16 @@ CHOICES = {
     "model_and_context": "both at once",
 }
 RULES = {
-    "advised": "most isotropic (ζ′ minus its null mean)",
+    "advised": "ζ′ nearest to its null",
     "validation": "smallest error on the window before",
     "largest_context": "largest context",
     "chance": "chance",
 }
 LEAD = (
-    "For each data set, the advice chooses the most isotropic model and context length. Its NMSE is divided by that of "
-    "the best choice in hindsight. Other rules choose by the error on the window before, the largest context, or at "
-    "random. advice_over_it is the NMSE of the advice divided by that of the rule: below 1, the advice is better. "
-    "`tsfmscope recommend` gives the advice."
+    "For each data set, the model and context length whose ζ′ is nearest to its null are chosen. Their NMSE is divided "
+    "by that of the best choice in hindsight. Other rules choose by the error on the window before, the largest "
+    "context, or at random. advice_over_it is the NMSE of this choice divided by that of the rule: below 1, this "
+    "choice is better. `tsfmscope recommend` makes such a ranking."
 )
 CAPTION = "NMSE divided by that of the best choice: geometric mean over data sets, with 95 % bootstrap intervals."
 

@@ -145,7 +145,7 @@ SIGN = {
         (
             {"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2, "detectable": 0.75},
             "undecided",
-            "p is above 0.05; found in 80 % of samples: 0.75",
+            "p is above 0.05; an effect of 0.75 would be found in 80 % of samples",
         ),
         (
             {"estimate": 1.0, "low": 0.9, "high": 1.0, "p": 0.0625, "p_smallest": 0.0625},

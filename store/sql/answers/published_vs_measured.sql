@@ -27,6 +27,7 @@ with claims as (
         case
             when claimed.answer in ('flow_against_flat', 'compression_loss')
                 then concat_ws(' ', split_part(claimed.measure, '@', 1), claimed.statistic)
+            when claimed.measure like '% slope@%' then 'slope'
             else claimed.statistic
         end as quantity,
         case when claimed.side > 0 then '> ' else '< ' end || format('{:g}', claimed.centre) as published_text,
@@ -56,7 +57,7 @@ with claims as (
         end as verdict,
         case verdict
             when 'undecided' then doubt
-            || coalesce('; found in 80 % of samples: ' || round(inference.detectable, 3), '')
+            || coalesce('; an effect of ' || round(inference.detectable, 3) || ' would be found in 80 % of samples', '')
             when 'no effect'
                 then 'the interval lies within ' || format('{:g}', claimed.margin) || ' of '
                 || format('{:g}', claimed.centre)

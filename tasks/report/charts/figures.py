@@ -28,6 +28,10 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 # titles.
 CORRECTED, PRINTED = "zeta_adjusted_corrected", "zeta_adjusted"
 AXES = {CORRECTED: "|ζ′ − null|", PRINTED: "|ζ′|"}
+# End of the captions of figures that draw such a measure.
+NOT_EVENNESS = (
+    " ζ′ − null does not show how evenly directions are used; IsoScore and d(0.8) ÷ width, in Models at a glance, do."
+)
 ISOTROPY_TITLES = {measure: f"adjusted cosine {symbol}" for measure, symbol in AXES.items()}
 ERROR_TITLE = "forecast error (NMSE)"
 
@@ -71,7 +75,7 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
                 f"<br>{AXES[CORRECTED]} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
             )
         )
-    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{ISOTROPY_TITLES[CORRECTED]} (left: more isotropic)")
+    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=ISOTROPY_TITLES[CORRECTED])
     figure.update_yaxes(**_decades(rows["nmse"]), title_text=ERROR_TITLE)
     return apply_style(figure)
 

@@ -199,7 +199,7 @@ def _lay_out(
     low, high = error["range"]
     error["range"] = [low, high + MARKS * (high - low)]
     shape = grid.Shape(columns=2, narrow=1, row=max(60, round(len(datasets) * step)), shared=False)
-    layout = grid.lay_out(["Isotropy (0: isotropic)", "Error"], isotropy, y, shape)
+    layout = grid.lay_out(["Isotropy", "Error"], isotropy, y, shape)
     layout = grid.change_axes(
         layout, {"xaxis": {"title": isotropy["title"]}, "xaxis2": error, "yaxis2": {"matches": "y"}}
     )

@@ -184,7 +184,7 @@ def _figure(
         axes = grid.axis_names(panels.index(panel))
         traces.append(_points(parts, find_position(model, models), dash, AXES[measure]).update(axes))
     figure = apply_style(go.Figure(traces))
-    x = grid.make_log_axis(rows["isotropy"], f"{ISOTROPY_TITLES[measure]} (0: isotropic)")
+    x = grid.make_log_axis(rows["isotropy"], ISOTROPY_TITLES[measure])
     y = grid.make_log_axis(rows["nmse"], ERROR_TITLE)
     return figure.update_layout(grid.lay_out(list(titles.values()), x, y, grid.Shape(narrow=1)))
 

@@ -25,7 +25,7 @@ def describe_hypotheses(tests: pd.DataFrame) -> list[str]:
     counts = _count_verdicts(tests)
     without_effect = tests.loc[tests["verdict"] == NO_EFFECT, "detectable"]
     return [
-        f"Of {len(tests)} {noun}, committed before {_describe_half(tests['n_datasets'])} scored, {counts}.",
+        f"Of {len(tests)} {noun}, committed before {_describe_half(tests['n_datasets'])} tested, {counts}.",
         *_describe_sensitivity(without_effect),
     ]
 

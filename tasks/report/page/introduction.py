@@ -15,9 +15,14 @@ PAPERS = (
 )
 # Symbol and meaning.
 DEFINITIONS = (
-    ("ζ", "mean cosine between two tokens: 0 if they point in all directions alike, 1 if all point the same way"),
+    ("ζ", "mean cosine between two tokens: 0 if they have no common direction, 1 if all point the same way"),
     ("ζ′", "the same within clusters of tokens, after subtracting the mean of each cluster"),
-    ("ζ′ − null", "ζ′ minus its mean for isotropic states with the same clusters; nearer to 0 is more isotropic"),
+    (
+        "ζ′ − null",
+        "ζ′ minus its mean over permuted coordinates, the isotropy of Shelim et al. 2025; it responds to "
+        "skewness and to unequal norms, so IsoScore and d(0.8) ÷ width stand next to it",
+    ),
+    ("IsoScore", "0 if one direction holds all variance of the states, 1 if all directions hold the same"),
     ("d(0.8)", "number of principal directions that hold 80 % of the variance of the states"),
     ("rank(0.01)", "number of singular values above 1 % of the largest"),
     ("NMSE", "squared error of the median forecast divided by that of the context's mean; lower is better"),

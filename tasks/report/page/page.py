@@ -17,10 +17,18 @@ from tsfmscope.tasks.report.page.verdict_table import list_verdicts
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables, order_models, require
 
 POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
+# Columns of the table of models: errors on real data sets, and errors on unseen windows.
+ON_REAL = ("n_real", "real_wql", "real_low", "real_high", "real_mae")
+ON_UNSEEN = ("n_datasets", "wql_vs_seasonal", "seasonal_low", "seasonal_high")
 MODELS = (
-    "model", "parameters", "real_wql", "real_mae", "wql_vs_seasonal", "mase", "zeta_adjusted_corrected",
-    "dimension_share", "rank_share_first", "rank_share_last",
+    "model", "parameters", *ON_REAL, *ON_UNSEEN, "zeta_adjusted_corrected", "isoscore", "dimension_share",
+    "rank_share_first", "rank_share_last",
 )  # fmt: skip
+GLANCE = (
+    "Errors: geometric means over the data sets whose number stands before them; low and high are the 95 % interval of "
+    "WQL. Your own data sets count only if checkpoints.skill names them. ζ′ − null, IsoScore and d(0.8) ÷ width: last "
+    "layer, means over the data sets of the main study."
+)
 SKILL = (
     "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero. 0 is "
     "exact; at 1 a model does not continue a period. The largest error is that of the worst of twelve periods from 3 "
@@ -54,13 +62,15 @@ LEMMA_1 = (
 POPULATION = (
     "Mean rank correlation of isotropy with the error on the exploring half of the data sets: across the last weights "
     "of all trainings, inside families, across seeds of one architecture, and over the snapshots of a training given "
-    "its validation loss. Negative: more isotropic, less error. A correlation as large as detectable would have been "
-    "found with a probability of 80 %."
+    "its validation loss. Isotropy is the measure of each row; ζ′ − null does not show how evenly directions are used, "
+    "so read the rows of IsoScore too. Negative: more isotropic, less error. A correlation as large as detectable "
+    "would have been found with a probability of 80 %, if the permuted trainings are exchangeable."
 )
 HYPOTHESES = (
-    "Claims that were committed before the other half of the data sets was scored. A claim holds or is reversed if p, "
-    "adjusted over the claims, is at most the significance level. If no effect was found, one as large as detectable "
-    "would have been found with a probability of 80 %."
+    "Claims that were committed before isotropy and error were correlated on the other half of the data sets. A claim "
+    "holds or is reversed if p, adjusted over the claims, is at most the significance level. If no effect was found, "
+    "one as large as detectable would have been found with a probability of 80 %, if the permuted trainings are "
+    "exchangeable."
 )
 NO_HEADS = "No model of this run has such heads."
 # Facts of `list_provenance` that the page shows; run.html shows all.
@@ -94,8 +104,8 @@ def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: 
 def _models(answer: Answer) -> Section:
     frame = require(answer, MODELS)
     # Error on real data sets replaces that on unseen windows, which models without a recipe do not have.
-    unused = ["wql_vs_seasonal"] if frame["real_wql"].notna().any() else ["real_wql", "real_mae"]
-    return build_section("models", answer, "", table=build_table(frame.drop(columns=unused)))
+    unused = ON_UNSEEN if frame["real_wql"].notna().any() else ON_REAL
+    return build_section("models", answer, GLANCE, table=build_table(frame.drop(columns=[*unused])))
 
 
 def _studies(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[tuple[StudyTables, Section]]:
@@ -155,7 +165,8 @@ def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
     drawable = len(figures.select_drawable(frame))
     lead = "One point per model, data set and condition."
-    caption = "Thin lines join the models of one data set." + figures.describe_undrawable(len(frame), drawable)
+    caption = "Thin lines join the models of one data set." + figures.NOT_EVENNESS
+    caption += figures.describe_undrawable(len(frame), drawable)
     alt = (
         f"Scatter plot of NMSE against the distance of ζ′ from its null mean, {drawable} points, both axes logarithmic."
     )

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "Isotropy",
-        "cosine (0: every direction alike)",
-        {"zeta": "ζ", "zeta_adjusted": "ζ′", "zeta_adjusted_corrected": "ζ′ − null"},
+        "cosine; IsoScore",
+        {"zeta": "ζ", "zeta_adjusted": "ζ′", "zeta_adjusted_corrected": "ζ′ − null", "isoscore": "IsoScore"},
     ),
     ("Dimensions", "directions", {"effective_dimension": "d({share:g})", "numerical_rank": "rank({epsilon:g})"}),
 )
 # Heading of the table -> column.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
-    "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "d({share:g})": "effective_dimension",
-    "rank({epsilon:g})": "numerical_rank", "width": "width",
+    "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "IsoScore": "isoscore", "d({share:g})": "effective_dimension",
+    "d/width": "dimension_share", "rank({epsilon:g})": "numerical_rank", "width": "width",
 }  # fmt: skip
 # Symbols of DEFINITIONS that the table and the figures show.
-DEFINED = ("ζ", "ζ′", "ζ′ − null", "d(0.8)", "rank(0.01)")
+DEFINED = ("ζ", "ζ′", "ζ′ − null", "IsoScore", "d(0.8)", "rank(0.01)")
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;color:#1c2126;background:#fff;"
     "max-width:60rem;margin:2rem auto;padding:0 1rem}"

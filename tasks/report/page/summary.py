@@ -168,9 +168,9 @@ def _short(row: Mapping[Hashable, Any]) -> str:
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return "These data do not answer it: there is no interval."
     if high < 0:
-        return "In these data yes: more isotropic models have lower error."
+        return "In these data yes: models that are more isotropic by the measure below have lower error."
     if low > 0:
-        return "In these data no: more isotropic models have higher error."
+        return "In these data no: models that are more isotropic by the measure below have higher error."
     return "These data do not answer it: the interval contains 0."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from tsfmscope.tasks.report.page.verdicts import (
     group_claims,
     is_present,
     list_counts,
+    name_subject,
 )
 from tsfmscope.tasks.report.tables import StudyTables, require
 
@@ -32,7 +34,12 @@ class Verdict:
 
 
 def list_verdicts(studies: Sequence[StudyTables]) -> Iterator[Verdict]:
-    """Yield one row per claim of each study, in their order; a claim tested on many models is one row."""
+    """Yield one row per claim of each study, in their order; a claim tested on many models is one row.
+
+    Rows name their subject, and their study where several studies test the claim, so that no two rows read the same.
+    """
+    frames = [require(study.published, COLUMNS) for study in studies]
+    n_studies = Counter(claim for frame in frames for claim in frame.loc[frame["published"].isna(), "claim"].unique())
     for study in studies:
         frame = require(study.published, COLUMNS)
         claims: dict[tuple[str, ...], list[Mapping[Hashable, Any]]] = {}
@@ -41,16 +48,17 @@ def list_verdicts(studies: Sequence[StudyTables]) -> Iterator[Verdict]:
             key = tuple(str(row[name]) for name in ("claim", "source", "quantity", "published_text"))
             claims.setdefault(key if key in many else (*key, str(position)), []).append(row)
         for rows in claims.values():
-            yield _row(rows, f"study-{study.name}")
+            study_note = f"study {study.name}" if n_studies[rows[0]["claim"]] > 1 else ""
+            yield _row(rows, f"study-{study.name}", study_note)
 
 
-def _row(rows: Sequence[Mapping[Hashable, Any]], section: str) -> Verdict:
+def _row(rows: Sequence[Mapping[Hashable, Any]], section: str, study_note: str) -> Verdict:
     first = rows[0]
     paper = cite(str(first["figure"])).partition(",")[0]
     verdicts = [str(row["verdict"]) for row in rows]
     claim = str(first["claim"])
-    if len(rows) == 1 and is_present(first["model"]):
-        claim = f"{claim} ({first['model']})"
+    if subject := ", ".join(filter(None, [name_subject(first) if len(rows) == 1 else "", study_note])):
+        claim = f"{claim} ({subject})"
     common = verdicts[0] if len(set(verdicts)) == 1 else "undecided"
     return Verdict(
         claim,

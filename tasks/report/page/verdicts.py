@@ -35,7 +35,8 @@ QUANTITIES = {
     "more_error": "share of pairs in which the second has more error",
     "nmse": "NMSE",
     "zeta_adjusted": "ζ′",
-    "mean": "mean change of rank ÷ full rank",
+    "mean": "mean difference of rank ÷ full rank",
+    "slope": "slope of rank ÷ full rank along depth",
     "difference": "difference of mean rank ÷ full rank",
     "trend": "slope against log₂ of the varied quantity",
     "log WQL mean": "mean log of the ratio of the two WQLs",
@@ -117,8 +118,8 @@ def describe_claim(row: Mapping[Hashable, Any]) -> str:
     n = 10; p = 0.3): undecided, because p is above 0.05.
     """
     _check_verdict(row)
-    where = [str(row[name]) for name in ("model", "dataset", "condition") if is_present(row[name])]
-    here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
+    subject = name_subject(row)
+    here = f"Here{f' ({subject})' if subject else ''}: "
     here += (
         f"{format_number(row['measured'])}{format_evidence(row)}" if is_present(row["measured"]) else "nothing measured"
     )
@@ -128,6 +129,11 @@ def describe_claim(row: Mapping[Hashable, Any]) -> str:
         else ""
     )
     return f"{_describe_source(row)} {here}: {row['verdict']}{because}."
+
+
+def name_subject(row: Mapping[Hashable, Any]) -> str:
+    """Return model, data set and condition that a row is about, with commas."""
+    return ", ".join(str(row[name]) for name in ("model", "dataset", "condition") if is_present(row[name]))
 
 
 def _check_verdict(row: Mapping[Hashable, Any]) -> None:

@@ -42,7 +42,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     conditions = [name for name in study.conditions if name in set(points["condition"])]
     caption = (
         "Filled: first data set of the domain; open: second. A line joins the two of a model. ρ: Spearman correlation "
-        "of isotropy and error over models, negative if more isotropic models have less error."
+        "of isotropy and error over models, negative if more isotropic models have less error." + figures.NOT_EVENNESS
     )
     caption += f" Condition: {conditions[0]}." if len(conditions) == 1 else f" Dashes: {', '.join(conditions)}."
     caption += describe_datasets(points) + figures.describe_undrawable(len(frame), len(points))
@@ -63,8 +63,8 @@ def describe_datasets(points: pd.DataFrame) -> str:
 
 
 PLOT = Plot(
-    "One panel per domain, one point per model and data set. Further left is more isotropic, lower is less error. "
-    "Hover over a point, or tap it, to read it; tap the legend to filter.",
+    "One panel per domain, one point per model and data set. Further left, ζ′ is nearer to its null; lower is less "
+    "error. Hover over a point, or tap it, to read it; tap the legend to filter.",
     {"points": COLUMNS},
     draw,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tsfmscope.tasks.report.charts import forest
+from tsfmscope.tasks.report.charts.figures import NOT_EVENNESS
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
 from tsfmscope.tasks.report.tables import StudyTables
@@ -30,7 +31,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     caption = (
         f"Each mark is Spearman's ρ of isotropy (ζ′ minus its null mean, in the last layer) and log NMSE over "
         f"{_count_models(rows)} on one data set. Left of 0, shaded: more isotropic models have less error, as Shelim "
-        f"et al. 2025 claim."
+        f"et al. 2025 claim.{NOT_EVENNESS}"
     )
     if forest.is_number(mean["spearman"]):
         interval = ", with its 95 % bootstrap interval" if forest.is_number(mean["low"]) else ", without an interval"

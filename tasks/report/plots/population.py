@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tsfmscope.tasks.report.charts import population
-from tsfmscope.tasks.report.charts.figures import CORRECTED
+from tsfmscope.tasks.report.charts.figures import CORRECTED, NOT_EVENNESS
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plot import Plot
 from tsfmscope.tasks.report.tables import StudyTables
@@ -65,7 +65,7 @@ def _describe_tests(tests: pd.DataFrame, n_undefined: int, n_others: int) -> str
     """
     parts = [
         f"Mean rank correlation of isotropy ({MEASURE}) and error over data sets, with its 95 % interval. Left of 0: "
-        "more isotropic models have less error, as Shelim et al. 2025 claim.",
+        f"more isotropic models have less error, as Shelim et al. 2025 claim.{NOT_EVENNESS}",
         "Across runs: the last weights of all trainings. Inside families, across seeds: differences between families, "
         "or between architectures, do not count. Within runs: the snapshots of a training at equal validation loss.",
     ]

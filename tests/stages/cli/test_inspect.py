@@ -215,7 +215,12 @@ def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
         assert float(value) == pytest.approx(row["zeta"], abs=5e-3)
         assert (spread == "") == (row["zeta_sd"] is None)
         assert not spread or float(spread) == pytest.approx(row["zeta_sd"], rel=0.1)
-        assert cells[8] == str(row["numerical_rank"])
+        assert cells[7] == ("–" if row["isoscore"] is None else f"{row['isoscore']:.3f}")
+        assert cells[10] == str(row["numerical_rank"])
+        if row["effective_dimension"] is not None:
+            assert row["dimension_share"] == row["effective_dimension"] / row["width"]
+            assert float(cells[9]) == pytest.approx(row["dimension_share"], abs=1e-3)
+    assert "does not show how evenly the directions are used" in said and "0: isotropic" not in said
     for line in flow(found):
         assert line in said
 

@@ -20,6 +20,7 @@ from tests.store.conftest import open_results
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.ranking import Candidate, count_skipped
 from tsfmscope.stages.cli.ranking_trust import beats_chance, verdict
+from tsfmscope.stages.cli.recommend import VERDICT
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.errors import ModelError
@@ -103,6 +104,14 @@ def test_the_order_is_that_of_look_on_the_last_layer_and_without_results_trust_i
     ]
 
 
+def test_the_verdict_on_such_choices_stands_below_every_ranking_and_nothing_is_advised() -> None:
+    for options in ([], ["--by", "log_partition_spread"]):
+        printed = run("recommend", *ASKED, *options).stdout
+        assert VERDICT in printed and "no reliable choice" in VERDICT.lower()
+        assert "advice" not in printed and "IsoScore" in printed and "d(0.8)/width" in printed
+    assert facts(*ASKED)["verdict"].startswith(VERDICT)
+
+
 def test_series_that_are_left_out_are_counted_with_why() -> None:
     pd.read_csv("mine.csv").assign(flat=1.0).to_csv("mine.csv", index=False)
     lines = [line for line in run("recommend", *ASKED).stdout.splitlines() if line.startswith("left out")]
@@ -128,8 +137,8 @@ def test_the_log_partition_ranks_softmax_heads_alone() -> None:
 def test_advice_that_does_not_beat_chance_says_so(results: Callable[..., Path]) -> None:
     path = str(results(known=False))
     said = run("recommend", *ASKED, "--results", path).stdout
-    assert "does not beat chance" in said and "On 8 data sets" in said and "advice: " in said
-    for rule in ("this advice", "the largest context", "chance"):
+    assert "does not beat chance" in said and "On 8 data sets" in said
+    for rule in ("isotropy", "the largest context", "chance"):
         assert rule in said
     found = facts(*ASKED, "--results", path)["trust"]
     assert found["beats_chance"] is False and found["study"] == "whole"
@@ -156,9 +165,9 @@ def test_advice_that_beats_chance_says_so_and_of_what(results: Callable[..., Pat
             0.01,
             0.02,
             True,
-            "advice beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01, ",
+            "choosing by isotropy beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01, ",
         ),
-        ("better", None, 0.02, True, "advice beats chance"),
+        ("better", None, 0.02, True, "choosing by isotropy beats chance"),
         ("better", 0.4, 0.02, False, "better than chance, but the difference may have another cause"),
         ("better", 0.01, 0.06, False, "better than chance, but the difference may have another cause"),
         ("undecided", 0.01, 0.02, False, "does not beat chance"),

@@ -58,7 +58,10 @@ def test_a_row_holds_what_each_measure_says(dtype: Any) -> None:
     assert row["zeta_adjusted_weighted"] == adjusted.weighted
     assert (row["n_clusters_used"], row["n_clusters_small"]) == (3, 0)
     null = ("zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic")
-    assert [row[name] for name in null] == [adjusted.null, adjusted.null_sd, adjusted.p, adjusted.p > 0.05]
+    # With a vocabulary, being inside the null shows nothing, so there is no flag.
+    assert [row[name] for name in null] == [adjusted.null, adjusted.null_sd, adjusted.p, None]
+    without = measure_states(states, seed=5)
+    assert without["zeta_adjusted_isotropic"] is (without["zeta_adjusted_p"] > 0.05)
     assert row["eigenvalues"] == covariance_spectrum(exact).eigenvalues.tolist()
     assert (row["log_isotropy"], row["log_isotropy_scaled"]) == tuple(log_isotropy(exact))
     assert row["isoscore"] == isoscore(covariance_spectrum(exact).eigenvalues) < row["isoscore_star"] < 1

@@ -1,4 +1,4 @@
-"""The licence of weights: of a card, of a recipe, of the base model, of the family's released weights, or unknown."""
+"""The licence of weights: of a card, of a recipe, of the base model, of a released checkpoint, or unknown."""
 
 from __future__ import annotations
 
@@ -47,39 +47,34 @@ def test_a_compressed_model_has_the_license_of_its_base_even_if_the_base_is_gone
     base = checkpoint(tmp_path / "base", card="---\nlicense: cc-by-nc-4.0\n---\n")
     small = checkpoint(tmp_path / "small", recipe={"base_model": str(base)})
     smaller = checkpoint(tmp_path / "smaller", recipe={"base_model": str(small)})
-    found = license_of(smaller, "moirai")
-    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", True)
+    found = license_of(smaller)
     assert str(found) == ("licence of the weights: cc-by-nc-4.0, not for commercial use (that of its base model small)")
     moved = checkpoint(tmp_path / "moved", recipe={"base_model": "/gone", "license": "mit"})
-    assert license_of(moved, "moirai") == License("mit", "that of its base model gone", True)
+    assert license_of(moved) == License("mit", "that of its base model gone")
 
 
 def test_a_circle_of_base_models_ends(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", recipe={"base_model": str(tmp_path / "model")})
-    assert not license_of(folder, "moirai").is_stated
+    assert license_of(folder).name is None
 
 
 def test_a_compressed_release_has_its_license_without_the_hub(tmp_path: Path) -> None:
     base = f"hub:Salesforce/moirai-1.1-R-small@{'0' * 40}"
-    found = license_of(checkpoint(tmp_path / "small", recipe={"base_model": base}), "moirai")
-    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", True)
+    assert license_of(checkpoint(tmp_path / "small", recipe={"base_model": base})).name == "cc-by-nc-4.0"
 
 
 def test_a_folder_that_states_none_is_not_taken_for_released_weights(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "mine")
-    found = license_of(folder, "moirai")
-    assert (found.name, found.is_stated) == ("cc-by-nc-4.0", False)
-    assert "if these are released weights of moirai, huggingface.co/Salesforce/" in str(found)
-    assert license_of(folder, "moirai", "hub:Salesforce/moirai-1.0-R-small@main").is_stated
-    for family in ("totem", "of-a-plugin", None):
-        assert str(license_of(folder, family)).startswith("licence of the weights: unknown (no model card")
+    for reference in (None, f"moirai:{folder}", "hub:someone/moirai-1.1-R-small"):
+        assert str(license_of(folder, reference)).startswith("licence of the weights: unknown (no model card")
+    assert license_of(folder, "hub:Salesforce/moirai-1.0-R-small@main").name == "cc-by-nc-4.0"
 
 
 def test_a_broken_recipe_is_named(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
     (folder / "recipe.json").write_text("[1]")
     with pytest.raises(ModelError, match=r"recipe\.json: expected an object, got list"):
-        license_of(folder, "moirai")
+        license_of(folder)
 
 
 def test_every_family_has_published_facts_and_every_license_a_source() -> None:

@@ -1,19 +1,12 @@
--- Size, skill and last layer of the models, with means over the data sets of the study
+-- Size, skill and last layer of the models
+-- Errors: on the real data sets of checkpoints.skill, else on unseen windows. Isotropy and dimension: means over the data
+-- sets of the study. Ranks: over the studies of the papers, so that a user's own study changes no number.
 with isotropy as (
     select
         model,
         avg(zeta_adjusted_corrected) as zeta_adjusted_corrected,
-        avg(zeta_adjusted_isotropic::integer) as looks_isotropic
+        avg(isoscore) as isoscore
     from last_layer
-    where study = $study
-    group by model
-),
-
-errors as (
-    select
-        model,
-        exp(avg(ln(nullif(mase, 0)))) as mase
-    from scores
     where study = $study
     group by model
 ),
@@ -45,6 +38,9 @@ ranks as (
     inner join checkpoints
         on checkpoints.model = flow.model
         and checkpoints.output_stack = flow.stack
+    inner join studies
+        on studies.study = flow.study
+        and studies.figure is not null
     where flow.epsilon = 0.01
     group by flow.model
 )
@@ -52,12 +48,17 @@ ranks as (
 select
     checkpoints.model,
     checkpoints.parameters,
+    real_sets.n_datasets as n_real,
     real_sets.wql as real_wql,
+    real_sets.wql_low as real_low,
+    real_sets.wql_high as real_high,
     real_sets.mae as real_mae,
+    skill.n_datasets,
     skill.wql_vs_seasonal,
-    errors.mase,
+    skill.seasonal_low,
+    skill.seasonal_high,
     isotropy.zeta_adjusted_corrected,
-    isotropy.looks_isotropic,
+    isotropy.isoscore,
     dimensions.dimension_share,
     ranks.rank_share_first,
     ranks.rank_share_last
@@ -69,8 +70,6 @@ left join skill
 left join mean_skill as real_sets
     on real_sets.model = checkpoints.model
     and real_sets.kind = 'real'
-left join errors
-    on errors.model = checkpoints.model
 left join isotropy
     on isotropy.model = checkpoints.model
 left join dimensions

@@ -16,7 +16,7 @@ from tsfmscope.tasks.report.page.hypotheses import COLUMNS, describe_hypotheses
 from tsfmscope.tasks.report.page.summary import summarise
 from tsfmscope.tasks.report.tables import Answer, ReportTables
 
-HALF = "committed before the 15 data sets of the confirming half were scored"
+HALF = "committed before the 15 data sets of the confirming half were tested"
 
 
 def make_tests(*verdicts: str, **columns: Any) -> pd.DataFrame:
@@ -59,9 +59,9 @@ def test_the_sensitivity_is_that_of_the_least_sensitive_test_without_an_effect()
 @pytest.mark.parametrize(
     ("n_datasets", "text"),
     [
-        ([15, 12], "the 12 to 15 data sets of the confirming half were scored"),
-        ([1, 1], "the data set of the confirming half was scored"),
-        ([np.nan, np.nan], "the confirming half of the data sets was scored"),
+        ([15, 12], "the 12 to 15 data sets of the confirming half were tested"),
+        ([1, 1], "the data set of the confirming half was tested"),
+        ([np.nan, np.nan], "the confirming half of the data sets was tested"),
     ],
 )
 def test_the_number_of_data_sets_is_stated_if_it_is_known(n_datasets: list[float], text: str) -> None:

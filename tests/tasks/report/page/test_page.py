@@ -10,8 +10,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import duckdb
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -214,15 +212,41 @@ def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables:
     assert "chronos-bolt-nano" in top.partition('id="models-table"')[2]
 
 
-def test_the_mase_of_a_model_is_the_geometric_mean_over_the_cells_of_the_main_study(
-    tables: ReportTables, connection: duckdb.DuckDBPyConnection
-) -> None:
-    windows = connection.sql(f"from forecasts where study = '{tables.study}'").df()
-    cells = windows.groupby(["model", "dataset", "condition"])["mase"].mean()
-    expected = np.exp(np.log(cells).groupby("model").mean())
-    found = tables.models.frame.set_index("model")["mase"].dropna()
-    assert set(found.index) == set(expected.index) and len(found) == 2
-    assert found.to_dict() == pytest.approx(expected.to_dict())
+def test_errors_at_a_glance_are_on_the_same_data_sets_with_their_number_and_interval(tables: ReportTables) -> None:
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(tables), re.DOTALL)
+    assert "data sets" in column and ">low<" in column and ">high<" in column and "MASE" not in column
+    row = {"kind": "real", "n_datasets": 7, "wql": 0.5, "wql_low": 0.4, "wql_high": 0.6, "mae": 0.7, "mae_low": 0.6}
+    row |= {"mae_high": 0.8, "bootstrap": 100, "seed": 0}
+    columns = ", ".join(["model", *row])
+    values = ", ".join(["'chronos-bolt-nano'", *(repr(value) for value in row.values())])
+    with recorded.build(f"insert into mean_skill ({columns}) values ({values})") as changed:
+        answered = recorded.answer_report(changed)
+    line = answered.models.frame.set_index("model").loc["chronos-bolt-nano"]
+    assert list(line[["n_real", "real_wql", "real_low", "real_high", "real_mae"]]) == [7, 0.5, 0.4, 0.6, 0.7]
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(answered), re.DOTALL)
+    assert "real sets" in column and "MASE" not in column
+
+
+def test_an_own_study_changes_no_number_of_the_models_at_a_glance(tables: ReportTables) -> None:
+    where = "study = 'ranks'"
+    keys = recorded.copy_rows("study_jobs", where, study="'mine'")
+    spectra = recorded.copy_rows("spectra", where, study="'mine'", singular_values="[1.0]", dataset="'mine'")
+    study = recorded.copy_rows("studies", where, study="'mine'", figure="null")
+    with recorded.build(study, keys, spectra) as changed:
+        frame = recorded.answer_report(changed).models.frame
+    pd.testing.assert_frame_equal(frame, tables.models.frame)
+
+
+def test_no_two_verdicts_have_the_same_text(tables: ReportTables) -> None:
+    study = next(study for study in tables.studies if any(study.published.frame["published"].isna()))
+    row = study.published.frame[study.published.frame["published"].isna()].iloc[:1].assign(model=None, dataset=None)
+    two = pd.concat(
+        [row.assign(condition="a@svd", verdict="undecided"), row.assign(condition="b@svd", verdict="differs")]
+    )
+    first = replace(study, published=replace(study.published, frame=two))
+    verdicts = list(list_verdicts([first, replace(first, name="again")]))
+    assert len({verdict.claim for verdict in verdicts}) == 4
+    assert {"a@svd", "again"} <= set(re.findall(r"[\w@]+", verdicts[2].claim))
 
 
 def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> None:

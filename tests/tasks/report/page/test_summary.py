@@ -95,8 +95,8 @@ def test_what_was_left_out_is_counted(tables: ReportTables) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
-        (-0.5, -0.1, "In these data yes: more isotropic models have lower error."),
-        (0.1, 0.5, "In these data no: more isotropic models have higher error."),
+        (-0.5, -0.1, "In these data yes: models that are more isotropic by the measure below have lower error."),
+        (0.1, 0.5, "In these data no: models that are more isotropic by the measure below have higher error."),
         (-0.5, 0.1, "These data do not answer it: the interval contains 0."),
         (None, None, "These data do not answer it: there is no interval."),
     ],
