@@ -288,7 +288,8 @@ class Chronos2(Pretrained, Forecaster):
                 # float64, because values times the factor may exceed the range of float32.
                 parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
-        return values + level[:, None, None]
+        values += level[:, None, None]
+        return values
 
 
 def _attentions(network: Any) -> Iterator[AttentionLayer]:

@@ -185,4 +185,5 @@ class ChronosBolt(shared.T5Family):
                 # float64, because values times the factor may exceed the range of float32.
                 parts.append(quantiles.double().numpy())
         values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
-        return values + level[:, None, None]
+        values += level[:, None, None]
+        return values

@@ -87,7 +87,7 @@ def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
     yield from views
     for view in views:
         days = (view - view[0]) / pd.Timedelta(days=1)
-        whole = np.round(days)
+        whole = pd.Index(np.round(days))
         if 0 < np.abs(days - whole).max() < CLOCK_CHANGE and whole.is_unique:
             yield view[0] + pd.to_timedelta(whole, unit="D")
         if view[0].day > 1 and (view.day == view[0].day).all():

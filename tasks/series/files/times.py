@@ -198,7 +198,9 @@ def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
         else:
             text = column.astype("string").str.strip()
         parts.append(text)
-    joined: pd.Series = parts[0].str.cat(parts[1:], sep=" ")
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined + " " + part
     return joined
 
 

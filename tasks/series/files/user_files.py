@@ -178,12 +178,13 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
     """Return a table with the index that pandas noted in it; all as columns if that note does not fit the table."""
     try:
-        return table.to_pandas(date_as_object=False)
+        frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+        return frame
     # The note is text of other programs.
     except (*DAMAGED, LookupError, TypeError, AttributeError):
-        frame = table.replace_schema_metadata().to_pandas(date_as_object=False)
-        unnamed = [name for name in frame if str(name).startswith("__index_level_")]
-        return frame.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(frame[name])])
+        plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)
+        unnamed = [name for name in plain if str(name).startswith("__index_level_")]
+        return plain.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(plain[name])])
 
 
 def _read_frame(
@@ -216,8 +217,9 @@ def _ids(frame: pd.DataFrame, path: Path, roles: Roles) -> pd.Series | None:
             raise DataError(f"{path}, column {column!r}: expected one id per row, got {n} rows without an id")
     if len(roles.ids) < 2:
         return frame[roles.ids[0]] if roles.ids else None
-    first, *others = (frame[column].astype(str) for column in roles.ids)
-    ids: pd.Series = first.str.cat(others, sep="/")
+    ids: pd.Series = frame[roles.ids[0]].astype(str)
+    for column in roles.ids[1:]:
+        ids = ids + "/" + frame[column].astype(str)
     if ids.nunique() < len(frame[roles.ids].drop_duplicates()):
         raise DataError(f"{path}: ids of the columns {join(roles.ids)} are equal when joined with '/'; rename them")
     return ids
