@@ -71,7 +71,9 @@ def certify(
     }  # fmt: skip
     request = InspectRequest(base.name, "data", context=context, max_series=max_series, seed=seed, device=base.device)
     with device_context(base.device):
-        is_in_memory = isinstance(small, CompressedModel)
-        seen = Calibration(frozenset(small.calibration_series)) if is_in_memory else calibration_of(small.source.folder)
+        if isinstance(small, CompressedModel):
+            seen = Calibration(frozenset(small.calibration_series))
+        else:
+            seen = calibration_of(small.source.folder)
         pair = ModelPair(base.family, small.family, base.source, seen)
         return certify_pair(params, request, pair, readers, CertifyOptions(horizons, margin, worst))
