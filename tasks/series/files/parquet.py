@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
 from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.series.seasons import gluonts_seasonality
 from tsfmscope.tasks.series.types import Series, Skip
-from tsfmscope.tasks.series.windows import seasonality
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
@@ -81,7 +81,7 @@ def load_parquet(
     table = table.filter(pa.array(match_ids(table["item_id"].to_pylist(), items, path), pa.bool_()))
     for freq in pc.unique(table["freq"]).to_pylist():
         try:
-            seasonality(freq or "")
+            gluonts_seasonality(freq or "")
         except DataError as error:
             raise DataError(f"{path.name}, column 'freq': {error}") from error
     try:
