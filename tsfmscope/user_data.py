@@ -46,7 +46,7 @@ def usable_series(
     unknown key of `columns` or for columns of data that are no table.
     """
     if unknown := set(columns or ()) - KEYS:
-        raise ValueError(f"columns: got the key {min(unknown)!r}, expected time, id, value or time_format")
+        raise ValueError(f"columns: got the key {min(unknown)!r}, expected time, id, value, time_format or season")
     named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
     if isinstance(data, pd.Series):

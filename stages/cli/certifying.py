@@ -71,8 +71,9 @@ class ModelPair(NamedTuple):
 class CertifyResult:
     """Result of the test.
 
-    tasks: one row per task: data, dataset, horizon, context, n_series, wql_base, wql_small, ratio, mase_base,
-    mase_small (None where it is undefined), coverage_base, coverage_small, skipped (reason -> number of series).
+    tasks: one row per task: data, dataset, horizon, context, n_series, season (of mase), wql_base, wql_small, ratio,
+    mase_base, mase_small (None where it is undefined), coverage_base, coverage_small, skipped (reason ->
+    number of series).
     left_out: data, horizon and reason of the tasks that could not be scored.
     """
 
@@ -227,6 +228,7 @@ def _score_task(params: Params, request: InspectRequest, pair: ModelPair, data: 
         "horizon": case.horizon,
         "context": case.context,
         "n_series": n_series,
+        "season": max(row["season"] for row in base.rows.values()),
         "wql_base": wql_base,
         "wql_small": wql_small,
         "ratio": ratio,

@@ -17,6 +17,7 @@ from tsfmscope.stages.cli.options import (
     Json,
     MaxSeries,
     Model,
+    Season,
     Seed,
     Time,
     TimeFormat,
@@ -86,6 +87,7 @@ def compress(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    season: Season = None,
     precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +110,7 @@ def compress(
 
     request = InspectRequest(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format),
+        columns=name_columns(time, series_id, value, time_format, season),
     )  # fmt: skip
     options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits, budget_seconds)
     with show_progress() as watch:
@@ -138,6 +140,8 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
         f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
         "bytes: of the weights in memory; file_bytes: of the weights in the saved checkpoint"
     )
+    seasons = ", ".join(dict.fromkeys(f"{row['dataset']} {row['season']}" for row in judged.tasks))
+    typer.echo(printable(f"mase: over the error of repeating the last season, in steps: {seasons}"))
     typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn")
     if result.note:
         typer.echo(result.note)

@@ -40,6 +40,13 @@ TimeFormat = Annotated[
     str | None,
     typer.Option(help="Format of the times in a file, such as %d/%m/%Y; default: ISO 8601, or what fits all rows."),
 ]
+Season = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Season of the series in files, in steps; default: 7 for days, 52 for weeks, 24 for hours and so on.",
+    ),
+]
 Family = Annotated[
     str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
 ]
@@ -76,7 +83,13 @@ Results = Annotated[
 ]
 
 
-def name_columns(time: str | None, series_id: str | None, value: list[str] | None, time_format: str | None) -> Columns:
-    """Return the columns that --time, --id, --value and --time-format name."""
+def name_columns(
+    time: str | None,
+    series_id: str | None,
+    value: list[str] | None,
+    time_format: str | None,
+    season: int | None = None,
+) -> Columns:
+    """Return the columns that --time, --id, --value and --time-format name, and --season."""
     values = tuple(name for text in value or () for name in text.split(","))
-    return Columns(time, series_id, values, time_format)
+    return Columns(time, series_id, values, time_format, season)

@@ -18,9 +18,9 @@ DAY_NANOSECONDS = 86_400_000_000_000
 
 
 def season_of(series: Sequence[Series]) -> int:
-    """Return the season in steps of the series of one data set: their `season`, else `seasonality` of their median length.
+    """Return the season in steps of one data set: that of its series, or `seasonality` at their median length.
 
-    No series have season 1.
+    It is 1 without a series.
     """
     if not series:
         return 1

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
-from tsfmscope.tasks.series.tables import list_values
 from tsfmscope.tasks.series.seasons import gluonts_seasonality
+from tsfmscope.tasks.series.tables import list_values
 from tsfmscope.tasks.series.types import Series, Skip
 
 # Smallest number of steps of a usable series.

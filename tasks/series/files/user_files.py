@@ -73,7 +73,8 @@ def load_own(
         series, unusable, file_notes = _read_file(file, name, columns)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        series_of_files += [dataclasses.replace(item, series=prefix + item.series, domain=domain) for item, _ in series]
+        changes = {"domain": domain, "season": columns.season}
+        series_of_files += [dataclasses.replace(item, series=prefix + item.series, **changes) for item, _ in series]
         missing |= {prefix + item.series: n for item, n in series if n}
         skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
     if items is not None:
@@ -101,7 +102,8 @@ def load_frame(
     Raises DataError, naming the column, for a table that is not in one of these layouts.
     """
     pairs, notes = _read_frame(frame, Path("DataFrame"), name, columns)
-    selected = select((item for item, _ in pairs), min_length=min_length, sample=sample)
+    seasonal = (dataclasses.replace(item, season=columns.season) for item, _ in pairs)
+    selected = select(seasonal, min_length=min_length, sample=sample)
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
     return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
@@ -146,7 +148,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
         series, notes = _read_frame(read_csv(path, columns), path, name, columns)
         return series, [], notes
     try:
-        if set(pq.read_schema(path).names) >= OURS and columns == UNNAMED:
+        if set(pq.read_schema(path).names) >= OURS and dataclasses.replace(columns, season=None) == UNNAMED:
             loaded = load_parquet(path, dataset=name, min_length=1)
             return [(item, 0) for item in loaded.series], loaded.skipped, []
         check_room(numbers_of(path), path)
