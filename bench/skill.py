@@ -4,7 +4,7 @@
 
 The guided sets are the bundled ones and the files of the folder TSFMSCOPE_DATA, 23 sets by the names of the catalogue.
 The report sets are the files of the corpus folder whose group in its groups.csv is `report`; no other file of it is
-read. Each set gives the last windows of at most 64 evenly spaced series (fewer for slow models: `SLOW`), context 512.
+read. Each set gives the last windows of at most 64 evenly spaced series, context 512.
 
 The season is that of `tsfmscope.tasks.series.seasons`. The horizon of a guided set is the catalogue's. A report set may
 hold several frequencies: each has its own season and horizon (`HORIZONS`), and the errors of its windows are added up.
@@ -60,15 +60,6 @@ WHOLES = {"australian_electricity"}
 BASELINES = ("auto-theta", "seasonal-naive", "gluonts-naive")
 # Nanos that forecast. They were trained on the first part of the bundled sets, which are left out of their rows.
 NANOS = ("chronos-2-nano", "chronos-bolt-nano", "moirai-nano", "patchtst-nano", "timesfm-nano")
-# Largest number of series per set of forecasters that take long.
-SLOW = {
-    "chronos-t5-mini": 8,
-    "wavetoken-mini": 8,
-    "lag-llama-mini": 12,
-    "time-moe-mini": 8,
-    "flowstate-mini": 32,
-    "auto-theta": 16,
-}
 
 
 class Part(NamedTuple):
@@ -195,7 +186,7 @@ def main() -> None:
     rows = read_rows(out) if out and out.is_file() else []
     for name in names:
         start = time.process_time()
-        measured = list(measure(name, pairs, 4 if options.quick else SLOW.get(name, SERIES)))
+        measured = list(measure(name, pairs, 4 if options.quick else SERIES))
         rows = [row for row in rows if row["model"] != name] + measured
         if out:
             write_rows(out, rows)

@@ -29,7 +29,7 @@ def table(means: Sequence[dict[str, Any]]) -> str:
     models = dict.fromkeys(row["model"] for row in means)
     counts = [max((row["n_datasets"] for row in means if row["group"] == group), default=0) for group in GROUPS]
     titles = [f"{name}, {n} {group} sets" for name in ("WQL", "MAE") for group, n in zip(GROUPS, counts, strict=True)]
-    head = ["forecaster", "most series per set", *titles, "worst report set, WQL"]
+    head = ["forecaster", *titles, "worst report set, WQL"]
     lines = [head, ["---"] * len(head)]
     last = {"wql": float("inf")}
     for model in sorted(models, key=lambda model: cells.get((model, "report"), last)["wql"]):
@@ -38,7 +38,6 @@ def table(means: Sequence[dict[str, Any]]) -> str:
         lines.append(
             [
                 NAMES.get(model, f"`{model}`"),
-                str(max(row["series"] for row in rows if row)),
                 *(interval(row, name) if row else "–" for name in ("wql", "mae") for row in rows),
                 f"`{worst['worst']}` {worst['worst_wql']:.2f}" if worst else "–",
             ]
@@ -49,9 +48,9 @@ def table(means: Sequence[dict[str, Any]]) -> str:
 def with_table(page: str) -> str:
     """Return the page with the table in place of its own. Raises ValueError for a page without one."""
     text = table(group_skill(read_rows(ROWS)))
-    changed, n = re.subn(r"(?m)^\| forecaster \| most series .*\n(?:\|.*\n)+", lambda _: text, page, count=1)
+    changed, n = re.subn(r"(?m)^\| forecaster \| WQL, .*\n(?:\|.*\n)+", lambda _: text, page, count=1)
     if not n:
-        raise ValueError(f"{PAGE}: expected a table that begins with '| forecaster | most series'; restore it")
+        raise ValueError(f"{PAGE}: expected a table that begins with '| forecaster | WQL,'; restore it")
     return changed
 
 

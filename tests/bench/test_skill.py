@@ -54,7 +54,7 @@ def test_rows_are_relative_to_seasonal_naive_and_gluonts_s_repeats_the_last_day(
     assert {tuple(row) for row in rows} == {COLUMNS}
     naive = {row["freq"]: row for row in rows if row["model"] == "gluonts-naive"}
     assert naive["YS"]["error"] == naive["YS"]["naive_error"] and naive["D"]["error"] != naive["D"]["naive_error"]
-    last = [windows.future - windows.context[:, -1:] for part, windows in pairs if part.horizon == 30][0]
+    last = next(windows.future - windows.context[:, -1:] for part, windows in pairs if part.horizon == 30)
     assert naive["D"]["loss"] == pytest.approx(naive["D"]["error"]) == pytest.approx(np.abs(last).sum(), rel=1e-6)
     (model,) = (row["wql"] for row in dataset_ratios(rows) if row["model"] == "chronos-bolt-mini")
     # Noise: the quantiles of a model that has learned anything beat any former value.
