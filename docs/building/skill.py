@@ -21,6 +21,8 @@ NAMES = {
     "chronos-bolt-350k": "a Chronos-Bolt of 344,640 parameters that others trained",
 }
 GROUPS = ("guided", "report")
+# Most series per data set in bench/skill.py, but for slow models.
+SERIES = 64
 
 
 def table(means: Sequence[dict[str, Any]]) -> str:
@@ -37,12 +39,18 @@ def table(means: Sequence[dict[str, Any]]) -> str:
         worst = rows[1]
         lines.append(
             [
-                NAMES.get(model, f"`{model}`"),
+                f"{NAMES.get(model, f'`{model}`')}{_limit([row for row in rows if row])}",
                 *(interval(row, name) if row else "–" for name in ("wql", "mae") for row in rows),
                 f"`{worst['worst']}` {worst['worst_wql']:.2f}" if worst else "–",
             ]
         )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _limit(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the number of series per set where it is below SERIES."""
+    series = max(row["series"] for row in rows)
+    return "" if series == SERIES else f" (at most {series} series per set)"
 
 
 def with_table(page: str) -> str:

@@ -51,12 +51,12 @@ def test_a_page_without_the_table_is_refused() -> None:
 def test_the_table_names_the_worst_set_and_sorts_by_the_report_sets() -> None:
     rows = [
         dict.fromkeys(COLUMNS, "") | {"model": model, "group": group, "dataset": f"{group}-{loss}"}
-        | {"loss": loss * scale, "season": 1, "horizon": 1, "n_windows": 3, "error": 1.0, "naive_error": 4.0}
-        for model, scale in (("worse", 2), ("better", 1))
+        | {"loss": loss * scale, "season": 1, "horizon": 1, "n_windows": series, "error": 1.0, "naive_error": 4.0}
+        for model, scale, series in (("worse", 2, 3), ("better", 1, 64))
         for group in skill.GROUPS
         for loss in (1, 4)
     ]  # fmt: skip
     assert [row["mae"] for row in dataset_ratios(rows)] == [0.25] * 8
     lines = skill.table(group_skill(rows)).splitlines()[2:]
     assert lines[0] == "| `better` | 0.500 | 0.500 | 0.250 | 0.250 | `report-4` 1.00 |"
-    assert lines[1].startswith("| `worse` | 1.000 | 1.000 |")
+    assert lines[1].startswith("| `worse` (at most 3 series per set) | 1.000 | 1.000 |")
