@@ -88,6 +88,8 @@ def score(
         "wql_window": ~empty & (size == 0),
         "mase": ~empty & ~(scale > 0),
     }
+    if printed_season not in (None, season):
+        null["mase_gluonts"] = ~empty & ~(printed_scale > 0)
     return Scores(
         n_context=np.isfinite(context).sum(axis=1).astype(np.int32),
         n_future=n_future.astype(np.int32),
@@ -197,10 +199,11 @@ def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> lis
         "nmse_power": "nmse_power: the future is zero",
         "wql_window": "wql_window: the future is zero",
         "mase": f"mase: the seasonal error of the past is zero or undefined (season {season})",
+        "mase_gluonts": "mase_gluonts: the seasonal error of the past is zero or undefined with GluonTS's season",
     }
     reasons: list[str | None] = []
     for window, is_empty in enumerate(empty):
-        parts = ["no observed target"] if is_empty else [text for name, text in texts.items() if null[name][window]]
+        parts = ["no observed target"] if is_empty else [texts[name] for name in null if null[name][window]]
         reasons.append("; ".join(parts) or None)
     return reasons
 

@@ -136,7 +136,7 @@ def test_a_baseline_leaves_out_the_series_that_it_does_not_forecast(here: Path) 
     data = dataset_skill.read_series(here, job)
     (row,) = entries.measure_baseline(job, data, entries.load_baseline(job)).rows
     assert (row["n_series"], row["n_windows"], row["trained_on"], row["is_real"]) == (5, 4, False, True)
-    assert (row["horizon"], row["season"], row["domain"]) == (6, 1, "nature")
+    assert (row["horizon"], row["season"], row["domain"]) == (6, 7, "nature")
     constant = series_table([Series("mine", "c", np.ones(200, np.float32), freq="D")])
     (row,) = entries.measure_baseline(job, constant, BASELINE).rows
     assert row["n_windows"] == 0 and row["wql"] is None and row["reason"] == f"{BASELINE}: the context is constant"
