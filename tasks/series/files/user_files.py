@@ -73,8 +73,10 @@ def load_own(
         series, unusable, file_notes = _read_file(file, name, columns)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        changes = {"domain": domain, "season": columns.season}
-        series_of_files += [dataclasses.replace(item, series=prefix + item.series, **changes) for item, _ in series]
+        series_of_files += [
+            dataclasses.replace(item, series=prefix + item.series, domain=domain, season=columns.season)
+            for item, _ in series
+        ]
         missing |= {prefix + item.series: n for item, n in series if n}
         skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
     if items is not None:
