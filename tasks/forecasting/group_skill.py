@@ -68,12 +68,12 @@ def group_skill(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for (model, group), sets in groups.items():
         values, ends = geometric_mean(np.array([[row["wql"], row["mae"]] for row in sets]), bootstrap=BOOTSTRAP, seed=0)
         worst = max(sets, key=lambda row: row["wql"])
-        row: dict[str, Any] = {"model": model, "group": group, "n_datasets": len(sets)}
-        row |= {"series": max(item["n_windows"] for item in sets)}
+        mean: dict[str, Any] = {"model": model, "group": group, "n_datasets": len(sets)}
+        mean |= {"series": max(item["n_windows"] for item in sets)}
         for index, name in enumerate(("wql", "mae")):
-            row[name] = float(values[index])
-            row[f"{name}_low"], row[f"{name}_high"] = (None, None) if ends is None else ends[:, index].tolist()
-        means.append(row | {"worst": worst["dataset"], "worst_wql": worst["wql"]})
+            mean[name] = float(values[index])
+            mean[f"{name}_low"], mean[f"{name}_high"] = (None, None) if ends is None else ends[:, index].tolist()
+        means.append(mean | {"worst": worst["dataset"], "worst_wql": worst["wql"]})
     return means
 
 
