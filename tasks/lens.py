@@ -22,6 +22,7 @@ from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kep
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
+from tsfmscope.tasks.series.seasons import gluonts_seasonality
 from tsfmscope.tasks.series.synthetic.noise import with_noise
 from tsfmscope.tasks.series.types import Series, Skip, Windows
 from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_windows
@@ -336,6 +337,7 @@ def _score_batch(
         context=windows.context[:, -context:],
         past=[histories[name][:origin] for name, origin in zip(windows.series, origins, strict=True)],
         season=windows.season,
+        printed_season=gluonts_seasonality(windows.freq) if windows.freq else None,
     )
     return {
         name: {

@@ -25,8 +25,8 @@ from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import select, series_note
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
+from tsfmscope.tasks.series.seasons import season_of
 from tsfmscope.tasks.series.types import Series, Windows, count_reasons, describe_reasons
-from tsfmscope.tasks.series.windows import season_of
 
 logger = logging.getLogger("tsfmscope")
 
@@ -171,7 +171,7 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
         np.array([len(item.values) for item in series], dtype=np.int64),
         series[0].dataset,
         series[0].freq,
-        season_of(series[0]),
+        season_of(series),
         np.array(starts, dtype="datetime64[ms]") if has_starts else None,
     )
 

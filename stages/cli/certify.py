@@ -15,6 +15,7 @@ from tsfmscope.stages.cli.options import (
     Json,
     MaxSeries,
     Model,
+    Season,
     Seed,
     Time,
     TimeFormat,
@@ -82,6 +83,7 @@ def certify(
     value: Value = None,
     time_format: TimeFormat = None,
     tz: TimeZone = None,
+    season: Season = None,
     picture: Annotated[
         Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png or .svg.")
     ] = None,
@@ -107,7 +109,7 @@ def certify(
     check_plot_file("--picture", picture, PICTURES)
     request = InspectRequest(
         base, "", family, context=context, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format, tz),
+        columns=name_columns(time, series_id, value, time_format, tz, season),
     )  # fmt: skip
     try:
         options = CertifyOptions(tuple(horizon or ()), margin, worst)

@@ -108,12 +108,12 @@ class ScoredTask(NamedTuple):
 class CertifyResult:
     """Result of the test.
 
-    tasks: one row per task: data, dataset, source, horizon, context, n_series, n_values (observed targets), wql_base,
-    wql_small, ratio, mase_base, mase_small (None where it is undefined), coverage_base, coverage_small, skipped
-    (reason -> number of series). left_out: data, horizon and reason of what was not tested. table: name of the
-    data, if the certificate is for one table; None: general. units: unit and ratio (the mean over horizons).
-    parts: name, horizon and ratio of the tasks, or of the groups of units of a table. calibrated: names of the tested
-    data that calibrated or healed the small model.
+    tasks: one row per task: data, dataset, source, horizon, context, n_series, season (of mase), n_values (observed
+    targets), wql_base, wql_small, ratio, mase_base, mase_small (None where it is undefined), coverage_base,
+    coverage_small, skipped (reason -> number of series). left_out: data, horizon and reason of what was not tested.
+    table: name of the data, if the certificate is for one table; None: general. units: unit and ratio (the mean over
+    horizons). parts: name, horizon and ratio of the tasks, or of the groups of units of a table. calibrated: names of
+    the tested data that calibrated or healed the small model.
     """
 
     tasks: list[dict[str, Any]]
@@ -359,6 +359,7 @@ def _score_task(params: Params, case: LoadedCase, pair: ModelPair, origins: int)
         "horizon": case.horizon,
         "context": case.context,
         "n_series": len(usable),
+        "season": max(row["season"] for row in of_base.rows.values()),
         "n_values": n_values,
         "wql_base": base["wql"],
         "wql_small": small["wql"],

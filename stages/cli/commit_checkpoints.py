@@ -16,10 +16,8 @@ def commit_checkpoints(
     """Copy pretrained checkpoints to a folder kept by git.
 
     The checkpoints are those that the stage `checkpoints` pretrained by the recipes of params.yaml. Each gets a model
-    card, README.md, with its data, training and skill.
-
-    The command also renews cards: when `dvc repro checkpoints` has measured the skill anew, run it again. A card keeps
-    the skill of its weights where none is measured here.
+    card, README.md, with its data, training and skill. The skill of its weights is read from docs/results/skill.csv,
+    which `python -m bench.skill` writes; the command also renews cards.
     """
     from tsfmscope.stages.pipeline.model_cards import commit
     from tsfmscope.stages.pipeline.run_stage import read_params

@@ -18,6 +18,7 @@ from tsfmscope.stages.cli.options import (
     Json,
     MaxSeries,
     Model,
+    Season,
     Seed,
     Time,
     TimeFormat,
@@ -89,6 +90,7 @@ def compress(
     value: Value = None,
     time_format: TimeFormat = None,
     tz: TimeZone = None,
+    season: Season = None,
     precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
@@ -111,7 +113,7 @@ def compress(
 
     request = InspectRequest(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format, tz),
+        columns=name_columns(time, series_id, value, time_format, tz, season),
     )  # fmt: skip
     options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits, budget_seconds)
     with show_progress() as watch:
@@ -151,6 +153,8 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
         f"wql (pooled) and mase (mean): over windows in the last fifth of {n_series} series, lower is better; "
         "bytes: of the weights in memory; file_bytes: of the files of weights in the saved checkpoint"
     )
+    seasons = ", ".join(dict.fromkeys(f"{row['dataset']} {row['season']}" for row in judged.tasks))
+    typer.echo(printable(f"mase: over the error of repeating the last season, in steps: {seasons}"))
     typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn, and interval")
     if result.note:
         typer.echo(result.note)

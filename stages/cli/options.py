@@ -52,6 +52,13 @@ TimeZone = Annotated[
     str | None,
     typer.Option("--tz", help="Time zone of the times in a file, such as Europe/Berlin; default: none, or their own."),
 ]
+Season = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Season of the series in files, in steps; default: 7 for days, 52 for weeks, 24 for hours and so on.",
+    ),
+]
 Family = Annotated[
     str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
 ]
@@ -96,7 +103,8 @@ def name_columns(
     value: list[str] | None,
     time_format: str | None,
     tz: str | None = None,
+    season: int | None = None,
 ) -> Columns:
-    """Return the columns that --time, --id, --value, --time-format and --tz describe."""
+    """Return the columns that --time, --id, --value, --time-format, --tz and --season describe."""
     values = tuple(name for text in value or () for name in text.split(","))
-    return Columns(tuple(time or ()) or None, tuple(series_id or ()) or None, values, time_format, tz)
+    return Columns(tuple(time or ()) or None, tuple(series_id or ()) or None, values, time_format, tz, season)

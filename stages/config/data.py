@@ -93,6 +93,9 @@ class DataSet(Strict):
     value: str | list[str] = Field([], description="source folder: columns of values in such a file")
     time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
     tz: str | None = Field(None, description="source folder: time zone of its times, such as Europe/Berlin")
+    season: int | None = Field(
+        None, ge=1, description="source folder: season in steps; default: that of the frequency, such as 7 for days"
+    )
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(
@@ -102,13 +105,13 @@ class DataSet(Strict):
     @property
     def columns(self) -> Columns:
         """Columns that the block names."""
-        return Columns(self.time, self.id, self.value or (), self.time_format, self.tz)
+        return Columns(self.time, self.id, self.value or (), self.time_format, self.tz, self.season)
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
         if self.source != "folder" and self.columns != UNNAMED:
             raise ValueError(
-                f"time, id, value, time_format, tz: expected source folder, got {self.source!r}; remove them"
+                f"time, id, value, time_format, tz, season: expected source folder, got {self.source!r}; remove them"
             )
         need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:

@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.checkpoint_folders import CARD, LOG
-from tsfmscope.stages.pipeline.checkpoint_rows import checkpoint_row
-from tsfmscope.stages.pipeline.dataset_skill import GENERATED, MODEL, WITH_BUNDLED, dataset_skill_jobs, mean_rows
+from tsfmscope.stages.pipeline.dataset_skill import GENERATED, WITH_BUNDLED
 from tsfmscope.stages.pipeline.model_folders import key_of
 from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
 from tsfmscope.store.files import write_text
-from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.forecasting.group_skill import dataset_ratios, group_skill, interval, read_rows
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checkpoint_folder import STOCK
 from tsfmscope.tasks.models.common.checksums import verify_sums
@@ -72,15 +69,17 @@ LOADERS: dict[str, Loader] = {
     "moirai": Loader("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
     "moirai-2": Loader("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
 }
+# Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
+SKILL = Path("docs/results/skill.csv")
 NOT_MEASURED = """\
-Not measured. With `checkpoints: {skill: {datasets: all}}` in params.yaml, `dvc repro checkpoints` measures it. After
-that, `tsfmscope commit-checkpoints` writes it here.
+Not measured. In a checkout, `python -m bench.skill --models {name}` measures it, and `tsfmscope commit-checkpoints`
+then writes it here.
 """
 MEASURED = """\
-Measured by the stage `checkpoints` for the weights with the fingerprint `{weights}`, on the last window of as many
-series as the tables state, with at most {context} steps of context. Errors are divided by those of point seasonal
-naive on the same windows: below 1 the model is better. Means are geometric, with 95 % bootstrap intervals over data
-sets, and leave out data sets of the training.
+Measured by `python -m bench.skill` for the weights with the fingerprint `{weights}`, on the last windows of at most
+{series} series per data set, with at most 512 steps of context. Errors are divided by those of point seasonal naive on
+the same windows: below 1 the model is better. Means are geometric, with 95 % bootstrap intervals over data sets. The
+guided sets guided the recipe; the report sets chose nothing.
 
 """
 RATIO_TITLES = "WQL ratio | MAE ratio"
@@ -121,41 +120,18 @@ def commit(params: Params, folder: Path) -> list[str]:
     """
     jobs = training_jobs(recipes(params))
     for name, job in jobs.items():
-        rows: list[dict[str, Any]] = []
         if key_of(MODELS / name) == job.key:
             verify_sums(MODELS / name)
             shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CARD))
-            rows = skill_rows(params, name, jobs)
         elif key_of(folder / name) != job.key:
             raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
         verify_sums(folder / name)
-        text = card_text(folder / name, params.checkpoints.recipes, rows, mean_rows(params, rows))
-        write_text(folder / name / CARD, text)
+        write_text(folder / name / CARD, card_text(folder / name, params.checkpoints.recipes))
     return list(jobs)
 
 
-def skill_rows(params: Params, name: str, jobs: Mapping[str, Job]) -> list[dict[str, Any]]:
-    """Return the rows of `dataset_skill` of the checkpoint MODELS / name, sorted by data set.
-
-    The keys of the measuring jobs contain the fingerprint of the weights, so rows of other weights are left out.
-    """
-    models = [
-        model for model, block in params.models.items() if block.ref == f"checkpoint:{name}" and not block.options
-    ]
-    rows = [checkpoint_row(params, model, jobs, recipes(params)) for model in models[:1]]
-    keys = {item.job.key for item in dataset_skill_jobs(params, rows) if item.job.task.name == MODEL.name}
-    measured = read_rows(Path(DATA, "checkpoints"), "dataset_skill").to_pylist()
-    return sorted((row for row in measured if row["job_key"] in keys), key=lambda row: str(row["dataset"]))
-
-
-def card_text(
-    folder: Path, recipes: Mapping[str, Recipe], rows: list[dict[str, Any]], means: list[dict[str, Any]]
-) -> str:
-    """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe.
-
-    rows, means: rows of `dataset_skill` and of `mean_skill` for the checkpoint's weights. Without rows, the section on
-    skill of the present card is kept if it is of the same weights.
-    """
+def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
+    """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe."""
     recipe = recipes[folder.name]
     # No other package reads the weights of narrow heads, which have another file name.
     loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
@@ -174,7 +150,7 @@ def card_text(
         data=_data(recipes, folder.name),
         facts=_facts(folder, recipe),
         use=_use(folder, loader),
-        skill=_skill(folder, rows, means),
+        skill=_skill(folder),
     )
 
 
@@ -255,31 +231,32 @@ def _use(folder: Path, loader: Loader | None) -> str:
     return text
 
 
-def _skill(folder: Path, rows: list[dict[str, Any]], means: list[dict[str, Any]]) -> str:
-    """Return the section on skill, from the rows or else from the present card."""
+def _skill(folder: Path) -> str:
+    """Return the section on skill, from the rows of SKILL that were measured with these weights."""
     weights = registry.resolve(str(folder)).fingerprint[:12]
+    measured = read_rows(SKILL) if SKILL.is_file() else []
+    rows = [row for row in measured if (row["model"], row["weights"]) == (folder.name, weights)]
     if not rows:
-        card = folder / CARD
-        present = card.read_text(encoding="utf-8") if card.is_file() else ""
-        section = present.partition("\n## Skill\n\n")[2].partition("\n## ")[0]
-        return section if f"`{weights}`" in section else NOT_MEASURED
-    text = MEASURED.format(weights=weights, context=rows[0]["context"])
-    cells = ([row["kind"], row["n_datasets"], *(_mean(row, name) for name in ("wql", "mae"))] for row in means)
-    text += table(f"data sets | number | {RATIO_TITLES}", cells)
-    for kind, is_real in (("Real", True), ("Synthetic", False)):
-        if group := [row for row in rows if row["is_real"] is is_real]:
-            text += f"\n{kind} data sets:\n\n"
-            text += table(f"data set | in training | windows | horizon | {RATIO_TITLES}", map(_dataset_cells, group))
-    return text
-
-
-def _mean(row: Mapping[str, Any], name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{row[name]:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
-
-
-def _dataset_cells(row: Mapping[str, Any]) -> list[object]:
-    trained_on = {True: "yes", False: "no", None: "not known"}[row["trained_on"]]
-    ratios = (row[name] for name in ("wql_ratio", "mae_ratio"))
-    cells = ["none" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
-    return [row["dataset"], trained_on, row["n_windows"], row["horizon"], *cells]
+        return NOT_MEASURED.format(name=folder.name)
+    means, ratios = group_skill(rows), dataset_ratios(rows)
+    text = MEASURED.format(weights=weights, series=max(row["series"] for row in means))
+    cells = (
+        [
+            row["group"],
+            row["n_datasets"],
+            interval(row, "wql"),
+            interval(row, "mae"),
+            row["worst"],
+            f"{row['worst_wql']:.2f}",
+        ]
+        for row in means
+    )
+    text += table(f"data sets | number | {RATIO_TITLES} | worst data set | its WQL ratio", cells) + "\n"
+    lines = (
+        [
+            *(row[name] for name in ("dataset", "group", "n_windows", "horizon", "season")),
+            *(f"{row[name]:.3f}" for name in ("wql", "mae")),
+        ]
+        for row in sorted(ratios, key=lambda row: (row["group"], row["dataset"]))
+    )
+    return text + table(f"data set | group | windows | horizon | season | {RATIO_TITLES}", lines)

@@ -6,19 +6,22 @@ They write one file per data set, the table of data sets, and the table of what 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tsfmscope.stages.config import DataSet
 from tsfmscope.store.files import remove_temporary, write_parquet, write_rows
+from tsfmscope.tasks.series.seasons import season_of
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.series.windows import season_of
 
 
 def write_series(out: Path, name: str, series: Sequence[Series]) -> None:
-    """Write one data set's series: completely or not at all, and the same bytes for the same series."""
-    write_parquet(out / "series" / f"{name}.parquet", series_table(series))
+    """Write one data set's series with their season: completely or not at all, the same bytes for the same series."""
+    season = season_of(series)
+    rows = [replace(item, season=season) for item in series]
+    write_parquet(out / "series" / f"{name}.parquet", series_table(rows))
 
 
 def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available: int) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available
         "domain": dataset.domain or first.domain,
         "freq": first.freq,
         "horizon": dataset.horizon,
-        "season": season_of(first),
+        "season": season_of(series),
         "n_series": len(series),
         "n_available": available,
         "n_steps": sum(len(item.values) for item in series),

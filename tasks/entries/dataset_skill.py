@@ -16,7 +16,7 @@ from tsfmscope.tasks.forecasting.skill import sample_seed
 from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.series.tables import table_series
-from tsfmscope.tasks.series.windows import last_windows, season_of
+from tsfmscope.tasks.series.windows import last_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
         "n_windows": len(scored),
         "context": spec.context,
         "horizon": options.horizon,
-        "season": season_of(series[0]),
+        "season": windows.season,
         **errors,
         "seed": options.seed,
     }

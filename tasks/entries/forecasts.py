@@ -94,7 +94,8 @@ def forecast_rows(
 def unscored_columns(reason: str) -> dict[str, Any]:
     """Return the scores of a window without a forecast: sums of 0, null ratios, and the reason."""
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
-    ratios = dict.fromkeys(("nmse", "nmse_power", "wql_window", "mase", "seasonal_error", "quantiles"))
+    names = ("nmse", "nmse_power", "wql_window", "mase", "season", "seasonal_error", "mase_gluonts", "quantiles")
+    ratios = dict.fromkeys(names)
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
 
 

@@ -37,7 +37,9 @@ class Scores:
     quantile_loss: PerWindow
     target_abs: PerWindow
     mase: PerWindow
+    season: Int32[np.ndarray, " window"]
     seasonal_error: PerWindow
+    mase_gluonts: PerWindow
     reason: list[str | None]
 
     def row(self, window: int) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def score(
     context: Float[np.ndarray, "window step"],
     past: Sequence[Float[np.ndarray, " _"]],
     season: int,
+    printed_season: int | None = None,
 ) -> Scores:
     """Compute every score of every window.
 
@@ -61,7 +64,8 @@ def score(
     context: clean context, padded with NaN; the NMSE's denominator uses its mean.
     past: each window's whole history up to its origin, for the scale of MASE. As in Chronos' evaluation
     (gluonts), this is everything before the forecast, not only the steps that the model saw.
-    season: in steps.
+    season: in steps. A window whose past is shorter has season 1, as in gluonts: column `season`.
+    printed_season: of `mase_gluonts`, which is compared with printed numbers; None: `season`.
     ValueError if shapes do not fit, levels lack 0.5, or quantiles contain NaN or infinity.
     """
     _check(target, quantiles, levels, context, past)
@@ -70,7 +74,12 @@ def score(
     mean = _context_mean(context)
     error, denominator, power = nmse_parts(y, q[:, list(levels).index(MEDIAN)], mean)
     losses, size = quantile_losses(y, q, levels), _total(absolute_label({"label": _mask_missing(y)}))
-    scale = np.array([seasonal_error(values, season) for values in past], dtype=np.float64).reshape(len(y))
+    lags = np.array([season if season <= len(values) else 1 for values in past], dtype=np.int32)
+    mean_error = _mean_absolute_error(y, q[:, list(levels).index(MEDIAN)])
+    scale, printed_scale = (
+        np.array([seasonal_error(values, lag) for values in past], dtype=np.float64).reshape(len(y))
+        for lag in (season, printed_season or season)
+    )
     n_future = np.isfinite(y).sum(axis=1)
     empty = n_future == 0
     null = {
@@ -79,6 +88,8 @@ def score(
         "wql_window": ~empty & (size == 0),
         "mase": ~empty & ~(scale > 0),
     }
+    if printed_season not in (None, season):
+        null["mase_gluonts"] = ~empty & ~(printed_scale > 0)
     return Scores(
         n_context=np.isfinite(context).sum(axis=1).astype(np.int32),
         n_future=n_future.astype(np.int32),
@@ -89,8 +100,10 @@ def score(
         wql_window=_ratio(losses, len(levels) * size, empty | null["wql_window"]),
         quantile_loss=losses,
         target_abs=size,
-        mase=_ratio(_mean_absolute_error(y, q[:, list(levels).index(MEDIAN)]), scale, empty | null["mase"]),
+        mase=_ratio(mean_error, scale, empty | null["mase"]),
+        season=lags.reshape(len(y)),
         seasonal_error=scale,
+        mase_gluonts=_ratio(mean_error, printed_scale, empty | ~(printed_scale > 0)),
         reason=_reasons(empty, null, season),
     )
 
@@ -186,10 +199,11 @@ def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> lis
         "nmse_power": "nmse_power: the future is zero",
         "wql_window": "wql_window: the future is zero",
         "mase": f"mase: the seasonal error of the past is zero or undefined (season {season})",
+        "mase_gluonts": "mase_gluonts: the seasonal error of the past is zero or undefined with GluonTS's season",
     }
     reasons: list[str | None] = []
     for window, is_empty in enumerate(empty):
-        parts = ["no observed target"] if is_empty else [text for name, text in texts.items() if null[name][window]]
+        parts = ["no observed target"] if is_empty else [texts[name] for name in null if null[name][window]]
         reasons.append("; ".join(parts) or None)
     return reasons
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.calendar import start_of
+from tsfmscope.tasks.series.seasons import season_of
 from tsfmscope.tasks.series.types import Series, Skip, Windows
 
 # Smallest number of observed steps in a context.
@@ -95,37 +93,6 @@ def spread_windows(
         usable = [usable[int((i + phases[-1]) * len(usable) / count)] for i in range(count)]
     shares = _shares([len(origins[index]) for index in usable], count)
     return _gather(series, _picks(usable, shares, origins, context, phases), rule), skipped
-
-
-def season_of(series: Series) -> int:
-    """Return the season of a series in steps: `season` if it is given, else the season of its frequency."""
-    return seasonality(series.freq) if series.season is None else series.season
-
-
-@lru_cache(maxsize=64)
-def seasonality(freq: str) -> int:
-    """Return gluonts' seasonality of a pandas frequency in steps; 1 for an empty frequency.
-
-    Raises:
-        DataError: pandas does not know the frequency, or it goes backwards.
-    """
-    from gluonts.time_feature import get_seasonality
-
-    if not freq:
-        return 1
-    # gluonts warns about every season that is 1.
-    logging.getLogger("gluonts.time_feature.seasonality").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # pandas renamed H, M, Y ...; files may have the old names.
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            season = int(get_seasonality(freq))
-        except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
-            raise DataError(f"freq: expected a pandas alias such as h, D, W, MS, got {freq!r} ({error})") from error
-    # gluonts gives -24 for a frequency of -1h.
-    if season < 1:
-        raise DataError(f"freq: expected steps that go forwards, such as h, D, W, MS, got {freq!r}")
-    return season
 
 
 @dataclass(frozen=True)
@@ -234,6 +201,6 @@ def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _W
         origin=np.array([origin for _, origin in picks], dtype=np.int64),
         dataset=next(iter(names), ""),
         freq=freq,
-        season=season_of(series[0]) if series else 1,
+        season=season_of(series),
         starts=np.array([start_of(series[index].start) for index, _ in picks], dtype="datetime64[ms]"),
     )

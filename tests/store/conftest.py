@@ -47,7 +47,8 @@ VALUES: Mapping[str, dict[str, Any]] = {
     "forecasts": {
         **IDENTITY, "series": "s0", "origin": 600, "horizon": 64, "n_context": 512, "n_future": 64, "nmse": 0.5,
         "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql_window": 0.1, "quantile_loss": 9.0,
-        "target_abs": 10.0, "mase": 1.0, "seasonal_error": 0.3, "levels": [0.1, 0.5, 0.9], "batch": 8,
+        "target_abs": 10.0, "mase": 1.0, "season": 24, "seasonal_error": 0.3, "mase_gluonts": 1.0,
+        "levels": [0.1, 0.5, 0.9], "batch": 8,
     },
     "spectra": {
         "model": "m", "what": "weight", "matrix": "q", "attention": "self", "stack": "encoder", "layer": 1,

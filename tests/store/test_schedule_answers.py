@@ -43,7 +43,12 @@ def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
     forecasts = [
         rows["forecasts"]
         | {"model": f"{schedule}-{seed}", "dataset": dataset, "condition": "c", "series": "one", "job_key": "k"}
-        | {"base_model": None, "mase": None, **requested_size(None if schedule == "dense" else {"share": 0.25})}
+        | {
+            "base_model": None,
+            "mase": None,
+            "mase_gluonts": None,
+            **requested_size(None if schedule == "dense" else {"share": 0.25}),
+        }
         | {"wql_window": loss, "quantile_loss": 2 * loss, "target_abs": 2.0, "levels": [0.5]}
         for (schedule, seed, dataset), loss in losses.items()
     ]

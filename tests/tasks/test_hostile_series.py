@@ -62,6 +62,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speak
     **dict.fromkeys(("cai_k", "cai_cosine", "cai_silhouettes", "cai_cluster_cosine"), ("cai:",)),
     **{name: (f"{name}:",) for name in ("nmse", "nmse_power", "wql_window", "mase")},
     "seasonal_error": ("mase:",),
+    "mase_gluonts": ("mase:", "mase_gluonts:"),
 }
 # Words for a measure that has none above: its own name, or the reason of equal rows.
 FALLBACK = {name: (f"{name}:", "clusters and eigenvalues:") for measure in MEASURES for name in measure.columns}

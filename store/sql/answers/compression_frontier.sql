@@ -1,6 +1,7 @@
 -- How much does each compressed model save, and how much accuracy does it lose, as ratios to the original?
--- wql_ratio (WQL pooled over series) and mase_ratio (MASE averaged over series): geometric means
--- over the n_cells data sets and conditions with scores of both models.
+-- wql_ratio (WQL pooled over series) and mase_ratio (MASE averaged over series, with the season of
+-- GluonTS as in printed tables): geometric means over the n_cells data sets and conditions with
+-- scores of both models.
 -- overlap, lppl, state_error: means over the rows of table fidelity.
 -- time_ratio: seconds of warm forecast jobs (view warm_forecasts) divided by those of the base in
 -- the same run, node and device; null if there is no such pair. The jobs ran next to other jobs;
@@ -9,7 +10,7 @@ with ratios as (
     select
         compression.model,
         scored.wql / nullif(base.wql, 0) as wql,
-        scored.mase / nullif(base.mase, 0) as mase
+        scored.mase_gluonts / nullif(base.mase_gluonts, 0) as mase
     from compression
     inner join cell_scores as scored
         on scored.model = compression.model

@@ -9,7 +9,8 @@ with windows as (
             case when isfinite(nmse) then nmse end as nmse,
             case when isfinite(nmse_power) then nmse_power end as nmse_power,
             case when isfinite(wql_window) then wql_window end as wql_window,
-            case when isfinite(mase) then mase end as mase
+            case when isfinite(mase) then mase end as mase,
+            case when isfinite(mase_gluonts) then mase_gluonts end as mase_gluonts
         )
     from forecasts
 ),
@@ -41,7 +42,8 @@ means as (
         avg(nmse_power) as nmse_power,
         sum(quantile_loss) / nullif(sum(target_abs * len(levels)), 0) as wql,
         avg(wql_window) as wql_window_mean,
-        avg(mase) as mase
+        avg(mase) as mase,
+        avg(mase_gluonts) as mase_gluonts
     from windows
     group by
         study,

@@ -6,7 +6,8 @@ with final as (
         condition,
         any_value(base_model) as base_model,
         any_value(wql) as wql,
-        any_value(mase) as mase
+        any_value(mase) as mase,
+        any_value(mase_gluonts) as mase_gluonts
     from scores
     group by
         model,

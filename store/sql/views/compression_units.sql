@@ -13,7 +13,7 @@ with pairs as (
         cut.dataset,
         cut.condition,
         ln(nullif(cut.wql, 0)) - ln(nullif(base.wql, 0)) as log_wql,
-        ln(nullif(cut.mase, 0)) - ln(nullif(base.mase, 0)) as log_mase
+        ln(nullif(cut.mase_gluonts, 0)) - ln(nullif(base.mase_gluonts, 0)) as log_mase
     from scores as cut
     inner join compression
         on compression.model = cut.model

@@ -24,7 +24,7 @@ with losses as (
         lateral (
             values
                 ('log WQL', ln(nullif(narrow.wql, 0)) - ln(nullif(dense.wql, 0))),
-                ('log MASE', ln(nullif(narrow.mase, 0)) - ln(nullif(dense.mase, 0)))
+                ('log MASE', ln(nullif(narrow.mase_gluonts, 0)) - ln(nullif(dense.mase_gluonts, 0)))
         ) as score (measure, value)
 ),
 

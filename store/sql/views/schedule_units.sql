@@ -32,7 +32,7 @@ losses as (
         on scores.study = schedules.study
         and scores.model = schedules.model,
         lateral (
-            values ('log WQL', ln(nullif(scores.wql, 0))), ('log MASE', ln(nullif(scores.mase, 0)))
+            values ('log WQL', ln(nullif(scores.wql, 0))), ('log MASE', ln(nullif(scores.mase_gluonts, 0)))
         ) as score (measure, value)
 ),
 

@@ -44,6 +44,7 @@ LABELS = {
     "wql": "WQL",
     "wql_ratio": "WQL ÷ seasonal naive",
     "mase": "MASE",
+    "season": "season, steps",
     "nmse": "NMSE",
     "nmse_validation": "NMSE, validation window",
     "n_datasets": "data sets",

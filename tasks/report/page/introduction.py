@@ -27,5 +27,5 @@ DEFINITIONS = (
     ("rank(0.01)", "number of singular values above 1 % of the largest"),
     ("NMSE", "squared error of the median forecast divided by that of the context's mean; lower is better"),
     ("WQL", "weighted quantile loss of the forecast; lower is better"),
-    ("MASE", "absolute error divided by that of seasonal naive before the forecast; lower is better"),
+    ("MASE", "absolute error divided by that of repeating the value one season before; lower is better"),
 )

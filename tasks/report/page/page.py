@@ -35,15 +35,18 @@ SKILL = (
     "to 168 steps. The other columns are for models pretrained here: WQL (pooled "
     "over windows) divided by that of two point forecasts, geometric mean over data sets, on windows that no "
     "checkpoint was trained on. Below 1 the model is better; low and high are 95 % bootstrap limits. Point seasonal "
-    "naive repeats the last season, or the last value of a data set without seasons."
+    "naive repeats the last season (7 days, 52 weeks, 24 hours, 12 months), or the last value where there is none."
 )
 MEAN_SKILL = (
-    "WQL and MAE of the last window of every series, divided by those of point seasonal naive, geometric mean over "
-    "data sets; below 1 the model is better. Low and high are 95 % bootstrap limits over data sets, absent for fewer "
-    "than six. Data sets that a model is known to be trained on are left out. Local baselines are fitted to every "
-    "context."
+    "WQL and MAE of the last window of every series, divided by those of point seasonal naive, which repeats the last "
+    "season (the table below has its steps), geometric mean over data sets; below 1 the model is better. Low and high "
+    "are 95 % bootstrap limits over data sets, absent for fewer than six. Data sets that a model was trained on "
+    "are left out. Local baselines are fitted to every context."
 )
-DATASET_SKILL = "The data sets of the table above, one row per model or local baseline."
+DATASET_SKILL = (
+    "The data sets of the table above, one row per model or local baseline. Where the season is 1, seasonal naive "
+    "repeats the last value."
+)
 ALIGNMENT = (
     "Theorem 2: overlap in [0, 1] between the query or key space of every self-attention head and the same number of "
     "leading directions of its input, mean over heads and activation files. z is the distance from chance in standard "

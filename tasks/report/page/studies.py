@@ -21,8 +21,8 @@ from tsfmscope.tasks.report.plot import Plot, load_plot
 from tsfmscope.tasks.report.tables import StudyTables, require
 
 ERRORS = (
-    "dataset", "condition", "model", "kind", "n_series", "n_windows", "wql", "wql_ratio", "mase", "nmse",
-    "nmse_validation",
+    "dataset", "condition", "model", "kind", "n_series", "n_windows", "wql", "wql_ratio", "mase", "season",
+    "nmse", "nmse_validation",
 )  # fmt: skip
 
 

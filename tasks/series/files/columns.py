@@ -1,4 +1,4 @@
-"""Columns of a user's table that are named by the user."""
+"""Facts about a user's table that the user states: columns, format of the times, season."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Columns:
     time: times; several columns, such as a date and a time of day, are joined. id: ids of series, for a table with one
     row per value; several columns are joined. value: values, one name or several. time_format: format of the times, as
     of `datetime.strptime`, or s, ms, us, ns for numbers since 1970. tz: time zone of the times, such as Europe/Berlin.
+    season: of the series, in steps; None: that of their frequency.
     """
 
     time: Names = None
@@ -22,6 +23,7 @@ class Columns:
     value: Names = ()
     time_format: str | None = None
     tz: str | None = None
+    season: int | None = None
 
     @property
     def times(self) -> list[str]:

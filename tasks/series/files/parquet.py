@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
+from tsfmscope.tasks.series.seasons import gluonts_seasonality, season_of
 from tsfmscope.tasks.series.tables import is_number_list, list_values
 from tsfmscope.tasks.series.types import Series, Skip
-from tsfmscope.tasks.series.windows import season_of, seasonality
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
@@ -89,7 +89,7 @@ def load_parquet(
     table = table.filter(pa.array(match_ids(table["item_id"].to_pylist(), items, path), pa.bool_()))
     for freq in pc.unique(table["freq"]).to_pylist():
         try:
-            seasonality(freq or "")
+            gluonts_seasonality(freq or "")
         except DataError as error:
             raise DataError(f"{path.name}, column 'freq': {error}") from error
     try:
@@ -152,7 +152,7 @@ def unusable(values: np.ndarray, min_length: int | None = MIN_LENGTH) -> str | N
 
 def series_note(label: object, series: Sequence[Series]) -> str:
     """Write the line that states how series were read: their number, frequency, season and first time."""
-    first, season = series[0], season_of(series[0])
+    first, season = series[0], season_of(series)
     starts = [item.start.replace(tzinfo=None) for item in series if item.start is not None]
     count = f"{label}: {len(series)} series" if len(series) > 1 else f"{label}: 1 series of {len(first.values)} steps"
     if first.freq:

@@ -79,7 +79,10 @@ def load_own(
         series, unusable, file_notes = _read_file(file, name, columns)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        series_of_files += [dataclasses.replace(item, series=prefix + item.series, domain=domain) for item, _ in series]
+        series_of_files += [
+            dataclasses.replace(item, series=prefix + item.series, domain=domain, season=columns.season)
+            for item, _ in series
+        ]
         missing |= {prefix + item.series: n for item, n in series if n}
         skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
     if items is not None:
@@ -108,7 +111,8 @@ def load_frame(
     """
     path = Path("DataFrame")
     pairs, notes = _read_frame(frame, path, name, columns)
-    selected = _select([item for item, _ in pairs], path, min_length, sample)
+    seasonal = [dataclasses.replace(item, season=columns.season) for item, _ in pairs]
+    selected = _select(seasonal, path, min_length, sample)
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
     return LoadedSeries(selected.series, selected.skipped, selected.usable, missing, notes)
@@ -128,7 +132,7 @@ def list_files(path: Path) -> list[Path]:
     return files
 
 
-def _select(series: list[Series], path: Path, min_length: int, sample: tuple[int, int] | None) -> LoadedSeries:
+def _select(series: list[Series], path: Path, min_length: int | None, sample: tuple[int, int] | None) -> LoadedSeries:
     """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
     A series with gaps has no frequency of its own. Weeks that begin on several days are one frequency, and so are years
@@ -163,7 +167,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
         numbers = numbers_of(path)
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
-    if names >= OURS and columns == UNNAMED:
+    if names >= OURS and dataclasses.replace(columns, season=None) == UNNAMED:
         loaded = load_parquet(path, dataset=name, min_length=None)
         return [(item, 0) for item in loaded.series], loaded.skipped, []
     check_room(numbers, path)

@@ -122,13 +122,15 @@ def test_the_series_that_were_scored_are_counted_and_the_others_named_with_why()
     gone = np.where(np.arange(160) < 128, values[:, 0], np.nan)
     frame = pd.DataFrame(values, columns=["a", "b"]).assign(flat=1.0, gone=gone)
     frame.to_csv("mine.csv", index=False)
-    how = (*HOW, "--method", "joint")  # the fastest method
+    how = (*HOW, "--method", "joint", "--season", "14")  # the fastest method
     said = run("chronos-bolt-nano", "out", *how).stdout
+    assert "mase: over the error of repeating the last season, in steps: mine 14" in said
     assert "wql (pooled) and mase (mean): over windows in the last fifth of 2 series" in said
     lines = [line for line in said.splitlines() if line.startswith("left out")]
     assert lines == ["left out: 1 series: constant", "left out: 1 series: nothing is observed in the future"]
     asked = run("chronos-bolt-nano", "other", *how, "--json")
-    assert json.loads(asked.stdout) and asked.stderr.splitlines()[2:] == lines
+    assert [row["season"] for row in json.loads(asked.stdout)["tasks"]] == [14]
+    assert asked.stderr.splitlines()[2:] == lines
 
 
 def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import re
@@ -18,20 +19,22 @@ from tests.tasks.models.toto_2.parity import INTERPRETER
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params, load
 from tsfmscope.stages.pipeline.checkpoint_folders import CARD
-from tsfmscope.stages.pipeline.model_cards import NOT_MEASURED, card_text, commit
+from tsfmscope.stages.pipeline.model_cards import NOT_MEASURED, SKILL, card_text, commit
 from tsfmscope.stages.pipeline.model_folders import publish, work_folder
 from tsfmscope.stages.pipeline.training_jobs import MODELS, training_job
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.forecasting.group_skill import COLUMNS
 from tsfmscope.tasks.job import Result
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common.checksums import verify_sums
+from tsfmscope.tasks.models.common.checksums import verify_sums, write_sums
 from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
 from tsfmscope.tasks.training.run_record import RUN_RECORD, processor_name
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = sorted(path.parent.name for path in ROOT.glob("checkpoints/*/recipe.json"))
 NANO = "chronos-bolt-nano"
+GROUPS = ("guided", "report")
 TINY = {
     "family": "chronos-bolt", "steps": 2, "batch_steps": 320, "learning_rate": 0.01, "contexts": [32, 64],
     "horizon": 16, "min_past": 8, "mixture": {"priors": 0.75, "periodic": 0.25}, "log_every": 1,
@@ -81,7 +84,8 @@ def test_a_card_states_data_and_training_and_is_the_same_each_time(trained: tupl
     assert float(stated["hours of training"]) == pytest.approx(run["seconds"] / 3600, rel=0.01)
     assert stated["processor"] == processor_name() and stated["steps"] == "2"
     assert stated["parameters"] == f"{registry.facts(folder)['parameters']:,}"
-    assert "| 75 % |" in card and "| 25 % |" in card and "No real series." in card and NOT_MEASURED in card
+    assert "| 75 % |" in card and "| 25 % |" in card and "No real series." in card
+    assert NOT_MEASURED.format(name="tiny") in card
     expected = {"library_name": "chronos-forecasting", "pipeline_tag": "time-series-forecasting"}
     assert header(card) == expected | {"tags": ["chronos-bolt", "tsfmscope"]}
     verify_sums(folder)
@@ -112,7 +116,30 @@ def test_a_committed_checkpoint_that_is_not_in_data_gets_its_card_alone(
     card = after.pop(CARD).decode()
     assert after == before
     assert {facts(card)[name] for name in ("hours of training", "processor", "torch")} == {"not recorded"}
-    assert "Real series: the first 80 % of sunspots, co2, elnino, nile, macrodata" in card and NOT_MEASURED in card
+    assert "Real series: the first 80 % of sunspots, co2, elnino, nile, macrodata" in card
+    assert NOT_MEASURED.format(name=NANO) in card
+
+
+def test_a_card_has_the_measured_skill_of_its_weights_alone(trained: tuple[Params, Result]) -> None:
+    commit(trained[0], Path("kept"))
+    folder = Path("kept/tiny")
+    row = dict.fromkeys(COLUMNS, "") | {"model": "tiny", "weights": registry.resolve(str(folder)).fingerprint[:12]}
+    row |= {"season": 7, "horizon": 30, "n_windows": 5, "error": 2.0, "naive_error": 4.0}
+    rows = [row | {"group": group, "dataset": f"{group}-{n}", "loss": n} for group in GROUPS for n in (1, 4)]
+    SKILL.parent.mkdir(parents=True)
+    with SKILL.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows([*rows, rows[0] | {"weights": "others", "loss": 9}, rows[0] | {"model": "other", "loss": 9}])
+    card = card_text(folder, trained[0].checkpoints.recipes)
+    for group in GROUPS:
+        assert f"| {group} | 2 | 0.500 | 0.500 | {group}-4 | 1.00 |" in card
+        assert f"| {group}-1 | {group} | 5 | 30 | 7 | 0.250 | 0.500 |" in card
+    assert "guided the recipe; the report sets chose nothing" in card and "Not measured" not in card
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    write_sums(folder)
+    assert NOT_MEASURED.format(name="tiny") in card_text(folder, trained[0].checkpoints.recipes)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +155,7 @@ def test_a_card_names_the_real_series_of_a_corpus_and_of_the_source_of_an_embedd
     changes = {"mixture": {"shards": 1.0}, "corpus": "corpus", "embedding_from": "other"}
     other = recipes["tiny"].model_copy(update={"mixture": {"bundled": 1.0}})
     recipes |= {"tiny": recipes["tiny"].model_copy(update=changes), "other": other}
-    own, _, embedding = card_text(MODELS / "tiny", recipes, [], []).partition("The token embedding is that of `other`")
+    own, _, embedding = card_text(MODELS / "tiny", recipes).partition("The token embedding is that of `other`")
     assert expected in own and "source priors, 90 % of the series TSMixup" in own
     assert "Real series: the first 80 % of sunspots" in embedding
 
@@ -140,7 +167,7 @@ def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pyte
     recipes = {key: Recipe.model_validate(block) for key, block in catalogue.items()}
     with contextlib.chdir(ROOT):
         card = (folder / CARD).read_text()
-        assert card == card_text(folder, recipes, [], []), "run: tsfmscope commit-checkpoints"
+        assert card == card_text(folder, recipes), "run: tsfmscope commit-checkpoints"
         blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
         assert blocks
         for block in blocks:

@@ -57,7 +57,7 @@ def add_model(name: str, like: str, factor: float, seconds: float = 1.0, **chang
     of_dataset = " ".join(f"when '{dataset}' then {value}" for dataset, value in factors.items())
     scale = f"(case dataset {of_dataset} else {factor * np.exp(spread * rng.normal())} end)"
     rows = f"study = '{changed.get('study', 'isotropy')}' and model = '{like}'"
-    scaled = {column: f"{column} * {scale}" for column in ("quantile_loss", "wql_window", "mase")}
+    scaled = {column: f"{column} * {scale}" for column in ("quantile_loss", "wql_window", "mase", "mase_gluonts")}
     identity = {"model": f"'{name}'", "base_model": f"'{base}'" if base else "null", "job_key": f"job_key || '{name}'"}
     jobs = f"stage = 'forecasts' and key in (select job_key from forecasts where {rows})"
     identity |= {"size_parameter": str(changed.get("share", "null")), "size_rule": "null"}

@@ -5,9 +5,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from tsfmscope.tasks.series.catalog import CATALOG, MODALITIES, _read
+from tsfmscope.tasks.series.seasons import gluonts_seasonality
 from tsfmscope.tasks.series.synthetic.kernels import kernel_expression, parse_kernel
 from tsfmscope.tasks.series.synthetic.kernelsynth import SYNTHETIC
-from tsfmscope.tasks.series.windows import seasonality
 
 # isotropy.md, Table 4; transport has a stand-in with its own horizon
 HORIZONS = {
@@ -41,7 +41,7 @@ def test_an_entry_is_whole(name: str) -> None:
     assert entry.source in ("text", "images") or (entry.file is not None) == (entry.source == "folder")
     assert entry.domain
     assert entry.horizon > 0
-    assert seasonality(entry.freq) >= 1
+    assert gluonts_seasonality(entry.freq) >= 1
 
 
 @pytest.mark.parametrize("name", list(SYNTHETIC))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.seasons import season_of
 from tsfmscope.tasks.series.types import Series, Windows
-from tsfmscope.tasks.series.windows import last_windows, season_of, seasonality, spread_windows
+from tsfmscope.tasks.series.windows import last_windows, spread_windows
 
 
 def _series(values: object, name: str = "a", freq: str = "h", dataset: str = "d") -> Series:
@@ -188,25 +189,11 @@ def test_arguments_out_of_range_are_refused(wrong: dict) -> None:
         spread_windows([], context=20, horizon=5, count=0)
 
 
-@pytest.mark.parametrize(
-    ("freq", "season"),
-    [("30min", 48), ("5min", 288), ("h", 24), ("H", 24), ("D", 1), ("B", 5), ("W", 1), ("MS", 12), ("M", 12),
-     ("QS", 4), ("YS", 1), ("", 1)],
-)  # fmt: skip
-def test_seasons_are_gluonts_s_old_aliases_too(freq: str, season: int) -> None:
-    assert seasonality(freq) == season
-
-
 def test_the_season_of_a_series_comes_before_that_of_its_frequency() -> None:
     hourly = _series(np.arange(100.0))
     for one, season in ((hourly, 24), (replace(hourly, season=7), 7), (replace(hourly, season=1), 1)):
         for cut in (last_windows, partial(spread_windows, count=3)):
-            assert cut([one], context=20, horizon=10)[0].season == season_of(one) == season
-
-
-def test_an_unknown_frequency_is_named() -> None:
-    with pytest.raises(DataError, match=r"expected a pandas alias .* got 'fortnight'"):
-        seasonality("fortnight")
+            assert cut([one], context=20, horizon=10)[0].season == season_of([one]) == season
 
 
 def test_a_seed_moves_further_origins_between_their_neighbours_and_never_the_last_one() -> None:

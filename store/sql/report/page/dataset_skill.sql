@@ -5,6 +5,7 @@ select
     is_real,
     trained_on,
     n_windows,
+    season,
     wql_ratio as wql_vs_seasonal,
     mae_ratio
 from dataset_skill

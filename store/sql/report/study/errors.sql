@@ -36,6 +36,7 @@ final as (
         errors.wql,
         errors.wql / nullif(naive.wql, 0) as wql_ratio,
         errors.mase,
+        datasets.season,
         errors.nmse,
         errors.nmse_validation
     from errors
@@ -43,6 +44,8 @@ final as (
         on naive.dataset = errors.dataset
         and naive.condition = errors.condition
         and naive.model = 'seasonal-naive'
+    left join datasets
+        on datasets.dataset = errors.dataset
     order by
         errors.dataset,
         errors.condition,

@@ -7,7 +7,7 @@ with study_scores as (
         scores.dataset,
         scores.condition,
         scores.wql,
-        scores.mase
+        scores.mase_gluonts as mase
     from scores
     where scores.study = $study
 ),
