@@ -65,7 +65,7 @@ def join(names: list[str]) -> str:
 
 
 def _time_columns(frame: pd.DataFrame, columns: Columns, location: str) -> list[str]:
-    """Return the column of times by its name, else by its type or first cell, with a time of day next to a date."""
+    """Return the columns of times by name, else by type or first cell; a time of day follows its date."""
     free = [name for name in frame.columns if name not in (*columns.ids, *columns.values)]
     clocks = [name for name in free if name.lower() in TIMES and is_clock(frame[name])]
     choices = (

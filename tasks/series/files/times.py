@@ -33,7 +33,7 @@ ZONES = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", 
 def read_times(
     frame: pd.DataFrame, names: list[str], time_format: str | None, tz: str | None, location: str
 ) -> pd.Series:
-    """Return the times of one column, or of several that are joined, such as a date and a time of day.
+    """Return the times of one column, or of several columns, such as a date and a time of day.
 
     Text without an offset gives times without a time zone, and so does text whose offsets differ if its local times
     of day are all the same. Other text with offsets gives times in the offset of its first row, numbers since 1970
@@ -150,7 +150,7 @@ def is_clock(column: pd.Series) -> bool:
 
 
 def _parse_numbers(numbers: pd.Series, time_format: str | None, location: str) -> pd.Series | None:
-    """Return the times of whole numbers; None if their digits are not those of a date or of numbers since 1970."""
+    """Return the times of whole numbers; None if they are neither dates nor numbers since 1970."""
     digits = {len(str(abs(number))) for number in numbers.dropna().unique()}
     unit = time_format or next((unit for unit, lengths in DIGITS.items() if digits and digits <= lengths), None)
     since: pd.Series | None = None
@@ -185,7 +185,7 @@ def _is_regular(times: pd.Series) -> bool:
 
 
 def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
-    """Return the text of several columns with a space between; a date and whole hours become a date and a time."""
+    """Join the text of several columns with spaces; whole hours next to a date become times of day."""
     parts: list[pd.Series] = []
     for name in names:
         column = frame[name]

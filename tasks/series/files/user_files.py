@@ -180,11 +180,11 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return a table with the index that pandas noted in it; all as columns if that note does not fit the table."""
+    """Return a table with the index that its pandas metadata names, or without one if the metadata does not fit."""
     try:
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
         return frame
-    # The note is text of other programs.
+    # The metadata is text of other programs.
     except (*DAMAGED, LookupError, TypeError, AttributeError):
         plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)
         unnamed = [name for name in plain if str(name).startswith("__index_level_")]
