@@ -31,16 +31,18 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)  ## create the virtual environment, once
 
 repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
+	@python -m tsfmscope.stages.pipeline.dvc_folder
 	@dvc repro
 	@python -m tsfmscope report
 
 # Ray's client prefers RAY_ADDRESS to the given address. A stopped job has 30 s to store its results; Ray's default is 3 s.
-submit: FOLDER ?= $(CURDIR)
-submit: COMMAND ?= dvc repro
+# They are read from the environment, where make puts what is given on its command line: they may contain quotes.
+submit: export FOLDER ?= $(CURDIR)
+submit: export COMMAND ?= dvc repro
 submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, COMMAND, NAME): docs/cluster.md
-	@env -u RAY_ADDRESS -u RAY_API_SERVER_ADDRESS ray job submit --address "$(ADDRESS)" $(if $(NAME),--submission-id "$(NAME)") \
-	  --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}}' -- bash -c 'cd "$(FOLDER)" && \
-	  export TSFMSCOPE_PYTHON="$$PWD/.venv/bin/python" PATH="$$PWD/.venv/bin:$$PATH" && exec $(COMMAND)'
+	@env -u RAY_ADDRESS -u RAY_API_SERVER_ADDRESS ray job submit --address "$$ADDRESS" $${NAME:+--submission-id "$$NAME"} \
+	  --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}}' -- bash -c 'cd "$$1" && \
+	  export TSFMSCOPE_PYTHON="$$PWD/.venv/bin/python" PATH="$$PWD/.venv/bin:$$PATH" && eval "exec $$2"' submit "$$FOLDER" "$$COMMAND"
 
 retry: $(READY)  ## run the failed jobs of all stages again
 	@python -m tsfmscope retry

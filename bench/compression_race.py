@@ -17,13 +17,14 @@ Besides the methods of `tsfmscope compress`:
 - bfloat16, int8: the attention matrices are rounded; int8 with one scale per row. Their size is 0.5, and 0.25 plus the
   scales.
 
-The first table has the geometric mean of the errors over models, seeds and data sets. A cell of the second is a model
-and a size: `ours` is best or tied if no other method has an error that is significantly smaller (95 % interval,
-Student's t over data sets, errors of a data set averaged over seeds).
+The first table has the geometric mean of the errors over models, seeds and data sets, the second our error over that of
+each method, paired. A line of the third is a model and a size: our error, the best other method, and the methods whose
+error is significantly smaller (95 % interval, Student's t over data sets, errors of a data set averaged over seeds).
+The fourth compares ours with the best other method of each model.
 
 --cells: file with one JSON line per finished cell. Cells that it has are not computed again, and new ones are added, so
 that a stopped race goes on.
-Last line JSON: means by method and size, and the cells of the second table.
+Last line JSON: means by method and size, and the lines of the third table.
 """
 
 from __future__ import annotations
@@ -44,7 +45,16 @@ import torch
 from bench.race_removals import REMOVALS, ROUNDED, round_attention
 from bench.race_sharing import share_bases
 from bench.race_slicing import slice_residual
-from bench.race_tables import Cell, best_or_tied, draw, mean_table, read_cells, with_mean_sizes
+from bench.race_tables import (
+    Cell,
+    compare_by_size,
+    compare_cells,
+    draw,
+    mean_table,
+    paired_cells,
+    read_cells,
+    with_mean_sizes,
+)
 from bench.truncation_trained import load_series, log_wql, score_windows
 from tsfmscope.stages.cli.compressing import SYNTHETIC
 from tsfmscope.stages.config.compression import WHOLE
@@ -154,7 +164,7 @@ def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], fin
 
 
 def main() -> None:
-    """Run the race and print both tables."""
+    """Run the race and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, one seed")
     parser.add_argument("--cells", type=Path, help="file of finished cells")
@@ -186,11 +196,19 @@ def main() -> None:
         print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
     if options.picture:
         draw(table, options.picture)
-    rows = best_or_tied(cells)
+    print("error of ours over that of each method, paired, with the interval over models")
+    for method, by_size in mean_table(paired_cells(cells)).items():
+        if method not in ROUNDED:
+            text = (f"{size:g}: {ratio:.3f} [{low:.3f}, {high:.3f}]" for size, (ratio, low, high) in by_size.items())
+            print(f"{method:24s} " + ", ".join(text))
+    rows = compare_cells(cells)
     for row in rows:
         print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
-    tied = sum(not row["better"] for row in rows)
-    print(f"ours best or tied in {tied} of {len(rows)} cells")
+    for row in compare_by_size(rows):
+        print(
+            "{size:5.2f} ours {ours:.3f}, best other of each model {other:.3f}, paired {ratio:.3f} "
+            "[{low:.3f}, {high:.3f}], least in {least} of {models}".format(**row)
+        )
     rounded = {name: {size: round(one[0], 4) for size, one in by_size.items()} for name, by_size in table.items()}
     print(json.dumps({"means": rounded, "cells": rows}))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from tsfmscope.stages import BY_NAME
+from tsfmscope.stages.pipeline.dvc_folder import protect_site_cache
 from tsfmscope.stages.pipeline.exit_codes import KNOWN, USAGE, report_error, report_interrupt
 from tsfmscope.stages.pipeline.run_stage import run_stage
 
@@ -18,6 +20,9 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return USAGE
+    # For those who call `dvc repro` themselves; its first stage runs each time.
+    with suppress(OSError):
+        protect_site_cache()
     try:
         run_stage(arguments[0])
     except KeyboardInterrupt as error:

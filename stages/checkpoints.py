@@ -32,7 +32,7 @@ from tsfmscope.tasks.job import Job, Task
 
 SKILL = Task(
     "skill",
-    4,
+    5,
     "tsfmscope.tasks.entries.checkpoints:measure_skill",
     "tsfmscope.tasks.entries.loading:load_model",
     table="skill",

@@ -35,14 +35,14 @@ from tsfmscope.tasks.job import Job, Task
 
 COMPRESS = Task(
     "compress",
-    6,
+    7,
     "tsfmscope.tasks.entries.compression:compress",
     "tsfmscope.tasks.entries.loading:load_model",
     table="compression",
 )
 FIDELITY = Task(
     "fidelity",
-    1,
+    2,
     "tsfmscope.tasks.entries.compression:measure_fidelity",
     "tsfmscope.tasks.entries.compression:load_pair",
     table="fidelity",

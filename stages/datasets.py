@@ -11,6 +11,8 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
 from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.catalog import modality
+from tsfmscope.tasks.series.files.parquet import series_note
 from tsfmscope.tasks.series.types import Skip
 
 OUT = Path(DATA, "datasets")
@@ -37,6 +39,8 @@ def main(params: Params) -> None:
         unusable = f", {len(loaded.skipped)} unusable" if loaded.skipped else ""
         print(f"datasets: {name}: {len(loaded.series)} of {loaded.available} series{unusable}")
         if loaded.series:
+            if modality(dataset.source) == "series":
+                print(f"datasets: {series_note(name, loaded.series)}")
             write_series(OUT, name, loaded.series)
             rows.append(dataset_row(name, dataset, loaded.series, loaded.available + len(loaded.skipped)))
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})

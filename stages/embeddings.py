@@ -21,7 +21,7 @@ from tsfmscope.tasks.job import Job, Task
 
 TASK = Task(
     "embed",
-    4,
+    5,
     "tsfmscope.tasks.entries.embeddings:embed",
     "tsfmscope.tasks.entries.loading:load_model",
     table="dumps",

@@ -6,6 +6,7 @@ With them, DVC notices changes outside the repository, and keys that params.yaml
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tsfmscope.stages import DATA, PARAMS
 from tsfmscope.stages.config import DATA_VARIABLE
 from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
 from tsfmscope.store.files import fingerprint, write_text
+from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.plugins import codes
+from tsfmscope.tasks.series.files.user_files import list_files
 
 OUT = Path(DATA, "external_inputs.json")
 PLUGINS = Path(DATA, "plugins.json")
@@ -27,7 +30,8 @@ def main(params: Params) -> None:
     data/params.json contains all parameters, with the defaults of those that params.yaml leaves out: DVC has no
     defaults, and would refuse a file without a key that a stage depends on. It also has the fingerprint of the
     population's file of hypotheses.
-    data/external_inputs.json contains the files that data sets name and that exist, with their fingerprints.
+    data/external_inputs.json contains the files that data sets name and that exist, with their fingerprints; for
+    a folder, those of the files that are read from it.
     data/plugins.json contains the families that installed packages add, with the identification of their
     code. Raises ParamsError if the data root is not a folder.
     """
@@ -55,8 +59,13 @@ def main(params: Params) -> None:
             if dataset.source in READ and dataset.file is not None
         }
     )
-    paths = {name: root / name for name in names} if root else {}
-    fingerprints = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
+    fingerprints: dict[str, str] = {}
+    if root is not None:
+        for name in names:
+            # A file that does not exist, or a folder without files, makes the stage datasets skip the data set.
+            with suppress(DataError):
+                files = list_files(root / name)
+                fingerprints |= {file.relative_to(root).as_posix(): fingerprint(file) for file in files}
     write_text(
         OUT, json.dumps({"files": fingerprints, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n"
     )

@@ -21,9 +21,9 @@ from tsfmscope.tasks.job import Job, Task
 ENTRY = "tsfmscope.tasks.entries.forecasts:evaluate"
 LOCAL = "tsfmscope.tasks.entries.baselines"
 LOADER = "tsfmscope.tasks.entries.loading:load_model"
-TASK = Task("evaluate", 3, ENTRY, LOADER, table="forecasts")
-EARLIER = Task("validate", 2, ENTRY, LOADER, table="validation")
-BASELINE = Task("baseline", 3, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")
+TASK = Task("evaluate", 4, ENTRY, LOADER, table="forecasts")
+EARLIER = Task("validate", 3, ENTRY, LOADER, table="validation")
+BASELINE = Task("baseline", 4, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")
 
 
 def main(params: Params) -> None:

@@ -20,9 +20,9 @@ from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 
 LOADER = "tsfmscope.tasks.entries.loading:load_model"
-ALIGN = Task("align", 1, "tsfmscope.tasks.entries.heads:align", LOADER, table="alignment")
-PARTITION = Task("head_partition", 1, "tsfmscope.tasks.entries.heads:partition", LOADER, table="partition")
-LEMMA = Task("lemma1", 1, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="jacobian")
+ALIGN = Task("align", 2, "tsfmscope.tasks.entries.heads:align", LOADER, table="alignment")
+PARTITION = Task("head_partition", 2, "tsfmscope.tasks.entries.heads:partition", LOADER, table="partition")
+LEMMA = Task("lemma1", 2, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="jacobian")
 
 
 def main(params: Params) -> None:

@@ -20,13 +20,13 @@ from tsfmscope.tasks.entries.state_spectra import GaussianSpec, InputSpec
 from tsfmscope.tasks.job import Job, Task
 
 LOADER = "tsfmscope.tasks.entries.loading:load_model"
-INPUT = Task("input_spectrum", 1, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
-GAUSSIAN = Task("gaussian_angles", 1, "tsfmscope.tasks.entries.state_spectra:gaussian_angles", table="angles")
-WEIGHTS = Task("weight_spectra", 2, "tsfmscope.tasks.entries.spectra:weight_spectra", LOADER, table="spectra")
-CONSTANT = Task("constant_spectra", 1, "tsfmscope.tasks.entries.spectra:constant_spectra", LOADER, table="spectra")
-PLANE = Task("token_plane", 1, "tsfmscope.tasks.entries.spectra:token_plane", LOADER, table="planes")
-TOKEN_ANGLES = Task("token_angles", 1, "tsfmscope.tasks.entries.spectra:token_angles", LOADER, table="angles")
-ROW_ANGLES = Task("row_angles", 1, "tsfmscope.tasks.entries.spectra:row_angles", LOADER, table="angles")
+INPUT = Task("input_spectrum", 2, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
+GAUSSIAN = Task("gaussian_angles", 2, "tsfmscope.tasks.entries.state_spectra:gaussian_angles", table="angles")
+WEIGHTS = Task("weight_spectra", 3, "tsfmscope.tasks.entries.spectra:weight_spectra", LOADER, table="spectra")
+CONSTANT = Task("constant_spectra", 2, "tsfmscope.tasks.entries.spectra:constant_spectra", LOADER, table="spectra")
+PLANE = Task("token_plane", 2, "tsfmscope.tasks.entries.spectra:token_plane", LOADER, table="planes")
+TOKEN_ANGLES = Task("token_angles", 2, "tsfmscope.tasks.entries.spectra:token_angles", LOADER, table="angles")
+ROW_ANGLES = Task("row_angles", 2, "tsfmscope.tasks.entries.spectra:row_angles", LOADER, table="angles")
 # Tasks that read a token dump.
 OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
 

@@ -14,8 +14,8 @@ from tsfmscope.tasks.entries.theory import BoundsSpec, PointsSpec
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.theory.statements import STATEMENTS
 
-BOUNDS = Task("theory_bounds", 1, "tsfmscope.tasks.entries.theory:bounds", table="theory")
-POINTS = Task("theory_points", 1, "tsfmscope.tasks.entries.theory:points", table="theory")
+BOUNDS = Task("theory_bounds", 2, "tsfmscope.tasks.entries.theory:bounds", table="theory")
+POINTS = Task("theory_points", 2, "tsfmscope.tasks.entries.theory:points", table="theory")
 
 
 def main(params: Params) -> None:

@@ -22,7 +22,7 @@ from tsfmscope.tasks.job import Job, Task
 
 TASK = Task(
     "tokenize",
-    3,
+    4,
     "tsfmscope.tasks.entries.tokens:tokenize",
     "tsfmscope.tasks.entries.loading:load_model",
     table="dumps",

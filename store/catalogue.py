@@ -6,6 +6,7 @@ One process writes the database at the end of the pipeline, under a temporary na
 from __future__ import annotations
 
 import errno
+import glob
 import logging
 import os
 import re
@@ -86,7 +87,7 @@ def build(
     _verify(sources)
     with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
+        for left in path.parent.glob(f"{files.TEMPORARY}*-{glob.escape(path.name)}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary:
         try:
@@ -192,7 +193,8 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence
 
     In a table with a study column, insert one row per study that requested it.
     """
-    names = ", ".join(_text(path) for path in paths)
+    # Escaped, because DuckDB reads every file that a pattern such as `runs[1]/*.parquet` matches.
+    names = ", ".join(_text(glob.escape(str(path))) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
     query = f"select * from {rows}"
     if table.by_study and "study" not in pq.read_schema(paths[0]).names:

@@ -44,6 +44,10 @@ COLUMNS = """
 NO_DATABASE = "no database at {path}; `make repro` (or `dvc repro`) creates it, `dvc pull` fetches it"
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
+# Types that Arrow lacks: DuckDB gives it other values for them, such as -1 for a large UHUGEINT.
+NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|TIME WITH TIME ZONE|BIT|VARIANT|GEOMETRY)\b")
+# Names inside the text of a type: labels of an enum and fields of a struct.
+QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 # Maximum size in bytes of a .sql file, or of standard input.
 LARGEST_SQL = 2**24
 # Maximum number of tables that a message names.
@@ -97,7 +101,7 @@ def _run_in_thread(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         nonlocal answer
         try:
             relation = connection.sql(sql)
-            answer = relation.to_arrow_table() if relation is not None else pa.table({})
+            answer = pa.table({}) if relation is None else _with_texts(relation).to_arrow_table()
         except BaseException as error:
             answer = error
         finally:
@@ -117,6 +121,19 @@ def _run_in_thread(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     if isinstance(answer, BaseException):
         raise answer
     return answer
+
+
+def _with_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Cast the columns whose values Arrow would change to DuckDB's own text."""
+    kinds = [QUOTED.sub("", str(kind)) for kind in relation.types]
+    if not any(map(NOT_IN_ARROW.search, kinds)):
+        return relation
+    names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
+    columns = (
+        f"#{place}{'::varchar' if NOT_IN_ARROW.search(kind) else ''} as {name}"
+        for place, (kind, name) in enumerate(zip(kinds, names, strict=True), 1)
+    )
+    return relation.project(", ".join(columns))
 
 
 def read_sql(text: str | None) -> str:

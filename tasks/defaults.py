@@ -39,5 +39,7 @@ RANDOM_SOURCES: tuple[RandomSource, ...] = get_args(RandomSource)
 ROWS = 2048
 # Smallest number of observed steps in the context of a window.
 MIN_CONTEXT = 16
+# Largest number of steps of a context: twice what TimesFM 2.5 reads, the longest context of a released family.
+MAX_CONTEXT = 32_768
 # Pooling of the hidden states of a series' tokens into one vector.
 Pool = Literal["mean", "last", "max"]

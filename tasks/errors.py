@@ -44,9 +44,5 @@ class EnvironmentFailed(TsfmscopeError):
     """The environment that a job requests could not be built."""
 
 
-class RehearsalError(TsfmscopeError):
-    """A stage of a rehearsed profile failed."""
-
-
 class SweepError(TsfmscopeError):
     """The cluster, or the code on it, would make every further job fail."""

@@ -8,7 +8,7 @@ checks what the server sends.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,11 @@ from tsfmscope.tasks.hub_responses import (
     HASH,
     HostileResponse,
     NotContinued,
+    TooSlow,
     checked_commit,
     checked_responses,
 )
+from tsfmscope.tasks.regular_files import file_sum, git_sum
 
 PREFIX = "hub:"
 # The name and the revision become parts of paths in the cache: neither may lead out of it.
@@ -64,7 +66,7 @@ def download(
     are downloaded with them and may be missing. kind: type of the repository. cache: the hub's cache, by default that
     of huggingface_hub.
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
-    no connection is made either.
+    no connection is made either. Files of the cache too are compared with their hashes.
     Raises ValueError for a reference of another form. Raises HubError, whose message states the reason and a
     fix: not allowed, offline, missing (MissingOnHubError), refused, stalled, truncated, hostile server.
     """
@@ -87,7 +89,7 @@ def download(
         )
     if folder is None:
         folder = _fetch(reference, request, patterns)
-        _verify(reference, folder, patterns, also)
+    _verify(reference, folder, patterns, also)
     return folder, folder.name
 
 
@@ -113,6 +115,8 @@ def _fetch(reference: str, request: Mapping[str, Any], patterns: Sequence[str]) 
         reason, detail = "hostile", str(error)
     except NotContinued as error:
         reason, detail = "truncated", str(error)
+    except TooSlow as error:
+        reason, detail = "stalled", str(error)
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         reason, detail = STATUSES.get(status, "other"), f"got status {status}"
@@ -164,7 +168,8 @@ def _snapshot(request: Mapping[str, Any], patterns: Sequence[str]) -> Path:
 def _verify(reference: str, folder: Path, patterns: Sequence[str], also: Sequence[str]) -> None:
     """Check each file against the hash that names its blob.
 
-    The hash is SHA-256 for large files and git's SHA-1 for small ones. A file with a wrong hash is deleted.
+    The hash is SHA-256 for large files and git's SHA-1 for small ones. A file with a wrong hash is deleted, so that it
+    is downloaded again. A process reads a file again only after its inode, its modification time or its size changed.
     Raises MissingOnHubError if no file matches the patterns, HubError if a blob's name is no hash or if a hash differs.
     """
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern)})
@@ -179,10 +184,11 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str], also: Sequenc
         expected = blob.name
         if not HASH.fullmatch(expected):
             raise HubError(f"{reference}: the server sent no hash of {path.name}, got {expected!r}; {HINTS['hostile']}")
-        start = hashlib.sha256() if len(expected) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
-        with blob.open("rb") as stream:
-            digest = hashlib.file_digest(stream, start.copy).hexdigest()
+        # The fingerprint of a checkpoint needs the SHA-256 under the same path.
+        digest = file_sum(path) if len(expected) == 64 else git_sum(path)
         if digest != expected:
-            path.unlink()
-            blob.unlink(missing_ok=True)
+            # A cache may be read-only.
+            with contextlib.suppress(OSError):
+                path.unlink()
+                blob.unlink(missing_ok=True)
             raise HubError(f"{reference}: {path.name} has hash {digest}, expected {expected}; {HINTS['truncated']}")

@@ -9,10 +9,18 @@ from pathlib import Path
 
 from tsfmscope.tasks.errors import HubError
 from tsfmscope.tasks.hub import STATUSES
+from tsfmscope.tasks.models.common.checkpoint_folder import check_inside, files_of_weights
+from tsfmscope.tasks.models.common.checksums import RECIPE, SUMS
 
-# Files that are uploaded; files of other kinds may be pickles or the user's own.
-PATTERNS = ("*.safetensors", "*.json", "*.onnx", "*.onnx.data", "*.md")
 CARD = "README.md"
+# Files that are uploaded next to the weights: those that this project and transformers write. Others may be pickles or
+# the user's own.
+NAMES = (
+    *("config.json", "generation_config.json", "preprocessor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "spiece.model"),
+    *(RECIPE, "training.json", "training_run.json", SUMS, CARD),
+    *("model.onnx", "model.onnx.data", "onnx.json"),
+)
 HINTS = {
     "refused": "log in with a token that may write there (`hf auth login` or HF_TOKEN), and check the name",
     "missing": "check the name, and that the token may see the repository",
@@ -36,19 +44,23 @@ class Uploaded:
     wrote_card: bool
 
 
-def list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that are uploaded, in the order of their names; subfolders are left out."""
-    paths = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    return sorted(paths)
+def list_files(folder: Path, *, has_weights: bool) -> list[Path]:
+    """Return the files of a folder that are uploaded, in the order of their names; subfolders are left out.
+
+    has_weights: whether the folder is a checkpoint, and not an ONNX model alone.
+    Raises ModelError for a file that is not regular, and for a link that leads out of the folder.
+    """
+    paths = [folder / name for name in NAMES if os.path.lexists(folder / name)]
+    for path in paths:
+        check_inside(path)
+    return sorted([*paths, *(files_of_weights(folder) if has_weights else ())])
 
 
-def upload(
-    folder: Path, name: str, card: str, *, public: bool, replaced: Mapping[str, bytes] | None = None
-) -> Uploaded:
-    """Upload the files of a folder to the repository ORG/NAME, which is made if there is none.
+def upload(files: Mapping[str, Path | bytes], name: str, card: str, *, public: bool) -> Uploaded:
+    """Upload files to the repository ORG/NAME, which is made if there is none.
 
-    card: text of README.md where neither the folder nor the repository has one. public: whether a new repository is
-    public; an existing one stays what it is. replaced: file name -> bytes that are uploaded instead of the file.
+    files: by their names in the repository. card: text of README.md where neither the files nor the repository have
+    one. public: whether a new repository is public; an existing one stays what it is.
     Raises HubError if there is no token, if the hub refuses or if it cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, errors, get_token
@@ -57,11 +69,10 @@ def upload(
         raise HubError(f"{name}: no token of the hub; log in with `hf auth login`, or set HF_TOKEN")
     # The library reads the variable only once, when it is imported.
     api = HfApi(os.environ.get("HF_ENDPOINT"))
-    paths = list_files(folder)
-    operations = [CommitOperationAdd(path.name, (replaced or {}).get(path.name, path)) for path in paths]
+    operations = [CommitOperationAdd(file, content) for file, content in files.items()]
     try:
         api.create_repo(name, private=not public, exist_ok=True)
-        writes_card = CARD not in {path.name for path in paths} and not api.file_exists(name, CARD)
+        writes_card = CARD not in files and not api.file_exists(name, CARD)
         if writes_card:
             operations.append(CommitOperationAdd(CARD, card.encode()))
         made = api.create_commit(name, operations, commit_message="Upload with tsfmscope push")
@@ -77,6 +88,6 @@ def upload(
         is_request = isinstance(cause, requests)
         detail = f"{type(cause).__name__}: {cause}".partition("\n")[0].rstrip(".")
         raise HubError(f"{name}: {detail}; {HINTS['offline' if is_request else 'other']}") from error
-    files = tuple(sorted(operation.path_in_repo for operation in operations))
+    names = tuple(sorted(operation.path_in_repo for operation in operations))
     size = sum(operation.upload_info.size for operation in operations)
-    return Uploaded(f"{api.endpoint}/{name}", str(made.oid), files, size, writes_card)
+    return Uploaded(f"{api.endpoint}/{name}", str(made.oid), names, size, writes_card)

@@ -37,11 +37,13 @@ FORECASTING = (TokenKind.START, TokenKind.FUTURE)
 class TokenSample(NamedTuple):
     """Tokens of some windows; None where no series gives a window.
 
-    observed: number of observed steps of each context. skipped: series that gave no window, with the reason.
+    observed: number of observed steps that the model reads of each context. near_floor: number of contexts whose
+    deviation is near the family's `deviation_floor`. skipped: series that gave no window, with the reason.
     """
 
     tokens: Tokens | None
     observed: Int64[np.ndarray, " window"]
+    near_floor: int
     skipped: list[Skip]
 
 
@@ -88,11 +90,12 @@ def tokenize(
             seed=seed,
         )
         if not len(windows):
-            return TokenSample(None, np.zeros(0, np.int64), skipped)
+            return TokenSample(None, np.zeros(0, np.int64), 0, skipped)
         tokens = model.tokenize(with_noise(windows, series, noise=noise, seed=seed))
         valued = count_valued(tokens)
         if len(windows) < count or all(valued[stack] >= rows for stack in rows_per_window):
-            return TokenSample(tokens, windows.count_observed(context), skipped)
+            observed = windows.count_observed(min(context, model.max_context or context))
+            return TokenSample(tokens, observed, model.count_near_floor(windows.context), skipped)
         # Missing steps leave windows with fewer rows than a full one has.
         count *= 2
 

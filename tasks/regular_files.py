@@ -1,4 +1,4 @@
-"""Readers of files that users name.
+"""Readers and checksums of files that users name.
 
 Only regular files are accepted: a pipe could block, and a device may have no end.
 """
@@ -6,6 +6,8 @@ Only regular files are accepted: a pipe could block, and a device may have no en
 from __future__ import annotations
 
 import errno
+import functools
+import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -59,3 +61,28 @@ def read_bytes(path: Path, largest: int) -> bytes:
 def read_text(path: Path, largest: int) -> str:
     """Read a regular file of at most `largest` bytes as UTF-8. Raises OSError, UnicodeDecodeError."""
     return read_bytes(path, largest).decode("utf-8")
+
+
+def file_sum(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file.
+
+    A process reads a file again only after its inode, its modification time or its size has changed.
+    """
+    return _sum_of(path, "sha256", b"")
+
+
+def git_sum(path: Path) -> str:
+    """Return git's SHA-1 (hex) of a file, by which a hub names small files. It is read as for `file_sum`."""
+    return _sum_of(path, "sha1", b"blob %d\0" % path.stat().st_size)
+
+
+def _sum_of(path: Path, algorithm: str, prefix: bytes) -> str:
+    status = path.stat()
+    return _file_sum(path.absolute(), algorithm, prefix, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_sum(path: Path, algorithm: str, prefix: bytes, *_: int) -> str:
+    start = hashlib.new(algorithm, prefix)
+    with open_regular(path) as stream:
+        return hashlib.file_digest(stream, start.copy).hexdigest()

@@ -2,27 +2,32 @@
 
     python -m tests.golden compare BEFORE.duckdb AFTER.duckdb [--renamed OLD=NEW ...]
     python -m tests.golden record RESULTS.duckdb smoke|default|full
+    python -m tests.golden spread RESULTS.duckdb OTHER.duckdb
 
 `compare` prints one line for each table or column that differs, and ends with exit code 1 where there is one. It is for
 two runs on one machine: rounding differs between CPUs. `record` writes the summary that a slow test compares with.
-Job keys, versions, times and places of files are left out: they may differ where the results are the same.
+`spread` prints the differences of two summaries as lines of TOLERANCES, which the test allows on every CPU. Run one
+profile on two CPUs for it, or a second time with ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2,
+OPENBLAS_CORETYPE=Haswell and NPY_DISABLE_CPU_FEATURES="AVX512F AVX512_SKX". Job keys, times and places of files are
+left out: they may differ where the results are the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import math
-import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
-import torch
+
+from tests.task_versions import tasks
 
 # Profile of params -> the summary of its tables.
 RECORDS = {profile: Path(__file__).with_name(f"golden_{profile}.json") for profile in ("smoke", "default", "full")}
@@ -32,11 +37,14 @@ LEFT_OUT_TABLES = {*("timings", "runs", "study_jobs", "failures", "timeline", "i
 LEFT_OUT_COLUMNS = {
     *("job_key", "path", "bytes", "fingerprint", "commit", "versions", "host", "time_ratio", "tokens_per_s", "ended")
 }
-# Relative to a number's scale; two machines with the same CPU differ by less.
+# Largest difference of a column of doubles that has no line in TOLERANCES, relative to its largest absolute value.
 TOLERANCE = 1e-6
-# Largest difference of a column's nulls between CPUs, as seen between AVX2 and AVX-512: a standard deviation is null if
-# K-means finds no clusters in a half of the tokens, and a rank correlation if rounding makes its values equal.
-MORE_NULLS = 2
+# Columns that differ more between CPUs: table, column, measured difference of its numbers, tolerance, number of nulls
+# that may differ. Counts, keys and texts without a line are compared exactly.
+TOLERANCES = Path(__file__).with_name("golden_tolerances.csv")
+# Numbers in the summary of a column. `signed` is the mean with a sign that depends on the row's texts, so that two rows
+# whose values are exchanged are noticed.
+NUMBERS = ("least", "most", "mean", "signed")
 Summary = dict[str, dict[str, Any]]
 
 
@@ -90,22 +98,28 @@ def summarize(database: Path) -> Summary:
 
 def write_record(tables: Summary, profile: str) -> None:
     """Write the record: one line per table, so that a diff names the tables that changed."""
+    versions = {name: task.version for name, task in sorted(tasks().items())}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(tables[name], sort_keys=True)}" for name in sorted(tables))
-    RECORDS[profile].write_text(f'{{"cpu": {json.dumps(cpu())}, "tables": {{\n{lines}\n}}}}\n')
+    RECORDS[profile].write_text(f'{{"versions": {json.dumps(versions)}, "tables": {{\n{lines}\n}}}}\n')
 
 
 def record_differences(database: Path, profile: str) -> list[str]:
     """Return one sentence per difference between a database and the record of a profile.
 
-    Other CPUs round otherwise, which can move a row from one cluster to another: there only tables, columns, numbers of
-    rows and, approximately, of nulls are compared.
+    Where a table differs, its sentences end with the tasks whose rows it has: their version must be raised.
     """
     record = json.loads(RECORDS[profile].read_text())
-    return list(summary_differences(record["tables"], summarize(database), numbers=record["cpu"] == cpu()))
+    different = list(summary_differences(record["tables"], summarize(database)))
+    for name, task in sorted(tasks().items()):
+        table = task.table or name
+        if task.version == record["versions"].get(name) and any(re.match(rf"{table}\b", one) for one in different):
+            different.append(f"{table}: raise version {task.version} of the task {name}, then record anew")
+    return different
 
 
-def summary_differences(expected: Summary, found: Summary, *, numbers: bool) -> Iterator[str]:
-    """Yield one sentence for each difference of two summaries; numbers: whether values are compared too."""
+def summary_differences(expected: Summary, found: Summary) -> Iterator[str]:
+    """Yield one sentence for each difference of two summaries that is above the column's tolerance."""
+    allowed = tolerances()
     for name in sorted(set(expected) ^ set(found)):
         yield f"{name}: only {'recorded' if name in expected else 'found'}"
     for name in sorted(set(expected) & set(found)):
@@ -114,16 +128,59 @@ def summary_differences(expected: Summary, found: Summary, *, numbers: bool) -> 
             yield f"{name}: {one['rows']} rows recorded, {other['rows']} found"
         for column in sorted(set(one["columns"]) | set(other["columns"])):
             old, new = one["columns"].get(column), other["columns"].get(column)
-            if old is None or new is None or not _is_equal(old, new, numbers=numbers):
-                yield f"{name}.{column}: {old} recorded, {new} found"
+            tolerance = allowed.get((name, column), NO_TOLERANCE)
+            if old is None or new is None or not tolerance.holds(old, new):
+                yield f"{name}.{column}: {old} recorded, {new} found; allowed {tolerance}"
 
 
-def cpu() -> str:
-    """Return the CPU's model and torch's vector instructions; machines with both alike give equal results."""
-    info = Path("/proc/cpuinfo")
-    facts = dict(re.findall(r"(model name|cpu family|model)\s*: (.*)", info.read_text())) if info.exists() else {}
-    named = [facts.get("model name", platform.processor()), *(facts.get(name, "") for name in ("cpu family", "model"))]
-    return ", ".join([*named, torch.backends.cpu.get_cpu_capability()])
+class Tolerance(NamedTuple):
+    """Largest allowed difference of a column, relative to its largest absolute value, and of its number of nulls."""
+
+    numbers: float | None = None
+    nulls: int = 0
+
+    def holds(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+        """Return whether two summaries of the column differ by no more than this."""
+        if abs(old["nulls"] - new["nulls"]) > self.nulls or ("mean" in old) != ("mean" in new):
+            return False
+        if "mean" not in old:
+            return old.get("digest") == new.get("digest") or self.numbers is not None
+        default = 0.0 if old["is_whole"] and new["is_whole"] else TOLERANCE
+        return largest_difference(old, new) <= (default if self.numbers is None else self.numbers)
+
+
+NO_TOLERANCE = Tolerance()
+
+
+def tolerances() -> dict[tuple[str, str], Tolerance]:
+    """Return the tolerances of TOLERANCES by table and column."""
+    with TOLERANCES.open() as lines:
+        return {
+            (line["table"], line["column"]): Tolerance(float(line["tolerance"]), int(line["nulls"]))
+            for line in csv.DictReader(lines)
+        }
+
+
+def largest_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
+    """Return the largest difference of two columns' numbers, relative to the largest absolute value."""
+    scale = max(abs(summary[name]) for summary in (old, new) for name in ("least", "most"))
+    return max(abs(old[name] - new[name]) for name in NUMBERS) / scale if scale else 0.0
+
+
+def spread(one: Summary, other: Summary) -> Iterator[str]:
+    """Yield a line of TOLERANCES for each column that differs by more than a column without a line may.
+
+    The tolerance is ten times the measured difference, rounded up to a power of ten.
+    """
+    for name in sorted(set(one) & set(other)):
+        for column, old in one[name]["columns"].items():
+            new = other[name]["columns"].get(column)
+            if new is None or NO_TOLERANCE.holds(old, new):
+                continue
+            difference = largest_difference(old, new) if "mean" in old and "mean" in new else 0.0
+            tolerance = 10 ** math.ceil(math.log10(max(10 * difference, TOLERANCE)))
+            nulls = 2 * abs(old["nulls"] - new["nulls"])
+            yield f"{name},{column},{difference:.2g},{tolerance:g},{nulls}"
 
 
 def _view_floats(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
@@ -148,32 +205,30 @@ def _summary(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]
     columns = column_names(connection, name)
     selected = ", ".join(f'"{column}"' for column in columns)
     values = connection.sql(f'select {selected} from "{name}"').to_arrow_table()
-    return {"rows": values.num_rows, "columns": {c: _column(values.column(c).to_pylist()) for c in columns}}
+    texts = [values.column(c).to_pylist() for c in columns if str(values.schema.field(c).type) in ("string", "bool")]
+    texts = texts or [[""] * values.num_rows]
+    signs = [1 - 2 * (hashlib.sha256(repr(row).encode()).digest()[0] & 1) for row in zip(*texts, strict=True)]
+    return {"rows": values.num_rows, "columns": {c: _column(values.column(c).to_pylist(), signs) for c in columns}}
 
 
-def _column(values: Sequence[Any]) -> dict[str, Any]:
+def _column(values: Sequence[Any], signs: Sequence[int]) -> dict[str, Any]:
     there = [value for value in values if value is not None]
     summary: dict[str, Any] = {"nulls": len(values) - len(there)}
     if there and all(isinstance(value, int | float) and not isinstance(value, bool) for value in there):
-        finite = [float(value) for value in there if math.isfinite(value)]
+        pairs = zip(values, signs, strict=True)
+        finite = [(float(value), sign) for value, sign in pairs if value is not None and math.isfinite(value)]
         if finite:
-            numbers = {"least": min(finite), "most": max(finite), "mean": math.fsum(finite) / len(finite)}
+            plain = [value for value, _ in finite]
+            means = {"mean": math.fsum(plain), "signed": math.fsum(value * sign for value, sign in finite)}
+            numbers = {"least": min(plain), "most": max(plain)} | {
+                name: sum_ / len(plain) for name, sum_ in means.items()
+            }
             summary |= {name: float(f"{value:.9g}") for name, value in numbers.items()}
+            summary["is_whole"] = all(isinstance(value, int) for value in there)
     elif not any(isinstance(value, float | list | dict) for value in there):
         text = "\n".join(sorted(map(str, there)))
         summary["digest"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return summary
-
-
-def _is_equal(old: Mapping[str, Any], new: Mapping[str, Any], *, numbers: bool) -> bool:
-    if old.keys() != new.keys() or abs(old["nulls"] - new["nulls"]) > (0 if numbers else MORE_NULLS):
-        return False
-    if not numbers:
-        return True
-    if "mean" not in old:
-        return old.get("digest") == new.get("digest")
-    scale = max(abs(old["least"]), abs(old["most"]))
-    return all(math.isclose(old[k], new[k], rel_tol=0, abs_tol=TOLERANCE * scale) for k in ("least", "most", "mean"))
 
 
 def main() -> int:
@@ -187,7 +242,17 @@ def main() -> int:
     recording = commands.add_parser("record", help="write the summary that the slow test compares with")
     recording.add_argument("database", type=Path)
     recording.add_argument("profile", choices=RECORDS)
+    measuring = commands.add_parser("spread", help="print the differences of two summaries as lines of the tolerances")
+    measuring.add_argument("one", type=Path)
+    measuring.add_argument("other", type=Path)
     options = parser.parse_args()
+    if options.command == "spread":
+        print(
+            "\n".join(
+                ["table,column,measured,tolerance,nulls", *spread(summarize(options.one), summarize(options.other))]
+            )
+        )
+        return 0
     if options.command == "record":
         write_record(summarize(options.database), options.profile)
         return 0

@@ -1,99 +1,60 @@
-"""Hash of each task's code, so that a change of code without a word on its results is noticed.
+"""Recorded versions of tasks, and defaults of their specs, so that a default does not change a key's meaning unseen.
 
-`python -m tests.task_versions --write` records the code of today: after a version was raised, or to say that the
-results of the tasks are what they were.
+A field that equals its default is no part of a job's key. So a changed default gives other results under the same key,
+unless the version of its task is raised. `python -m tests.task_versions --write` records today's versions and defaults.
+That results of a task changed is shown by the recorded tables of the profiles: `tests/golden.py`.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import hashlib
 import importlib
 import json
+import pkgutil
 import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 from tsfmscope.stages import STAGES
+from tsfmscope.tasks import entries
+from tsfmscope.tasks.entries.spec import Spec
 from tsfmscope.tasks.job import Task
 
-ROOT = Path(__file__).resolve().parents[1]
 RECORD = Path(__file__).with_name("task_versions.json")
 
 
 def tasks() -> dict[str, Task]:
-    """Every task that a stage, or the command `corpus`, plans, by name."""
+    """Return every task that a stage, or the command `corpus`, plans, by name."""
     names = [stage.name for stage in STAGES if stage.sweeps] + [
         "pipeline.training_jobs",
         "pipeline.dataset_skill",
         "cli.corpora",
     ]
     modules = [importlib.import_module(f"tsfmscope.stages.{name}") for name in names]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
-    return {task.name: task for task in found}
+    values = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
+    return {task.name: task for task in values}
 
 
-def code_hash(task: Task) -> str:
-    """SHA-256 over the syntax trees, docstrings left out, of the entry's and loader's modules and what they import."""
-    entries = [task.entry] + ([task.loader] if task.loader else [])
-    modules = _closure({entry.partition(":")[0] for entry in entries})
-    trees = {name: _tree(path.read_text()) for name, path in modules.items()}
-    return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()
+def defaults() -> dict[str, Any]:
+    """Return the default of each field of each spec, by `Spec.field`."""
+    for module in pkgutil.iter_modules(entries.__path__):
+        importlib.import_module(f"{entries.__name__}.{module.name}")
+    specs = sorted(Spec.__subclasses__(), key=lambda spec: spec.__name__)
+    # A test may define specs of its own.
+    return {
+        f"{spec.__name__}.{field.name}": field.default
+        for spec in specs
+        if spec.__module__.startswith(entries.__name__)
+        for field in fields(spec)
+        if field.default is not MISSING
+    }
 
 
-def today() -> dict[str, dict[str, object]]:
-    """The record as the code of today has it."""
-    return {name: {"version": task.version, "code": code_hash(task)} for name, task in sorted(tasks().items())}
-
-
-def _closure(names: set[str]) -> dict[str, Path]:
-    """Modules under tasks/ that these import, directly or not, themselves among them; the sweep's own code apart."""
-    found: dict[str, Path] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        path = _path(name)
-        if (
-            name in found
-            or path is None
-            or (name.startswith("tsfmscope.tasks.sweep") and name != "tsfmscope.tasks.job")
-        ):
-            continue
-        found[name] = path
-        waiting += _imported_names(path.read_text())
-    return found
-
-
-# Most tasks import the same modules.
-@functools.cache
-def _imported_names(text: str) -> tuple[str, ...]:
-    """Names under tsfmscope.tasks that a module's text imports, and what may be a name in a module."""
-    names: list[str] = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tsfmscope.tasks"):
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names if alias.name.startswith("tsfmscope.tasks")]
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tsfmscope.tasks.")
-        ):
-            names.append(node.value.partition(":")[0])  # the registry's map of strings
-    return tuple(names)
-
-
-def _path(name: str) -> Path | None:
-    base = ROOT.joinpath(*name.split("."))
-    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
-
-
-@functools.cache
-def _tree(text: str) -> str:
-    tree = ast.parse(text)
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node):
-            node.body = node.body[1:]
-    return ast.dump(tree)
+def today() -> dict[str, dict[str, Any]]:
+    """Return the record as today's code has it, in the types of JSON."""
+    versions = {name: task.version for name, task in sorted(tasks().items())}
+    record: dict[str, dict[str, Any]] = json.loads(json.dumps({"versions": versions, "defaults": defaults()}))
+    return record
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
@@ -24,6 +26,8 @@ from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
+from tsfmscope.tasks.compression.compress import compress_model
+from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.errors import DataError, ModelError
 
 ROOT = Path(__file__).parents[1]
@@ -146,7 +150,7 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
     table = frame.reset_index(names="day").melt("day", var_name="shop", value_name="sold").assign(price=1.0)
     vectors = ts.embed(model, table, context=64, columns={"time": "day", "id": "shop", "value": "sold"})
     assert list(vectors.index) == [*frame.columns]
-    with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value or time_format"):
+    with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value, time_format, tz"):
         ts.embed(model, table, columns={"ids": "shop"})
     with pytest.raises(ValueError, match="columns: expected a file or a DataFrame, got the data set 'nile'"):
         ts.embed(model, "nile", columns={"id": "shop"})
@@ -180,10 +184,15 @@ def test_inspect_returns_what_the_command_prints(
     ("data", "message"),
     [
         ("english", "english: text data, but model chronos-bolt-nano reads series"),
+        (np.ones(100) * 1j, "data: expected numbers .* complex128"),
+        (np.ma.masked_array(np.ones(100) * 1j), "data: expected numbers .* complex128"),
+        ([np.zeros((2, 3)), np.zeros(4)], "data: expected numbers"),
         (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
         (np.array(["a", "b"]), "expected numbers"),
         (np.full(100, np.nan), "data: no usable series: 1 "),
         (np.zeros(0), "data: no usable series"),
+        ("~no-such-user/x", "data: got '~no-such-user/x', expected a file"),
+        ("x" * 5000, "expected a file, a folder, or one of"),
         ("no-such-thing", "data: got 'no-such-thing', expected a file, a folder, or one of"),
         (pd.DataFrame({"a": ["x"] * 50}), "expected a column of numbers"),
     ],
@@ -203,6 +212,7 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
     [
         ({"context": 8}, "context: got 8, expected at least 16"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"rows": 0}, "rows: got 0"),
         ({"max_series": 0}, "max_series: got 0"),
         ({"share": 2.0}, r"share: got 2.0, expected a number in \(0, 1\]"),
@@ -236,8 +246,9 @@ def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.Data
 
 @pytest.mark.parametrize("family", [name for name in FORECASTERS if name in SMALLEST])
 def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
-    vectors = ts.embed(SMALLEST[family].name, frame, context=96)
-    assert list(vectors.index) == ["a", "b"]
+    short = np.r_[np.full(292, np.nan), np.arange(8.0)]
+    vectors = ts.embed(SMALLEST[family].name, frame.assign(closed=0.0, same=3.0, short=short), context=96)
+    assert list(vectors.index) == ["a", "b", "closed", "same", "short"] and not vectors.attrs["skipped"]
     assert np.isfinite(vectors.to_numpy()).all()
     assert not np.allclose(vectors.loc["a"], vectors.loc["b"])
 
@@ -295,10 +306,12 @@ def test_certify_returns_what_the_command_prints(frame: pd.DataFrame) -> None:
         (name, horizon) for name in ("nile", "data[1]", "mine.csv") for horizon in (6, 12)
     ]
     assert found.tasks[2]["ratio"] == found.tasks[4]["ratio"]
-    assert (found.certificate.outcome, found.certificate.n_tasks, found.left_out) == ("not certified", 6, [])
+    assert (found.certificate.outcome, found.certificate.n_units, found.left_out) == ("not certified", 2, [])
+    assert [row["source"] for row in found.tasks] == ["nile"] * 2 + ["data[1]"] * 4
     options = ["--data", "nile", "--data", "mine.csv", "--context", "64", "--horizon", "6", "--horizon", "12"]
     printed = CliRunner().invoke(app, ["certify", *names, *options, "--json"], catch_exceptions=False)
     expected = [row for row in found.tasks if row["data"] != "data[1]"]
+    expected = [row | {"source": row["data"]} for row in expected]
     assert json.loads(printed.stdout)["tasks"] == expected
 
 
@@ -313,6 +326,7 @@ def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model,
         ({"data": []}, "data: got list, expected a list"),
         ({"context": 8}, "context: got 8, expected at least 16"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"margin": 1.0}, "margin: got 1, expected a ratio above 1"),
         ({"small": "chronos-bolt-nano"}, "small: got chronos-bolt-nano, which is the base"),
     ):
@@ -339,6 +353,97 @@ def test_weights_of_any_module() -> None:
         ts.weights(torch.nn.ReLU())
     with pytest.raises(TypeError, match=r"module: got str, expected a torch\.nn\.Module or a model"):
         ts.weights("chronos-bolt-nano")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"kdim": 6, "vdim": 5}], ids=["joined", "apart"])
+def test_weights_contain_the_projections_of_attention_and_name_what_they_leave_out(
+    sizes: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(8, 2, **sizes)
+    network = torch.nn.ModuleDict({"attn": attention, "embed": torch.nn.Embedding(9, 8), "gpt": Conv1D(12, 8)})
+    rows = ts.weights(network)
+    found = rows.set_index("name")
+    assert list(found.index) == ["attn.q", "attn.k", "attn.v", "attn.out_proj", "gpt"]
+    assert found["n_columns"].tolist() == [8, sizes.get("kdim", 8), sizes.get("vdim", 8), 8, 8]
+    assert found["n_rows"].tolist() == [8, 8, 8, 8, 12]
+    keys = attention.k_proj_weight if sizes else attention.in_proj_weight[8:16]
+    expected = torch.linalg.svdvals(keys.detach().double()).numpy()
+    np.testing.assert_allclose(found["singular_values"]["attn.k"], expected, rtol=1e-6)
+    assert rows.attrs["left_out"] == ["embed.weight"]
+    assert "weights: 1 parameters that belong to no Linear are left out: embed.weight" in caplog.messages
+    # The attention alone has rows too.
+    assert list(ts.weights(attention)["name"]) == ["q", "k", "v", "out_proj"]
+
+
+def test_a_model_compressed_with_32_bits_is_saved_in_float32(tmp_path: Path) -> None:
+    model = ts.load("chronos-bolt-nano").family
+    compress_model(model, {"method": "svd", "ranks": {"share": 0.5}, "bits": 32}, base_model="nano", tables={})
+    save(model, tmp_path / "small")
+    stored = load_file(tmp_path / "small" / "compressed.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float32}
+    loaded = ts.load(f"chronos-bolt:{tmp_path / 'small'}").family.network.state_dict()
+    assert all(torch.equal(weight, loaded[name]) for name, weight in stored.items())
+
+
+def test_embed_gives_a_row_to_short_and_constant_series_and_counts_the_others(
+    model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.full((7, 60), np.nan, np.float32)
+    rows[0], rows[1], rows[2, -8:], rows[3, -1] = rng.normal(size=60), 5.0, rng.normal(size=8), 2.0
+    rows[5, 3], rows[6, :20] = np.inf, 1.0
+    found = ts.embed(model, rows, context=40)
+    assert list(found.index) == [f"series-{i}" for i in range(4)]
+    reasons = {"all NaN": 1, "infinite": 1, "no token stands for an observed value of the last 40 steps": 1}
+    assert found.attrs["skipped"] == reasons
+    messages = [line for line in caplog.messages if line.startswith("left out")]
+    assert messages == [f"left out: {n} series: {reason}" for reason, n in reasons.items()]
+    alone = ts.embed(model, rows[2, -8:], context=40)
+    np.testing.assert_allclose(found.loc["series-2"], alone.iloc[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.parquet", "wide.csv"])
+def test_the_command_embed_has_a_row_per_series_and_a_line_per_reason(name: str) -> None:
+    days = pd.date_range("2024-01-01", periods=40)
+    values = {"long": np.arange(40.0) ** 2, "short": np.r_[np.full(32, np.nan), np.arange(8.0)], "closed": np.zeros(40)}
+    values["empty"] = np.full(40, np.nan)
+    wide = pd.DataFrame(values, index=days.rename("ds"))
+    long = wide.reset_index().melt("ds", var_name="unique_id", value_name="y")
+    long = long[long["y"].notna() | (long["unique_id"] == "empty")]
+    wide.to_csv("wide.csv")
+    long.to_csv("mine.csv", index=False)
+    long.to_parquet("mine.parquet")
+    done = CliRunner().invoke(app, ["embed", "chronos-bolt-nano", name, "--context", "40", "--json"])
+    assert {row["series"] for row in json.loads(done.stdout)} == {"long", "short", "closed"}
+    assert "left out: 1 series: all NaN" in done.stderr
+
+
+def test_states_and_inspect_count_the_series_without_a_window(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    rows = np.stack([np.random.default_rng(0).normal(size=80), np.full(80, 2.0)])
+    found = ts.states(model, rows, context=32, horizon=8, rows=50)
+    assert found.skipped == {"constant": 1} == ts.inspect(model, rows, context=32, horizon=8, rows=50).skipped
+    assert caplog.messages.count("left out: 1 series: constant") == 2
+
+
+def test_the_steps_that_a_model_reads_are_reported(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    series, limit = np.random.default_rng(0).normal(size=900), model.family.max_context
+    assert limit is not None and limit < 700
+    report = ts.inspect(model, series, context=700, horizon=8, rows=50)
+    assert report.layers["n_context_min"].max() == report.layers["n_context_median"].max() == limit
+    note = f"context 700: chronos-bolt-nano reads the last {limit} steps"
+    assert caplog.messages.count(note) == 1
+    far, near = ts.embed(model, series, context=700), ts.embed(model, series, context=limit)
+    assert caplog.messages.count(note) == 2
+    np.testing.assert_array_equal(far, near)
+    ts.certify(model, "chronos-bolt-mini", [series], context=700, horizon=8)
+    assert f"context 700: chronos-bolt reads the last {limit} steps" in caplog.messages
+
+
+@pytest.mark.parametrize("call", [ts.inspect, ts.embed, ts.states])
+def test_a_context_longer_than_any_model_reads_is_refused(call: Callable[..., Any], model: Model) -> None:
+    with pytest.raises(ValueError, match="context: got 1099511627776, expected at most 32768 steps"):
+        call(model, np.arange(90.0), context=2**40)
 
 
 def test_states_of_any_module() -> None:
@@ -415,6 +520,11 @@ def test_results_answer_in_sql(tmp_path: Path) -> None:
 def test_a_wrong_name_is_answered_with_a_near_one() -> None:
     with pytest.raises(ParamsError, match=r"did you mean .*chronos-bolt-nano"):
         ts.load("chronos-bolt-nanoo")
+    for name in ("x" * 300, "~nosuch/x", "a\0b"):
+        with pytest.raises(ParamsError, match=r"expected a model of params\.yaml, a folder"):
+            ts.load(name)
+        with pytest.raises(ModelError, match="no such folder"):
+            ts.load(f"chronos-bolt:{name}")
     with pytest.raises(ParamsError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
         ts.load("amazon/chronos-bolt-tiny")
 

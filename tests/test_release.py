@@ -13,12 +13,27 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOWS = {path.name: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
 CONTAINER = ROOT / "deploy" / "Containerfile"
+# Id of a vulnerability that input of others reaches -> package, first version without it.
+FIXED = {
+    "CVE-2026-4372": ("transformers", "5.3.0"),
+    "CVE-2026-5241": ("transformers", "5.5.0"),
+    "CVE-2026-24747": ("torch", "2.10.0"),
+    "CVE-2026-27489": ("onnx", "1.21.0"),
+    "CVE-2026-34445": ("onnx", "1.21.0"),
+    "microsoft/onnxruntime#26776": ("onnxruntime", "1.24.1"),
+    "CVE-2026-58659": ("lightning", "2.6.6"),
+    "CVE-2026-68508": ("hydra-core", "1.3.4"),
+}
 COPIED = re.compile(r"^COPY --chown=scope:scope (.*) \S+$", re.MULTILINE)
 
 
@@ -27,6 +42,32 @@ def test_citation_and_changelog_have_the_version_of_pyproject_and_one_date() -> 
     released = re.findall(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert cited["version"] == PROJECT["project"]["version"] == released[0][0]
     assert str(cited["date-released"]) == released[0][1]
+
+
+def requirements() -> dict[str, list[SpecifierSet]]:
+    """Return package -> its bounds, once for each list of pyproject.toml that names it, and its pin."""
+    project = PROJECT["project"]
+    lists = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        *PROJECT["dependency-groups"].values(),
+    ]
+    lists += [PROJECT["tool"]["uv"]["override-dependencies"], (ROOT / "constraints.txt").read_text().splitlines()]
+    bounds: dict[str, list[SpecifierSet]] = {}
+    for text in (text for texts in lists for text in texts if isinstance(text, str)):
+        bounds.setdefault(canonicalize_name(Requirement(text).name), []).append(Requirement(text).specifier)
+    return bounds
+
+
+@pytest.mark.parametrize("hole", FIXED)
+def test_no_bound_admits_a_version_with_a_known_vulnerability(hole: str) -> None:
+    package, fixed = FIXED[hole]
+    bounds = requirements()[package]
+    assert len(bounds) > 1
+    for bound in bounds:
+        at_least = [Version(part.version) for part in bound if part.operator in (">=", "==")]
+        assert at_least, f"{package}{bound}"
+        assert max(at_least) >= Version(fixed), f"{package}{bound}: {hole} is fixed in {fixed}"
 
 
 @pytest.mark.parametrize(

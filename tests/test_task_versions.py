@@ -1,62 +1,49 @@
-"""A task's version is held to its code."""
+"""A default of a spec changes together with the version of its task."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
+from tests import task_versions
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("task_versions", HERE / "task_versions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["task_versions"] = module
-    spec.loader.exec_module(module)
-    return module
+def test_versions_and_defaults_are_the_recorded_ones() -> None:
+    recorded = json.loads(task_versions.RECORD.read_text())
+    assert differences(recorded, task_versions.today()) == []
 
 
-versions = load()
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"versions": {"measure": 1}, "defaults": {"A.k": 10, "A.new": 3}}, []),
+        ({"versions": {"measure": 1}, "defaults": {"A.k": 12}}, ["A.k: 10 recorded, 12 found"]),
+        ({"versions": {"measure": 1}, "defaults": {}}, ["A.k: 10 recorded, no default found"]),
+        ({"versions": {"measure": 2}, "defaults": {"A.k": 12}}, ["measure: version 1 recorded, 2 found"]),
+    ],
+)
+def test_a_changed_default_is_named_and_a_new_field_keeps_keys(found: dict[str, Any], expected: list[str]) -> None:
+    recorded = {"versions": {"measure": 1}, "defaults": {"A.k": 10}}
+    sentences = differences(recorded, found)
+    assert len(sentences) == len(expected)
+    assert all(sentence.startswith(start) for sentence, start in zip(sentences, expected, strict=True))
 
 
-@pytest.fixture(scope="module")
-def today() -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = versions.today()
-    return found
-
-
-@pytest.mark.parametrize("name", sorted(versions.tasks()))
-def test_code_that_changed_has_a_new_version_or_an_entry_that_says_results_are_the_same(
-    name: str, today: dict[str, dict[str, object]]
-) -> None:
-    recorded = json.loads(versions.RECORD.read_text()).get(name)
-    assert recorded is not None, f"task {name} is new: python -m tests.task_versions --write"
-    now = today[name]
-    assert now == recorded, (
-        f"task {name}: its code changed. If its results do, raise version {now['version']} of the Task in its stage; "
-        "then, either way, python -m tests.task_versions --write"
-    )
-
-
-def test_a_changed_line_of_an_imported_module_changes_the_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    task = versions.tasks()["measure"]
-    before = versions.code_hash(task)
-    root = tmp_path / "root"
-    for path in versions._closure({task.entry.partition(":")[0]}).values():
-        copy = root / path.relative_to(versions.ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text())
-    monkeypatch.setattr(versions, "ROOT", root)
-    assert versions.code_hash(task) == before
-    cosine = root / "tsfmscope/tasks/geometry/cosine.py"
-    cosine.write_text(cosine.read_text() + "\n# a comment changes nothing\n")
-    assert versions.code_hash(task) == before
-    cosine.write_text(cosine.read_text() + "\nEXTRA = 1\n")
-    assert versions.code_hash(task) != before
+def differences(recorded: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return one sentence for each version, or else each default, that differs from the record."""
+    write = "then run python -m tests.task_versions --write"
+    versions = {**recorded["versions"], **found["versions"]}
+    changed = [
+        f"{name}: version {recorded['versions'].get(name)} recorded, {found['versions'].get(name)} found; {write}"
+        for name in versions
+        if recorded["versions"].get(name) != found["versions"].get(name)
+    ]
+    # A raised version makes all keys of its task anew, so that its defaults may change.
+    return changed or [
+        f"{name}: {value} recorded, {found['defaults'].get(name, 'no default')} found; "
+        f"raise the version of the tasks whose spec this is, {write}"
+        for name, value in recorded["defaults"].items()
+        if name not in found["defaults"] or found["defaults"][name] != value
+    ]

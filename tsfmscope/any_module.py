@@ -3,42 +3,76 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from tsfmscope.model import Model
 from tsfmscope.tasks.models.common.capture import capture
 from tsfmscope.tasks.ranks.spectrum import TYPES, numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import weight_row
 
+logger = logging.getLogger("tsfmscope")
+
 
 def weights(module: torch.nn.Module | Model, *, epsilon: float = 0.01) -> pd.DataFrame:
-    """Compute the singular values of every Linear of a module.
+    """Compute the singular values of the matrices of a module that map states to states.
+
+    These are the weights of every Linear, of every Conv1D of transformers, and Q, K and V of every
+    torch.nn.MultiheadAttention, which keeps them joined in one parameter (named NAME.q, NAME.k, NAME.v).
 
     Args:
         module: any torch module, or a model that `load` returned.
         epsilon: relative tolerance of the numerical rank (Yu et al. 2026, eq. 1).
 
     Returns:
-        One row per Linear, in the order of `named_modules`: `name`, `n_rows` (outputs), `n_columns` (inputs),
+        One row per matrix, in the order of `named_modules`: `name`, `n_rows` (outputs), `n_columns` (inputs),
         `dtype`, `singular_values` (descending), `numerical_rank`, `stable_rank` (squared Frobenius norm over
         the squared largest singular value; NaN for zeros) and `below_noise_floor`: whether epsilon is below
-        the rounding error of the weights, so that the numerical rank means nothing.
+        the rounding error of the weights, so that the numerical rank means nothing. Other parameters of two or more
+        dimensions, such as embeddings and convolutions, are named in a log line and in `attrs["left_out"]`.
 
     Raises:
         TypeError: `module` is neither a torch module nor a model.
         ValueError: a matrix contains NaN or infinity (the message names its module), epsilon is outside [0, 1],
-            or the module has no Linear.
+            or the module has none of these matrices.
     """
     network = _network(module)
-    linears = {name: layer for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)}
-    if not linears:
+    matrices, read = [], set[int]()
+    for path, part in network.named_modules():
+        if found := list(_matrices(path, part)):
+            matrices += found
+            # Also those from which a parametrisation computes the matrix.
+            read |= {id(parameter) for parameter in part.parameters()}
+    if not matrices:
         raise ValueError(f"module: expected at least one torch.nn.Linear, found none in {type(network).__name__}")
-    return pd.DataFrame([_spectrum(name, linear, epsilon) for name, linear in linears.items()])
+    frame = pd.DataFrame([_spectrum(name, matrix, epsilon) for name, matrix in matrices])
+    left_out = [
+        name for name, parameter in network.named_parameters() if parameter.dim() >= 2 and id(parameter) not in read
+    ]
+    if left_out:
+        names = ", ".join(left_out[:5]) + (", …" if len(left_out) > 5 else "")
+        logger.warning(f"weights: {len(left_out)} parameters that belong to no Linear are left out: {names}")
+    frame.attrs["left_out"] = left_out
+    return frame
+
+
+def _matrices(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and value [out, in] of the matrices that a module holds itself."""
+    if isinstance(module, torch.nn.Linear):
+        yield path, module.weight
+    elif isinstance(module, Conv1D):
+        yield path, module.weight.T
+    elif isinstance(module, torch.nn.MultiheadAttention):
+        joined = module.in_proj_weight
+        apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        for letter, part in zip("qkv", apart if joined is None else joined.chunk(3), strict=True):
+            yield f"{path}.{letter}".lstrip("."), part
 
 
 def _network(module: torch.nn.Module | Model) -> torch.nn.Module:
@@ -50,14 +84,14 @@ def _network(module: torch.nn.Module | Model) -> torch.nn.Module:
     return module
 
 
-def _spectrum(name: str, linear: torch.nn.Linear, epsilon: float) -> dict[str, Any]:
-    weight = linear.weight.detach()
+def _spectrum(name: str, weight: torch.Tensor, epsilon: float) -> dict[str, Any]:
+    weight = weight.detach()
     dtype = str(weight.dtype).removeprefix("torch.")
     matrix = weight.to(torch.float64 if dtype == "float64" else torch.float32).cpu().numpy()
     try:
         row = weight_row(matrix, dtype=dtype if dtype in TYPES else "float32")
     except ValueError as error:
-        raise ValueError(f"{name or type(linear).__name__}: {error}") from error
+        raise ValueError(f"{name or 'module'}: {error}") from error
     values = np.asarray(row["singular_values"])
     largest = values.max(initial=0.0)
     return {

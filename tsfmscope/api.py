@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -17,9 +19,12 @@ from tsfmscope.stages.cli.inspection import (
     InspectRequest,
     LoadedCase,
     build_case,
+    count_left_out,
     device_context,
+    floor_notes,
     hidden_states,
     measure_case,
+    reading_notes,
     tokenize_case,
 )
 from tsfmscope.stages.config.defaults import params_here
@@ -28,12 +33,29 @@ from tsfmscope.tasks.defaults import CONTEXT, Pool
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.catalog import modality
-from tsfmscope.user_data import Data, check_at_least, check_counts, last_contexts, usable_series
+from tsfmscope.tasks.series.types import count_reasons
+from tsfmscope.user_data import (
+    Data,
+    check_at_least,
+    check_context,
+    check_counts,
+    last_contexts,
+    log_left_out,
+    usable_series,
+)
 
 if TYPE_CHECKING:
     import duckdb
 
+logger = logging.getLogger("tsfmscope")
+
 POOLS: tuple[str, ...] = get_args(Pool)
+
+
+class States(dict[tuple[str, int | str], np.ndarray]):
+    """Hidden states [token, width] by stack and layer. skipped: reason -> number of series that gave no window."""
+
+    skipped: Mapping[str, int] = MappingProxyType({})
 
 
 def inspect(
@@ -60,9 +82,10 @@ def inspect(
         model: a model that `load` returned, or its name or folder.
         data: one or several series. A DataFrame has one row per time, and either one series per numeric
             column, or a column of ids and one of values. A Series or an array [step] is one series, an array
-            [series, step] is several. A text or path is a CSV or Parquet file or a folder of them; a text may
-            also be the name of a data set (docs/own_data.md). Missing values are NaN.
-        context: steps of context that the model sees, at least 16; None: 500, unless params.yaml has others.
+            [series, step] is several, and so is a list or dict of arrays [step]; tensors are arrays. A text or path
+            is a CSV or Parquet file or a folder of them; a text may also be the name of a data set
+            (docs/own_data.md). Missing values are NaN or masked.
+        context: steps of context that the model sees, 16 to 32,768; None: 500, unless params.yaml has others.
         horizon: steps after the context, at least 1; decoders see them. None: the data set's, or 24.
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         rows: largest number of tokens per layer, a seeded sample; None: 1,024, unless params.yaml has others.
@@ -70,8 +93,8 @@ def inspect(
         share: share of the variance in the effective dimension, in (0, 1].
         epsilon: relative tolerance of the numerical rank, in [0, 1].
         seed: seed of samples and clusters.
-        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME or a list of names,
-            "time_format": "%d/%m/%Y"}, each of them optional (docs/own_data.md).
+        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME, "time_format": "%d/%m/%Y",
+            "tz": "Europe/Berlin"}, each of them optional; NAME may be a list of names (docs/own_data.md).
 
     Returns:
         A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.
@@ -89,7 +112,9 @@ def inspect(
     )  # fmt: skip
     case = _build_case(as_model(model), data, request, columns)
     with device_context(case.device):
-        return LayerReport.from_result(measure_case(case, request))
+        result = measure_case(case, request)
+    log_left_out(result.skipped)
+    return LayerReport.from_result(result)
 
 
 def states(
@@ -103,7 +128,7 @@ def states(
     max_series: int | None = None,
     seed: int | None = None,
     columns: Mapping[str, Any] | None = None,
-) -> dict[tuple[str, int | str], np.ndarray]:
+) -> States:
     """Return the hidden states of every layer of every stack.
 
     Args:
@@ -120,7 +145,8 @@ def states(
 
     Returns:
         (stack, layer) -> [token, width], float32. Layer 0 is the embedding, layer n the output of the last
-        block. "normed" is the output of the final norm, for families that have one.
+        block. "normed" is the output of the final norm, for families that have one. Series without a window, such as
+        constant ones, are counted by reason in the warnings and in the attribute `skipped`.
 
     Raises:
         DataError: the data contain no series, or no series is long enough.
@@ -133,8 +159,12 @@ def states(
     )
     case = _build_case(as_model(model), data, request, columns)
     with device_context(case.device):
-        layers = list(hidden_states(case, tokenize_case(case).tokens, kinds).layers)
-    return {(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in layers}
+        tokenized = tokenize_case(case)
+        layers = list(hidden_states(case, tokenized.tokens, kinds).layers)
+    result = States({(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in layers})
+    result.skipped = count_left_out(case.series, tokenized.skipped)
+    log_left_out(result.skipped)
+    return result
 
 
 def embed(
@@ -158,19 +188,22 @@ def embed(
             family has one.
         stack: name of a stack; None: the first, which reads the context.
         pool: mean, last or max, over the tokens of observed values.
-        context: steps at the end of each series, at least 1.
+        context: steps at the end of each series, 1 to 32,768.
         max_series: largest number of series, a seeded sample; None: all.
         seed: seed of the sample.
         columns: columns of a table, as in `inspect`.
 
     Returns:
-        One row per series, with its id as index and one column per dimension, float32.
+        One row per series, with its id as index and one column per dimension, float32. Short and constant series have
+        one too. Series that have none (nothing observed, infinite) are counted by reason in the warnings and in
+        `attrs["skipped"]`.
 
     Raises:
         ValueError: the stack, layer or pool is unknown, or another argument is out of range.
         DataError: the data contain no series, or none is usable.
     """
-    check_at_least(1, context=context, max_series=max_series)
+    check_context(1, context)
+    check_at_least(1, max_series=max_series)
     model = as_model(model)
     stack = model.family.stacks[0] if stack is None else stack
     if stack not in model.layers:
@@ -179,8 +212,12 @@ def embed(
         raise ValueError(f"pool: got {pool!r}, expected one of {', '.join(POOLS)}")
     if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
         raise ValueError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
-    loaded = usable_series(params_here(), data, max_series, seed, columns).loaded
-    tokens = model.family.tokenize(last_contexts(loaded.series, context))
+    named = usable_series(params_here(), data, max_series, seed, columns, takes_any=True)
+    loaded = named.loaded
+    # Steps before the first value of the longest series would be padding in every context.
+    longest = max(len(item.values) for item in loaded.series)
+    windows = last_contexts(loaded.series, min(context, longest))
+    tokens = model.family.tokenize(windows)
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
     rows = np.flatnonzero(observed)
     if not len(rows):
@@ -190,9 +227,24 @@ def embed(
         # The normed state comes last and replaces the output of the last block.
         if state.layer == number and (layer == "last" or not state.normed):
             values = state.states.copy()
-    window = rows // observed.shape[1]
-    vectors = {name: _pool(values[window == i], pool) for i, name in enumerate(tokens.series) if (window == i).any()}
-    return pd.DataFrame.from_dict(vectors, orient="index")
+    # [W + 1]: rows of the window i are values[bounds[i] : bounds[i + 1]].
+    bounds = np.concatenate(([0], observed.sum(axis=1).cumsum()))
+    kept = np.flatnonzero(np.diff(bounds))
+    vectors = [_pool(values[bounds[i] : bounds[i + 1]], pool) for i in kept]
+    skipped = count_reasons(loaded.skipped)
+    if len(kept) < len(tokens):
+        reason = f"no token stands for an observed value of the last {context} steps"
+        skipped[reason] = len(tokens) - len(kept)
+    log_left_out(skipped)
+    near = model.family.count_near_floor(windows.context)
+    for note in (
+        *reading_notes(model.name, model.family.max_context, context),
+        *floor_notes(model.family, model.name, named.name, near, len(windows)),
+    ):
+        logger.warning(note)
+    frame = pd.DataFrame(np.stack(vectors), index=[tokens.series[i] for i in kept])
+    frame.attrs["skipped"] = skipped
+    return frame
 
 
 def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:

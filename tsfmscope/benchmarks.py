@@ -10,7 +10,7 @@ from tsfmscope.tasks.defaults import CONTEXT
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.user_data import check_at_least
+from tsfmscope.user_data import check_at_least, check_context
 
 if TYPE_CHECKING:
     import fev
@@ -38,9 +38,10 @@ def fev_model(
     Raises:
         ModelError: the model does not forecast.
         ModuleNotFoundError: fev is not installed; the message names the extra.
-        ValueError: `context` or `samples` is below 1.
+        ValueError: `context` or `samples` is out of range.
     """
-    check_at_least(1, context=context, samples=samples)
+    check_context(1, context)
+    check_at_least(1, samples=samples)
     try:
         # fev is an extra, and takes seconds to import.
         from tsfmscope.fev_adapter import FevModel

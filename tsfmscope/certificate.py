@@ -10,6 +10,7 @@ from typing import Any
 from tsfmscope.model import CompressedModel, Model, as_model
 from tsfmscope.stages.cli.certifying import CertifyOptions, CertifyResult, ModelPair, certify_pair
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
+from tsfmscope.stages.cli.provenance import Calibration, calibration_of
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.tasks.statistics.noninferiority import MARGIN, WORST
 from tsfmscope.user_data import Data, check_counts, list_items, usable_series
@@ -33,9 +34,11 @@ def certify(
     Args:
         base: a model that `load` returned, or its name or folder.
         small: the small model, likewise, or one that `compress` returned.
-        data: a list of data sets, each as in `inspect`; every file of a folder is a data set.
+        data: a list of data sets, each as in `inspect`; every file of a folder is a data set. One data set gives a
+            certificate for series like its own; several give a general one, whose unit is the source: data sets that
+            share a series with the same values are one source.
         margin: largest mean ratio of WQL, small model over base, above 1.
-        worst: largest ratio of one data set at one horizon, above 1.
+        worst: largest ratio of one data set at one horizon or, for one data set, of a group of series; above 1.
         context: as in `inspect`.
         horizon: steps to forecast, one number or several; None: that of each data set.
         max_series: as in `inspect`.
@@ -43,8 +46,9 @@ def certify(
         columns: columns of the tables, as in `inspect`.
 
     Returns:
-        `tasks` has one row per data set and horizon, `left_out` the others with their reasons. `certificate` has
-        the four `conditions` of docs/compression.md and the `outcome`: certified, not certified or too few tasks.
+        `tasks` has one row per data set and horizon, `left_out` the others with their reasons, such as data that
+        calibrated the small model. `units` has the ratio of each source or series. `certificate` has the
+        `conditions` of docs/compression.md and the `outcome`: certified, not certified or too few tasks.
 
     Raises:
         ValueError: an argument is out of range.
@@ -67,5 +71,7 @@ def certify(
     }  # fmt: skip
     request = InspectRequest(base.name, "data", context=context, max_series=max_series, seed=seed, device=base.device)
     with device_context(base.device):
-        pair = ModelPair(base.family, small.family, base.source)
+        is_in_memory = isinstance(small, CompressedModel)
+        seen = Calibration(frozenset(small.calibration_series)) if is_in_memory else calibration_of(small.source.folder)
+        pair = ModelPair(base.family, small.family, base.source, seen)
         return certify_pair(params, request, pair, readers, CertifyOptions(horizons, margin, worst))

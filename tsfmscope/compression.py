@@ -17,6 +17,7 @@ from tsfmscope.stages.cli.inspection import InspectRequest, device_context
 from tsfmscope.stages.config.compression import BITS, METHOD, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.tasks.compression.calibration_windows import calibration_series
 from tsfmscope.tasks.compression.compress import compress_model, reduce_bits
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
@@ -68,7 +69,7 @@ def compress(
     Returns:
         The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
         parameters, bytes in memory and in files and, for families that forecast, the seconds of a forecast, the
-        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the last window of every series.
+        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the windows of `certify`.
         `judged` has one row per data set in `tasks`, and the `certificate`, as in `certify`.
 
     Raises:
@@ -101,8 +102,10 @@ def compress(
     )
     compressed = load_source(model.source.with_stored_options(), model.device)
     parts: list[dict[str, Any]] = []
+    seen: list[str] = []
 
     def make(arguments: Mapping[str, Any]) -> Family:
+        seen.extend(calibration_series(arguments["tables"], arguments["calibration"]))
         train = healer(compressed.family, **arguments)
         parts.extend(compress_model(compressed.family, base_model=model.name, **arguments))
         if train:
@@ -115,7 +118,7 @@ def compress(
         result = compress_and_judge(params, request, pair, readers, options, make)
     costs, label = pd.DataFrame(result.costs), f"{model.name}@{options.label}"
     return CompressedModel(
-        label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts), result.judged
+        label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts), result.judged, seen
     )
 
 

@@ -37,14 +37,16 @@ def isotropy(
             between 1e-100 and 1e100.
         TypeError: the values are not real numbers.
     """
-    row = measure_states(_real_array(x), types, seed=seed)
+    row = measure_states(real_array(x), types, seed=seed)
     return {name: value for name, value in row.items() if name not in LIST_COLUMNS}
 
 
 def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8) -> int:
     """Return the smallest number of principal directions that hold a share of the variance of the rows.
 
-    Source: Shelim et al. 2025, section 4.1, where the share is called ε.
+    Source: Shelim et al. 2025, section 4.1, where the share is called ε. Rounding adds about 1e-16 of the variance to
+    every direction, and a share of 1 counts these directions too: states of rank 3 then have a dimension above 3.
+    `numerical_rank` has a tolerance for this purpose.
 
     Args:
         x: hidden states, one row per token; an array or a torch tensor of any real type.
@@ -56,7 +58,7 @@ def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8)
         TypeError: the values are not real numbers.
     """
     check_share(share)
-    states = _real_array(x)
+    states = real_array(x)
     check_states(states, None)
     return dimension.effective_dimension(dimension.covariance_spectrum(states).eigenvalues, share)
 
@@ -87,7 +89,7 @@ def singular_values(x: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " v
         ValueError: x is not a matrix, or contains NaN or infinity.
         TypeError: the values are not real numbers.
     """
-    return spectrum.singular_values(_real_array(x))
+    return spectrum.singular_values(real_array(x))
 
 
 def check_share(share: float) -> None:
@@ -96,7 +98,7 @@ def check_share(share: float) -> None:
         raise ValueError(f"share: got {share}, expected a number in (0, 1]")
 
 
-def _real_array(x: Any) -> np.ndarray:
+def real_array(x: Any) -> np.ndarray:
     """Return the values as an array. Raises TypeError if they are not real numbers.
 
     A torch tensor is detached and copied to the host; its type becomes float32 if NumPy lacks it (bfloat16).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.checksums import write_recipe
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.certifying import CertifyResult
@@ -57,14 +59,17 @@ class CompressedModel(Model):
     """A compressed model, in memory.
 
     Attributes:
-        costs: DataFrame with the columns quantity, before, after and ratio.
+        costs: DataFrame with the columns quantity, before, after and ratio, and for the seconds the interval of their
+            ratio, ratio_low to ratio_high.
         parts: DataFrame with the rank and relative error of every compressed part of every layer.
         judged: ratios of WQL by data set and the certificate; None for a family that does not forecast.
+        calibration_series: digests of the series that calibrated or healed the model.
     """
 
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
     parts: pd.DataFrame = field(default_factory=pd.DataFrame)
     judged: CertifyResult | None = None
+    calibration_series: Sequence[str] = ()
 
     def save(self, folder: str | Path) -> Path:
         """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
@@ -76,6 +81,7 @@ class CompressedModel(Model):
             raise FileExistsError(f"{target}: expected a new or empty folder, found files in it; name another")
         target.mkdir(parents=True, exist_ok=True)
         save(self.family, target)
+        write_recipe(target, {CALIBRATION_SERIES: list(self.calibration_series)})
         return target
 
 

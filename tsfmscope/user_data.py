@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsfmscope.measures import real_array
 from tsfmscope.stages.cli.certifying import list_data
 from tsfmscope.stages.config import DataSet
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
-from tsfmscope.tasks.defaults import HORIZON, MIN_CONTEXT
+from tsfmscope.tasks.defaults import HORIZON, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
+from tsfmscope.tasks.series.files.parquet import select, series_note
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
 from tsfmscope.tasks.series.types import Series, Windows, count_reasons, describe_reasons
@@ -30,34 +31,42 @@ from tsfmscope.tasks.series.windows import season_of
 logger = logging.getLogger("tsfmscope")
 
 # Names of the columns that a user may name.
-KEYS = {field.name for field in fields(Columns)}
+KEYS = [field.name for field in fields(Columns)]
 # Block of params.yaml that a user's own series would have.
 OWN = DataSet(source="folder", file="data", horizon=HORIZON)
 # What a user may pass as series.
-Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
+Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 
 
 def usable_series(
-    params: Params, data: Data, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None
+    params: Params,
+    data: Data,
+    max_series: int | None,
+    seed: int,
+    columns: Mapping[str, Any] | None = None,
+    *,
+    takes_any: bool = False,
 ) -> NamedSeries:
     """Return the usable series with a name for the data.
 
-    columns: keyword arguments of `Columns`. Raises DataError if there is no usable series, ValueError for an
-    unknown key of `columns` or for columns of data that are no table.
+    columns: keyword arguments of `Columns`. takes_any: short and constant series are usable too. Raises DataError if
+    there is no usable series, ValueError for an unknown key of `columns` or for columns of data that are no table.
     """
-    if unknown := set(columns or ()) - KEYS:
-        raise ValueError(f"columns: got the key {min(unknown)!r}, expected time, id, value or time_format")
+    if unknown := set(columns or ()) - set(KEYS):
+        raise ValueError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
     named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
+    min_length = None if takes_any else params.datasets.min_length
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        loaded = load_frame(data, name="data", columns=named, sample=sample)
+        loaded = load_frame(data, name="data", columns=named, min_length=min_length, sample=sample)
         found = NamedSeries("data", OWN, loaded)
     elif isinstance(data, str | Path):
-        found = _named_series(params, str(data), max_series, seed, named)
+        found = _named_series(params, str(data), max_series, seed, named, takes_any)
     else:
-        found = NamedSeries("data", OWN, _array_series(np.asarray(data), sample))
+        loaded = select(_array_series(data), min_length=min_length, sample=sample)
+        found = NamedSeries("data", OWN, loaded)
     loaded = found.loaded
     for line in loaded.notes:
         logger.info(line)
@@ -65,6 +74,8 @@ def usable_series(
         logger.warning(missing_times(loaded.missing))
     if not loaded.series:
         raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
+    if found.dataset is OWN:
+        logger.warning(series_note(found.name, loaded.series))
     return found
 
 
@@ -79,33 +90,75 @@ def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
     return items
 
 
-def _named_series(params: Params, text: str, max_series: int | None, seed: int, columns: Columns) -> NamedSeries:
+def _named_series(
+    params: Params, text: str, max_series: int | None, seed: int, columns: Columns, takes_any: bool
+) -> NamedSeries:
     if (dataset := find_data_set(text, params)) is not None:
         if columns != UNNAMED:
             raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
-        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed)
+        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed, takes_any=takes_any)
         return NamedSeries(text, dataset, loaded)
-    path = Path(text).expanduser()
-    if not path.exists():
+    try:
+        path = Path(text).expanduser()
+        exists = path.exists()
+    # A name that is too long, and the home folder of a user that does not exist.
+    except (OSError, RuntimeError, ValueError):
+        exists = False
+    if not exists:
         raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
     sample = None if max_series is None else (max_series, seed)
-    loaded = load_own(path, name=name, columns=columns, min_length=params.datasets.min_length, sample=sample)
+    min_length = None if takes_any else params.datasets.min_length
+    loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
     return NamedSeries(name, OWN, loaded)
 
 
-def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:
-    if values.ndim not in (1, 2) or not np.issubdtype(values.dtype, np.number):
+def _array_series(data: Any) -> Iterable[Series]:
+    """Yield the series of an array [step] or [series, step], of a list of arrays, or of arrays by name."""
+    if isinstance(data, Mapping):
+        named = [(str(name), _real_values(values)) for name, values in data.items()]
+    elif isinstance(data, list | tuple) and data and all(np.ndim(item) == 1 for item in data):
+        named = [(f"series-{i}", _real_values(values)) for i, values in enumerate(data)]
+    else:
+        values = _real_values(data)
+        rows = np.atleast_2d(values) if values.ndim in (1, 2) else [values]
+        named = [(f"series-{i}", row) for i, row in enumerate(rows)]
+    for name, values in named:
+        if values.ndim != 1:
+            raise DataError(
+                f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
+            )
+        yield Series("data", name, values)
+
+
+def _real_values(data: Any) -> np.ndarray:
+    """Return numbers in float64, or float32 if they are; masked ones are NaN. Raises DataError for other data."""
+    try:
+        values = real_array(_without_mask(data))
+    except (TypeError, ValueError) as error:
+        problem = " ".join(str(error).removeprefix("x: ").split())
         raise DataError(
-            f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
-        )
-    rows = np.atleast_2d(values).astype(np.float32)
-    return select((Series("data", f"series-{i}", row) for i, row in enumerate(rows)), sample=sample)
+            f"data: expected numbers [step] or [series, step], or a list or dict of [step]: {problem}"
+        ) from None
+    return values if values.dtype == np.float32 else values.astype(np.float64)
+
+
+def _without_mask(data: Any) -> Any:
+    if not np.ma.isMaskedArray(data):
+        return data
+    return np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
+
+
+def log_left_out(skipped: Mapping[str, int]) -> None:
+    """Log the number of series left out, one line per reason."""
+    for reason, n in skipped.items():
+        logger.warning(f"left out: {n} series: {reason}")
 
 
 def last_contexts(series: Sequence[Series], context: int) -> Windows:
     """Return the last `context` steps of every series, with one unknown step after them."""
-    values = np.full((len(series), context), np.nan, dtype=np.float32)
+    dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
+    values = np.full((len(series), context), np.nan, dtype=dtype)
     for row, item in zip(values, series, strict=True):
         steps = item.values[-context:]
         row[context - len(steps) :] = steps
@@ -113,7 +166,7 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
     has_starts = any(start is not None for start in starts)
     return Windows(
         values,
-        np.full((len(series), 1), np.nan, dtype=np.float32),
+        np.full((len(series), 1), np.nan, dtype=dtype),
         [item.series for item in series],
         np.array([len(item.values) for item in series], dtype=np.int64),
         series[0].dataset,
@@ -124,13 +177,24 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
 
 
 def check_counts(context: int | None, **counts: int | None) -> None:
-    """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
-    check_at_least(MIN_CONTEXT, context=context)
+    """Raise ValueError for a context outside MIN_CONTEXT to MAX_CONTEXT, or a count below 1."""
+    check_context(MIN_CONTEXT, context)
     check_at_least(1, **counts)
 
 
+def check_context(smallest: int, context: int | None) -> None:
+    """Raise ValueError for a context shorter than the smallest one or longer than MAX_CONTEXT."""
+    check_at_least(smallest, context=context)
+    if context is not None and context > MAX_CONTEXT:
+        raise ValueError(f"context: got {context}, expected at most {MAX_CONTEXT} steps")
+
+
 def check_at_least(smallest: int, **counts: int | None) -> None:
-    """Raise ValueError for a count below the smallest one."""
+    """Raise ValueError for a count that is no whole number or is below the smallest one."""
     for name, count in counts.items():
-        if count is not None and count < smallest:
+        if count is None:
+            continue
+        if not isinstance(count, int | np.integer):
+            raise ValueError(f"{name}: got {count}, expected a whole number")
+        if count < smallest:
             raise ValueError(f"{name}: got {count}, expected at least {smallest}")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "models.md"
 # Lines that `tsfmscope verify` printed.
 VERIFIED = ROOT / "docs" / "verified.csv"
-# Rows that `tsfmscope rehearse --json` printed.
+# Rows that `python -m tests.rehearsal.rehearse` writes.
 REHEARSED = ROOT / "docs" / "rehearsed.json"
 HEADINGS = (
     *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +29,6 @@ from tsfmscope.stages.cli import (
     profile,
     push,
     recommend,
-    rehearse,
     report,
     retry,
     save_results,
@@ -39,25 +38,44 @@ from tsfmscope.stages.cli import (
     verify,
 )
 from tsfmscope.stages.pipeline.exit_codes import KNOWN, report_error, report_interrupt
+from tsfmscope.store.printable import printable, shorten
 
 PROGRAM = "tsfmscope"
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of
 # loading torch and transformers goes into walking through objects that all stay. mypy sets the same number.
 ALLOCATIONS = 200_000
+# Base class of typer's errors about options and arguments, which has no public name.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
 class Group(TyperGroup):
     """Group of commands whose known errors are one line on stderr; docs/cli.md lists the exit codes."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the options that come before the command."""
+        with _short_usage_errors():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn known errors into one line and an exit code."""
         try:
-            return super().invoke(ctx)
+            with _short_usage_errors():
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             code = report_interrupt(error, PROGRAM)
         except KNOWN as error:
             code = report_error(error, PROGRAM)
         raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _short_usage_errors() -> Iterator[None]:
+    """Shorten the message of typer's errors about options, which repeat what was typed."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        error.message = shorten(printable(error.message, keep="\n"))
+        raise
 
 
 HELP = """Look inside time-series foundation models.
@@ -73,7 +91,7 @@ tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
 tsfmscope report                           # where the results and their page are
 
 Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 3 `certify` needs
-more tasks, 130 interrupted.
+more tasks, 4 `certify` does not certify, 130 interrupted.
 """
 
 app = typer.Typer(
@@ -109,7 +127,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "commit-checkpoints": commit_checkpoints.commit_checkpoints,
     "verify": verify.verify,
     "check-family": check_family.check_family,
-    "rehearse": rehearse.rehearse,
     "doctor": doctor.doctor,
 }
 for _name, _function in COMMANDS.items():

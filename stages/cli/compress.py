@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -86,6 +88,7 @@ def compress(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: SmallPrecision = None,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +111,7 @@ def compress(
 
     request = InspectRequest(
         model, "", family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format),
+        columns=name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     options = CompressOptions(to, method, windows, precision, calibrate_on, heal, bits, budget_seconds)
     with show_progress() as watch:
@@ -127,18 +130,28 @@ def compress(
     _show(f"{model} to {options.share:g} of its {what}{after}", model, folder, result)
 
 
+def _ratio(row: Mapping[str, Any]) -> Any:
+    """Return the cell of a ratio; one with an interval that contains 1 is not printed."""
+    low, high = row["ratio_low"], row["ratio_high"]
+    if low is None:
+        return row["ratio"]
+    interval = f"{low:.2f} to {high:.2f}"
+    return f"not distinguishable from 1 ({interval})" if low <= 1 <= high else f"{row['ratio']:.2f} ({interval})"
+
+
 def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
-    from tsfmscope.stages.cli.certify import describe_outcome, print_tasks_left_out
+    from tsfmscope.stages.cli.certify import describe_outcome, describe_scope, print_tasks_left_out
 
     judged = result.judged
     assert judged is not None
-    print_table(title, ["", "before", "after", "ratio"], [list(row.values()) for row in result.costs])
+    rows = [[row["quantity"], row["before"], row["after"], _ratio(row)] for row in result.costs]
+    print_table(title, ["", "before", "after", "ratio"], rows)
     n_series = sum(row["n_series"] for row in judged.tasks)
     typer.echo(
-        f"wql (pooled) and mase (mean): over the last windows of {n_series} series, lower is better; "
-        "bytes: of the weights in memory; file_bytes: of the weights in the saved checkpoint"
+        f"wql (pooled) and mase (mean): over windows in the last fifth of {n_series} series, lower is better; "
+        "bytes: of the weights in memory; file_bytes: of the files of weights in the saved checkpoint"
     )
-    typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn")
+    typer.echo("seconds: of the fastest forecast; its ratio: median of forecasts of both models in turn, and interval")
     if result.note:
         typer.echo(result.note)
     if len(judged.tasks) > 1:
@@ -151,4 +164,5 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
     print_left_out(judged.skipped, as_json=False)
     typer.echo(printable(str(result.license)))
     typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
+    typer.echo(printable(describe_scope(judged)))
     typer.echo(printable(describe_outcome(model, str(folder), judged)))

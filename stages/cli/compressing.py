@@ -16,14 +16,15 @@ from tsfmscope.stages.cli.certifying import (
     CertifyOptions,
     CertifyResult,
     ModelPair,
+    build_task_case,
     certify_pair,
     check_models,
     open_data,
 )
 from tsfmscope.stages.cli.compress_options import CompressOptions
-from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, build_case, device_context
+from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.cli.provenance import license_of_source
+from tsfmscope.stages.cli.provenance import Calibration, license_of_source
 from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
@@ -31,7 +32,6 @@ from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def compress_and_judge(
     """Compress a model with the past of the series and judge it on their ends.
 
     Costs: parameters, attention_parameters, bytes of the weights in memory and in files and, of families that
-    forecast, seconds of a forecast, and wql and mase of the last window of every series, as geometric means over the
+    forecast, seconds of a forecast, and wql and mase of the windows of the certificate, as geometric means over the
     data sets. mase is missing if it is defined for no data set.
 
     bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the
@@ -130,12 +130,14 @@ def compress_and_judge(
     Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
     and the errors of `certify_pair`.
     """
-    from tsfmscope.tasks.compression.compress import file_bytes, memory_bytes, sizes
+    from tsfmscope.tasks.compression.calibration_windows import calibration_series
+    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
+    from tsfmscope.tasks.compression.export import file_bytes
     from tsfmscope.tasks.models.base import Forecaster
 
     base, series = bases.base, read_all(readers, watch)
     cases = {
-        name: _build_case(params, request, bases, data)
+        name: build_task_case(params, request, bases, data)
         for name, data in series.items()
         if not isinstance(data, DataError)
     }
@@ -159,14 +161,16 @@ def compress_and_judge(
         return CompressResult(_costs(before, after), counts)
     seconds = _compare_seconds(base, small, arguments, next(iter(cases.values())), options)
     before["seconds"], after["seconds"] = seconds.base, seconds.small
-    certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,))
+    certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,), keeps_calibrated=True)
     stored_readers = {name: partial(_recall, data) for name, data in series.items()}
-    judged = certify_pair(params, request, ModelPair(base, small, bases.source), stored_readers, certify_options, watch)
+    calibration = Calibration(frozenset(calibration_series(arguments["tables"], arguments["calibration"])))
+    pair = ModelPair(base, small, bases.source, calibration)
+    judged = certify_pair(params, request, pair, stored_readers, certify_options, watch)
     for name in ("wql", "mase"):
         for values, model in ((before, "base"), (after, "small")):
             if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
                 values[name] = mean
-    costs = _costs(before, after, seconds=seconds.ratio)
+    costs = _costs(before, after, seconds)
     return CompressResult(costs, counts, judged, note=options.describe_excess(seconds.ratio))
 
 
@@ -195,14 +199,6 @@ def _recall(data: NamedSeries | DataError) -> NamedSeries:
     if isinstance(data, DataError):
         raise data
     return data
-
-
-def _build_case(params: Params, request: InspectRequest, bases: ModelPair, data: NamedSeries) -> LoadedCase:
-    """Return the case of the base model and a data set. ParamsError for data that the model does not read."""
-    kind, base = modality(data.dataset.source), bases.base
-    if kind != base.modality:
-        raise ParamsError(f"{data.name}: {kind} data, but model {base.name} reads {base.modality}; name other data")
-    return build_case(params, request, base, bases.source, data)
 
 
 def _check_judgeable(cases: Sequence[LoadedCase]) -> None:
@@ -249,7 +245,8 @@ def _calibrate(
     if options.method in CALIBRATED or options.heal:
         for windows in calibration_windows(model, tables, **calibration):
             counts[windows.dataset] = counts.get(windows.dataset, 0) + len(windows)
-    return {"method": options.method_block(), "tables": tables, "calibration": calibration}, counts
+    arguments = {"method": options.method_block(), "tables": tables, "calibration": calibration if counts else None}
+    return arguments, counts
 
 
 def _timed_windows(case: LoadedCase) -> Windows:
@@ -276,15 +273,17 @@ def _compare_seconds(
     return compare_seconds(forecast_seconds(windows), base, small, rounds=3 * PAIRS)
 
 
-def _costs(before: Mapping[str, float], after: Mapping[str, float], **ratios: float) -> list[dict[str, Any]]:
-    """Return one row per quantity. ratios: those that are not the value after over the value before."""
-    return [
-        {
-            "quantity": name,
-            "before": value,
-            "after": after[name],
-            "ratio": ratios.get(name, after[name] / value if value else None),
-        }
+def _costs(
+    before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None = None
+) -> list[dict[str, Any]]:
+    """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
+    rows: list[dict[str, Any]] = [
+        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
         for name, value in before.items()
         if name in after
     ]
+    for row in rows:
+        timed = seconds if row["quantity"] == "seconds" else None
+        row |= {"ratio": timed.ratio} if timed else {}
+        row |= {"ratio_low": timed.low if timed else None, "ratio_high": timed.high if timed else None}
+    return rows

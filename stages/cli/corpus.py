@@ -12,6 +12,9 @@ from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json, stdout_for_json
 from tsfmscope.stages.config import LARGEST_SEED
 
+# Series of the largest corpus: a hundred times those of published pretraining, 4 TB at 1,024 steps.
+MOST = 10**9
+
 
 class Format(StrEnum):
     """File format of a corpus' shards."""
@@ -30,7 +33,7 @@ class Source(StrEnum):
 def corpus(
     folder: Annotated[Path, typer.Argument(help="Folder for the shards; a run that was interrupted continues there.")],
     series: Annotated[
-        int, typer.Option(min=1, help="Number of series; a larger number than before adds the rest.")
+        int, typer.Option(min=1, max=MOST, help="Number of series; a larger number than before adds the rest.")
     ] = 100_000,
     source: Annotated[
         Source, typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick.")
@@ -42,7 +45,9 @@ def corpus(
     tsmixup: Annotated[
         float, typer.Option(min=0, max=1, help="Share of TSMixup series; 0.9 in the published pretraining.")
     ] = 0.0,
-    pool: Annotated[int, typer.Option(min=0, help="Number of series of the source that TSMixup may pick.")] = 100_000,
+    pool: Annotated[
+        int, typer.Option(min=0, max=MOST, help="Number of series of the source that TSMixup may pick.")
+    ] = 100_000,
     real: Annotated[
         list[str] | None,
         typer.Option(help="Parquet file of real series for TSMixup, or bundled:NAME; the option may be repeated."),
@@ -51,7 +56,7 @@ def corpus(
         Format, typer.Option("--format", help="File format; arrow is what gluonts and the Chronos script read.")
     ] = Format.parquet,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of every series.")] = 0,
-    shard: Annotated[int, typer.Option(min=1, help="Number of series per file.")] = 10_000,
+    shard: Annotated[int, typer.Option(min=1, max=MOST, help="Number of series per file.")] = 10_000,
     actors: Annotated[int | None, typer.Option(min=1, help="Number of actors; default: one per core.")] = None,
     address: Annotated[
         str | None, typer.Option(help="Address of a running Ray cluster, whose nodes share the folder.")

@@ -17,10 +17,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import yaml
+
 from tsfmscope.stages.cli.options import RESULTS
 from tsfmscope.stages.config import DATA_VARIABLE
+from tsfmscope.stages.config.bounded_yaml import LOADER
 from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
+from tsfmscope.stages.pipeline import dvc_folder
 from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.extras import EXTRAS, install_command
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 LEAST_GB = 4.0
 # Instructions that multiply bfloat16, by torch's names; the last is Arm's.
 BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
+# Beginnings of the lines that git writes where two branches differ.
+CONFLICT = ("<<<<<<< ", "=======", ">>>>>>> ")
 # Seconds to wait for a connection to a Ray cluster's port.
 ANSWER_S = 2.0
 
@@ -159,6 +165,28 @@ def check_tools() -> Iterator[Check]:
         yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
     else:
         yield Check("dvc", "ok", f"{importlib.metadata.version('dvc')}, a repository")
+        yield from _check_dvc_files()
+
+
+def _check_dvc_files() -> Iterator[Check]:
+    """Yield one check per file of DVC that `dvc repro` cannot read."""
+    if not dvc_folder.is_rwlock_readable():
+        fix = "`make repro` deletes it and continues; so does deleting it by hand while no `dvc` runs"
+        yield Check("dvc", "missing", f"{dvc_folder.RWLOCK} is unreadable: a dvc was killed", fix)
+    for name in ("dvc.lock", "dvc.yaml"):
+        try:
+            lines = Path(name).read_text().splitlines()
+        except FileNotFoundError:
+            continue
+        conflict = next((number for number, line in enumerate(lines, 1) if line.startswith(CONFLICT)), None)
+        if conflict is not None:
+            fix = f"`git checkout --ours {name}` (or --theirs), then `dvc repro`"
+            yield Check(name, "missing", f"line {conflict} is a marker of a merge conflict", fix)
+            continue
+        try:
+            yaml.load("\n".join(lines), LOADER)
+        except yaml.YAMLError as error:
+            yield Check(name, "missing", f"not YAML: {' '.join(str(error).split())}", f"`git checkout {name}`")
 
 
 def _cluster(address: str) -> Check:

@@ -18,6 +18,7 @@ from tsfmscope.stages.cli.options import (
     RunPrecision,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -25,7 +26,7 @@ from tsfmscope.stages.cli.output import print_json, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Pool
+from tsfmscope.tasks.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT, Pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,9 @@ def embed(
     ] = "last",
     stack: Stack = None,
     pool: Annotated[Pool, typer.Option(help="Pooling over the tokens of observed values.")] = "mean",
-    context: Annotated[int, typer.Option(min=MIN_CONTEXT, help="Number of steps at the end of each series.")] = CONTEXT,
+    context: Annotated[
+        int, typer.Option(min=MIN_CONTEXT, max=MAX_CONTEXT, help="Number of steps at the end of each series.")
+    ] = CONTEXT,
     max_series: SampledSeries = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the sample of series.")] = 0,
     device: Device = "cpu",
@@ -59,6 +62,7 @@ def embed(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: RunPrecision = None,
     out: Annotated[Path | None, typer.Option(help="File of the vectors: .csv or .parquet.")] = None,
     as_json: Json = False,
@@ -71,7 +75,8 @@ def embed(
     tsfmscope embed chronos-bolt-nano mine.csv --layer 2 --pool max --json
 
     A vector is the mean, last or maximal hidden state of the last steps of a series. The file has one row per
-    series: its name in the column `series`, then one column per dimension.
+    series, also for a short or constant one: its name in the column `series`, then one column per dimension. Series
+    without an observed value are counted on stderr.
     """
     if out is not None and out.suffix not in SUFFIXES:
         raise ParamsError(f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}")
@@ -88,7 +93,7 @@ def embed(
             vectors = embed_series(
                 loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool,
                 context=context, max_series=max_series, seed=seed,
-                columns=dataclasses.asdict(name_columns(time, series_id, value, time_format)),
+                columns=dataclasses.asdict(name_columns(time, series_id, value, time_format, tz)),
             )  # fmt: skip
         except ValueError as error:
             raise ParamsError(f"embed {model}: {error}") from None

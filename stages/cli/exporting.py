@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tsfmscope.stages.cli.provenance import base_model, license_of_weights
+from tsfmscope.stages.cli.provenance import base_model, calibration_of, license_of_weights
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.stages.pipeline.targets import check_new, new_folder
 from tsfmscope.tasks.compression.export import densify, save
 from tsfmscope.tasks.hub import PREFIX
 from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import write_recipe
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     from tsfmscope.stages.pipeline.model_reference import Source
@@ -53,6 +55,8 @@ def export_model(params: Params, name: str, target: Path, *, dense: bool, family
     source, model = _load(params, name, family)
     was_compressed = model.compression is not None
     save(densify(model) if dense else model, target)
+    if series := calibration_of(source.folder).series:
+        write_recipe(target, {CALIBRATION_SERIES: sorted(series)})
     facts = registry.facts(target)
     is_compressed = was_compressed and not dense
     return Exported(target, source.family, facts["parameters"], facts["bytes"], was_compressed, is_compressed)
@@ -98,10 +102,11 @@ def _load(params: Params, name: str, family: str | None) -> tuple[Source, Family
         raise ParamsError(f"export {name}: {error}") from None
 
 
-def _origin(source: Source) -> dict[str, str | None]:
-    """Return the base model, as a reference on the hub or a name, and the licence of its weights."""
+def _origin(source: Source) -> dict[str, Any]:
+    """Return the base model, as a reference on the hub or a name, the licence, and the series that calibrated."""
     reference = source.reference if source.reference.startswith(PREFIX) else None
     return {
         "base_model": reference or base_model(source.folder) or source.name,
         "license": license_of_weights(source.folder),
+        CALIBRATION_SERIES: sorted(calibration_of(source.folder).series),
     }

@@ -22,6 +22,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -86,6 +87,7 @@ def inspect(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     precision: RunPrecision = None,
     out: PlotFile = None,
     as_json: Json = False,
@@ -105,7 +107,7 @@ def inspect(
     check_plot_file("--out", out, PLOTS)
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
-        precision, name_columns(time, series_id, value, time_format),
+        precision, name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     with show_progress() as watch:
         report = inspect_layers(params_here(), request, watch)
@@ -145,6 +147,8 @@ def _show(report: InspectResult, share: float, epsilon: float) -> None:
 def notes(report: InspectResult) -> Iterator[str]:
     """Yield sentences about the windows, for the page."""
     yield f"{report.n_windows} windows of {report.n_series} series; {report.observed}."
+    for note in report.notes:
+        yield f"{note}."
     if repeats := max(row["repeats"] for row in report.rows):
         yield SPREAD.format(repeats=repeats)
 

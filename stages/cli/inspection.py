@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +27,11 @@ from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, loa
 from tsfmscope.tasks.defaults import CONTEXT, HORIZON
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
+from tsfmscope.tasks.models.base import NEAR
 from tsfmscope.tasks.models.common.batches import KINDS
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class InspectResult:
 
     rows: one per layer: the columns of IDENTITY, and those of `lens.measure_layers`. n_series: number
     of series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
-    in the windows. source: checkpoint of the model.
+    that the model reads of the windows. source: checkpoint of the model. notes: as in `TokenizedCase`.
     """
 
     rows: list[dict[str, Any]]
@@ -85,6 +87,7 @@ class InspectResult:
     skipped: Mapping[str, int]
     observed: Observed
     source: Source
+    notes: Sequence[str] = ()
 
 
 class TokenCounts(NamedTuple):
@@ -136,17 +139,27 @@ class LoadedCase:
         }
 
     @property
+    def read_context(self) -> int:
+        """Steps of context that the model reads."""
+        return min(self.context, self.model.max_context or self.context)
+
+    @property
     def longest_context(self) -> int:
         """Steps that the longest series has before its horizon."""
         return longest_context(self.series.series, self.horizon)
 
 
 class TokenizedCase(NamedTuple):
-    """Tokens of a case's windows. skipped: reason -> number of series without a window."""
+    """Tokens of a case's windows.
+
+    skipped: reason -> number of series without a window. notes: sentences on steps that the model does not read, and
+    on contexts whose results depend on the unit of the data.
+    """
 
     tokens: Tokens
     skipped: Mapping[str, int]
     observed: Observed
+    notes: Sequence[str]
 
 
 def inspect_layers(
@@ -168,7 +181,7 @@ def measure_case(
     from tsfmscope.tasks.lens import measure_layers
 
     watch("tokens and hidden states", 0, 0)
-    tokens, skipped, observed = tokenize_case(case)
+    tokens, skipped, observed, notes = tokenize_case(case)
     states = hidden_states(case, tokens)
     layers = list(states.layers)
     measured = measure_layers(
@@ -187,7 +200,7 @@ def measure_case(
         rows.append(case.identity | {"weights_dtype": case.source.precision} | row | observed.columns)
         watch("measuring layers", n_done, len(layers))
     left_out = count_left_out(case.series, skipped)
-    return InspectResult(rows, len(set(tokens.series)), len(tokens), left_out, observed, case.source)
+    return InspectResult(rows, len(set(tokens.series)), len(tokens), left_out, observed, case.source, notes)
 
 
 def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCase:
@@ -241,7 +254,7 @@ def with_context(case: LoadedCase, params: Params, request: InspectRequest) -> L
 
 
 def tokenize_case(case: LoadedCase) -> TokenizedCase:
-    """Tokenise windows of the case's series. Raises DataError if no series gives a window."""
+    """Tokenise windows of the case's series, and log the notes. Raises DataError if no series gives a window."""
     from tsfmscope.tasks.lens import tokenize
 
     sample = tokenize(
@@ -262,8 +275,30 @@ def tokenize_case(case: LoadedCase) -> TokenizedCase:
             f"{describe_reasons(skipped)}; shorten the horizon, or give longer series"
         )
     steps = sample.observed
-    observed = Observed(case.context, int(steps.min()), float(np.median(steps)), case.longest_context)
-    return TokenizedCase(sample.tokens, skipped, observed)
+    observed = Observed(case.read_context, int(steps.min()), float(np.median(steps)), case.longest_context)
+    notes = [
+        *reading_notes(case.source.name, case.model.max_context, case.context),
+        *floor_notes(case.model, case.source.name, case.dataset, sample.near_floor, len(steps)),
+    ]
+    for note in notes:
+        logger.warning(note)
+    return TokenizedCase(sample.tokens, skipped, observed, notes)
+
+
+def reading_notes(name: str, max_context: int | None, context: int) -> Iterator[str]:
+    """Yield a sentence if the model of this name reads only the last `max_context` steps of a context."""
+    if max_context is not None and context > max_context:
+        yield f"context {context}: {name} reads the last {max_context} steps"
+
+
+def floor_notes(model: Family, name: str, dataset: str, n_near: int, n_contexts: int) -> Iterator[str]:
+    """Yield a sentence if some contexts of a data set vary by little more than the family's floor."""
+    if n_near:
+        yield (
+            f"{dataset}: {n_near} of {n_contexts} contexts have a standard deviation of at most "
+            f"{NEAR * model.deviation_floor:.2g}, where results of {name} depend on the unit of the data; multiply the "
+            "values, for example by 1000 (docs/models.md)"
+        )
 
 
 def hidden_states(case: LoadedCase, tokens: Tokens, kinds: Sequence[str] = KINDS) -> KeptStates:
@@ -286,7 +321,7 @@ def resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]
         if request.columns != UNNAMED:
             raise ParamsError(f"--time, --id, --value, --time-format: expected a file, got the data set {text!r}")
         return text, dataset
-    if not Path(text).expanduser().exists():
+    if not os.path.exists(os.path.expanduser(text)):
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {hint}")
@@ -336,12 +371,14 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
 
-        path, sample = Path(request.data).expanduser(), (max_series, seed)
+        path, sample = Path(os.path.expanduser(request.data)), (max_series, seed)
         loaded = load_own(
             path, name=name, columns=request.columns, min_length=params.datasets.min_length, sample=sample
         )
         for line in loaded.notes:
             logger.warning(line)
+        if loaded.series:
+            logger.warning(series_note(request.data, loaded.series))
         if loaded.missing:
             logger.warning(missing_times(loaded.missing))
     else:

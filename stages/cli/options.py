@@ -9,7 +9,7 @@ import typer
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import LARGEST_SEED
-from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT, Precision
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MAX_CONTEXT, MIN_CONTEXT, Precision
 from tsfmscope.tasks.series.files.columns import Columns
 
 # Outputs of the stages, and the results that the stage `tables` builds from them.
@@ -23,13 +23,18 @@ Model = Annotated[
 ]
 Data = Annotated[str, typer.Argument(help="CSV or Parquet file, folder of such files, or name of a data set.")]
 Time = Annotated[
-    str | None,
-    typer.Option(help="Column of times in a file; default: the column named ds, timestamp or date, or of dates."),
+    list[str] | None,
+    typer.Option(
+        help="Column of times in a file, repeated for a date and a time of day; default: the column named ds, "
+        "timestamp or date, or of dates."
+    ),
 ]
 Id = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        "--id", help="Column of series ids in a file; default: the column named unique_id, item_id or series."
+        "--id",
+        help="Column of series ids in a file, repeated where several columns name a series; default: the column named "
+        "unique_id, item_id or series.",
     ),
 ]
 Value = Annotated[
@@ -38,14 +43,23 @@ Value = Annotated[
 ]
 TimeFormat = Annotated[
     str | None,
-    typer.Option(help="Format of the times in a file, such as %d/%m/%Y; default: ISO 8601, or what fits all rows."),
+    typer.Option(
+        help="Format of the times in a file, such as %d/%m/%Y, or s, ms, us, ns since 1970; default: ISO 8601, or what "
+        "fits all rows."
+    ),
+]
+TimeZone = Annotated[
+    str | None,
+    typer.Option("--tz", help="Time zone of the times in a file, such as Europe/Berlin; default: none, or their own."),
 ]
 Family = Annotated[
     str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
 ]
 Context = Annotated[
     int | None,
-    typer.Option(min=MIN_CONTEXT, help=f"Number of context steps; default: that of params.yaml, or {CONTEXT}."),
+    typer.Option(
+        min=MIN_CONTEXT, max=MAX_CONTEXT, help=f"Number of context steps; default: that of params.yaml, or {CONTEXT}."
+    ),
 ]
 Horizon = Annotated[
     int | None,
@@ -76,7 +90,13 @@ Results = Annotated[
 ]
 
 
-def name_columns(time: str | None, series_id: str | None, value: list[str] | None, time_format: str | None) -> Columns:
-    """Return the columns that --time, --id, --value and --time-format name."""
+def name_columns(
+    time: list[str] | None,
+    series_id: list[str] | None,
+    value: list[str] | None,
+    time_format: str | None,
+    tz: str | None = None,
+) -> Columns:
+    """Return the columns that --time, --id, --value, --time-format and --tz describe."""
     values = tuple(name for text in value or () for name in text.split(","))
-    return Columns(time, series_id, values, time_format)
+    return Columns(tuple(time or ()) or None, tuple(series_id or ()) or None, values, time_format, tz)

@@ -1,4 +1,4 @@
-"""Command `tsfmscope plan`: a check of a params file, the size of its studies, and their predicted cost."""
+"""Command `tsfmscope plan`: a check of a params file, the size of its studies, and the work of its stages."""
 
 from __future__ import annotations
 
@@ -10,64 +10,41 @@ import typer
 
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json, print_table
-from tsfmscope.stages.cli.progress import show_progress
-from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError
-from tsfmscope.stages.pipeline.exit_codes import FAILED
-from tsfmscope.tasks.speed import GPUS
+from tsfmscope.stages.config.params import PARAMS_FILE
 
 if TYPE_CHECKING:
-    from tsfmscope.stages.cli.planned_costs import PredictedCosts
     from tsfmscope.stages.config.params import Params
     from tsfmscope.stages.pipeline.contexts import PlannedContext
+    from tsfmscope.stages.pipeline.planned_work import PlannedWork
 
 
 def plan(
     params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE),
-    costs: Annotated[
-        bool, typer.Option("--costs", help="Predict rows, time, memory and files by model; the next options imply it.")
-    ] = False,
-    gpu: Annotated[
-        str | None, typer.Option(help=f"Predict the time on one GPU instead of this machine: {', '.join(GPUS)}.")
-    ] = None,
-    budget_gb: Annotated[
-        float | None, typer.Option(min=1e-6, help="Largest size of all activation files, in GB (10^9 bytes).")
-    ] = None,
-    budget_hours: Annotated[float | None, typer.Option(min=1e-6, help="Longest time, in hours.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check a params file and print the size of its studies.
 
     \b
     tsfmscope plan
-    tsfmscope plan --costs
-    tsfmscope plan params.yaml --gpu h100 --budget-gb 500 --json
+    tsfmscope plan params/paper.yaml --json
 
-    It works offline. It prints how many models, data sets and cells each study has, and the observed steps of
-    every context length, as far as the data are on this machine. With a budget, it prints what to change in the
-    params file. Exit codes: 0, 1 if the predicted cost exceeds the budget, 2 if the params file must be fixed.
+    It works offline. It prints how many models, data sets and cells each study has, the observed steps of every
+    context length, as far as the data are on this machine, and the jobs, rows, bytes and seconds of each model and
+    stage, extrapolated from its finished jobs in data/. Exit codes: 0, 2 if the params file must be fixed.
     """
-    from tsfmscope.stages.cli.planned_costs import cost_document, cost_lines, predict, show_costs
-    from tsfmscope.stages.pipeline.budgets import Budget
     from tsfmscope.stages.pipeline.contexts import context_lines, planned_contexts
+    from tsfmscope.stages.pipeline.planned_work import planned_work
     from tsfmscope.stages.pipeline.study_sizes import check_params, study_sizes
 
-    if gpu is not None and gpu not in GPUS:
-        raise ParamsError(f"--gpu: got {gpu!r}, expected one of {', '.join(GPUS)}")
     checked = check_params(params)
     sizes = [asdict(size) for size in study_sizes(checked)]
     contexts, absent = planned_contexts(checked)
     totals = _totals(checked)
-    budget = Budget(_scaled(budget_gb, 1e9), _scaled(budget_hours, 3600))
-    predicted = None
-    if costs or gpu or budget != Budget():
-        with show_progress() as watch:
-            watch("shapes of the models, windows of the data", 0, 0)
-            predicted = predict(checked, gpu, budget)
+    work = planned_work(checked)
     if as_json:
         lengths = [_context_row(planned) for planned in contexts]
         document = {"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals
-        print_json(document | {"costs": predicted and cost_document(predicted)})
-        _exit(predicted)
+        print_json(document | {"work": [asdict(row) for row in work]})
         return
     print_table(
         str(params), ["study", "models", "data sets", "conditions", "cells"], [list(row.values()) for row in sizes]
@@ -79,21 +56,23 @@ def plan(
         f"{totals['models']} models, {totals['datasets']} data sets, {totals['conditions']} conditions; "
         f"{totals['rows']} tokens of every layer are kept of each cell"
     )
-    if predicted is not None:
-        show_costs(predicted)
-        for line in cost_lines(predicted):
-            typer.echo(line)
-    _exit(predicted)
+    _show_work(work)
 
 
-def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else value * unit
-
-
-def _exit(predicted: PredictedCosts | None) -> None:
-    """Exit with FAILED if the predicted cost exceeds the budget."""
-    if predicted is not None and not predicted.is_within:
-        raise typer.Exit(FAILED)
+def _show_work(work: list[PlannedWork]) -> None:
+    """Print one line per stage: sums over the models of which jobs are finished, and the cells of the others."""
+    lines = []
+    for stage in dict.fromkeys(row.stage for row in work):
+        rows = [row for row in work if row.stage == stage]
+        known = [row for row in rows if row.seconds is not None]
+        sums = [sum(getattr(row, name) for row in known) for name in ("jobs", "rows", "bytes", "seconds")]
+        jobs, n_rows, size, seconds = sums if known else (None, None, None, None)
+        unknown = sum(row.cells for row in rows if row.seconds is None)
+        gigabytes = None if size is None else size / 1e9
+        lines.append([stage, sum(row.cells for row in rows), unknown, jobs, n_rows, gigabytes, seconds])
+    columns = ["stage", "cells", "of these without a measurement", "jobs", "rows", "GB", "seconds of one worker"]
+    if lines:
+        print_table("work, extrapolated from the finished jobs of each model", columns, lines)
 
 
 def _totals(params: Params) -> dict[str, int]:

@@ -3,14 +3,62 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.model_folders import key_of
 from tsfmscope.stages.pipeline.model_reference import Source
 from tsfmscope.stages.pipeline.training_jobs import MODELS
 from tsfmscope.tasks import hub
-from tsfmscope.tasks.models.licenses import License, license_of, read_recipe
+from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, read_description
+from tsfmscope.tasks.models.common.checksums import RECIPE
+from tsfmscope.tasks.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
+from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
+
+# Keys whose value transformers sets to the folder that a model or a tokenizer was loaded from.
+NAMES_OF_FOLDERS = ("_name_or_path", "name_or_path")
+# A text that is a path, absolute or from here, and a path of two or more parts inside a text.
+PATH = re.compile(r"(?:file:|~|\.\.?)?[/\\]|[A-Za-z]:[/\\]")
+PATH_IN_TEXT = re.compile(r"(?<![\w:/.~<-])(?:file:|~|\.\.?|[A-Za-z]:)?[/\\][^\s\"']*[/\\][^\s\"']+")
+
+
+class Calibration(NamedTuple):
+    """Series that calibrated or healed a model.
+
+    series: their digests. datasets: names of data sets, from a recipe.json without digests.
+    """
+
+    series: frozenset[str] = frozenset()
+    datasets: frozenset[str] = frozenset()
+
+    def contains(self, series: frozenset[str], *names: str) -> bool:
+        """Return whether one of the series, or of the names of a data set, is recorded."""
+        return not self.series.isdisjoint(series) or not self.datasets.isdisjoint(names)
+
+
+NO_CALIBRATION = Calibration()
+
+
+def calibration_of(folder: Path) -> Calibration:
+    """Return what calibrated or healed the model of a folder, as its recipe.json or onnx.json records it."""
+    is_onnx = (folder / DESCRIPTION).is_file()
+    facts: Mapping[str, Any] = read_description(folder) if is_onnx else read_recipe(folder)
+    if isinstance(series := facts.get(CALIBRATION_SERIES), list):
+        return Calibration(series=frozenset(map(str, series)))
+    block = facts.get("recipe")
+    method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
+    if not isinstance(method, dict) or not isinstance(calibration, dict):
+        return NO_CALIBRATION
+    if str(method.get("method")) not in CALIBRATED and not method.get("heal"):
+        return NO_CALIBRATION
+    names = calibration.get("datasets")
+    return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))
 
 
 def base_model(folder: Path) -> str | None:
@@ -26,12 +74,19 @@ def base_model(folder: Path) -> str | None:
     return Path(name if isinstance(name, str) else reference).name
 
 
-def recipe_without_paths(folder: Path) -> bytes | None:
-    """Return recipe.json with the name of the base model instead of its folder; None without the file."""
-    recipe, reference = read_recipe(folder), _base_reference(folder)
-    if reference is not None:
-        recipe["recipe"] = {**_recipe_block(recipe), "base_model": base_model(folder)}
-    return json.dumps(recipe, indent=2).encode() if recipe else None
+def without_paths(path: Path) -> bytes | None:
+    """Return a JSON document of a checkpoint without paths of this machine; None if it has none.
+
+    The last part of a path stays. The keys NAMES_OF_FOLDERS are left out. Raises ParamsError if it is no JSON.
+    """
+    try:
+        document = json.loads(read_text(path, LARGEST_RECIPE))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ParamsError(f"{path}: expected JSON ({error}); make the checkpoint again") from error
+    changed = _without_paths(document)
+    if path.name == RECIPE and _base_reference(path.parent) is not None:
+        changed["recipe"]["base_model"] = base_model(path.parent)
+    return None if changed == document else json.dumps(changed, indent=2).encode()
 
 
 def license_of_weights(folder: Path) -> str | None:
@@ -48,6 +103,18 @@ def license_of_source(source: Source) -> License:
     if source.folder.parent == MODELS and key_of(committed) == key_of(source.folder):
         return license_of(committed)
     return license_of(source.folder, source.reference)
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_paths(part) for key, part in value.items() if key not in NAMES_OF_FOLDERS}
+    if isinstance(value, list):
+        return [_without_paths(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    if PATH.match(value):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return PATH_IN_TEXT.sub(lambda match: re.split(r"[/\\]", match[0])[-1], value)
 
 
 def _base_reference(folder: Path) -> str | None:

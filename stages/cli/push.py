@@ -10,6 +10,7 @@ import typer
 
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json
+from tsfmscope.store.printable import printable
 
 
 def push(
@@ -26,13 +27,17 @@ def push(
     tsfmscope push smaller my-org/smaller
     tsfmscope push bolt-onnx my-org/bolt-onnx --public --json
 
-    The folder is one that `compress` or `export` wrote. Files of the kinds safetensors, json, onnx and md are uploaded
-    in one commit. A model card is written where neither the folder nor the repository has one. HF_TOKEN and
-    HF_ENDPOINT are read, as by the hub's own tools.
+    The folder is one that `compress` or `export` wrote. The files of the model are printed, and uploaded in one commit
+    without paths of this machine; other files stay here. A model card is written where neither the folder nor the
+    repository has one. HF_TOKEN and HF_ENDPOINT are read, as by the hub's own tools.
     """
     from tsfmscope.stages.cli import pushing
+    from tsfmscope.tasks import hub_upload
 
-    uploaded = pushing.push(folder, name, public=public)
+    upload = pushing.prepare(folder, name)
+    for line in upload.lines():
+        typer.echo(printable(line), err=as_json)
+    uploaded = hub_upload.upload(upload.files, name, upload.card, public=public)
     if as_json:
         print_json(asdict(uploaded))
         return

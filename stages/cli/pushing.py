@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages.cli.provenance import base_model, license_of_weights, recipe_without_paths
+from tsfmscope.stages.cli.provenance import base_model, license_of_weights, without_paths
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.tasks import hub, hub_upload
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common.checksums import RECIPE, file_sum, verify_sums
+from tsfmscope.tasks.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
+from tsfmscope.tasks.models.common.checksums import SUMS, verify_sums
 from tsfmscope.tasks.models.config_family import family_of_folder
+from tsfmscope.tasks.models.licenses import LARGEST_RECIPE
+from tsfmscope.tasks.regular_files import file_sum, read_text
 
+# Documents that are uploaded as they are: names of tensors and words of a vocabulary may look like paths.
+WITHOUT_PATHS = (INDEX, "tokenizer.json")
 # Files of `tsfmscope export --onnx`.
 ONNX, ONNX_DESCRIPTION = "model.onnx", "onnx.json"
 UNKNOWN_LICENSE = "not known; it is that of the base model"
@@ -57,11 +63,32 @@ class Facts:
     description: dict[str, Any] | None
 
 
-def push(folder: Path, name: str, *, public: bool) -> hub_upload.Uploaded:
-    """Upload a checkpoint folder to the hub's repository ORG/NAME.
+@dataclass(frozen=True)
+class Upload:
+    """Files that `push` uploads, by their names, and the text of the model card.
+
+    files: paths, or bytes that are uploaded instead of a file. left_out: names of the folder's other files and folders.
+    """
+
+    files: dict[str, Path | bytes]
+    left_out: tuple[str, ...]
+    card: str
+
+    def lines(self) -> list[str]:
+        """Return one line per file, with its size in bytes, and one that names what is left out."""
+        sizes = {
+            name: len(content) if isinstance(content, bytes) else content.stat().st_size
+            for name, content in self.files.items()
+        }
+        rows = [f"{size:>15,}  {name}" for name, size in sizes.items()]
+        return rows + ([f"not uploaded: {', '.join(self.left_out)}"] if self.left_out else [])
+
+
+def prepare(folder: Path, name: str) -> Upload:
+    """Return what is uploaded of a checkpoint folder to the hub's repository ORG/NAME.
 
     Raises ParamsError for a name of another form and for a folder that is no checkpoint, ModelError for files that
-    differ from their checksums, HubError if the upload fails.
+    differ from their checksums and for links that lead out of the folder.
     """
     match = hub.REFERENCE.fullmatch(name)
     if match is None or match["name"] != name:
@@ -69,10 +96,19 @@ def push(folder: Path, name: str, *, public: bool) -> hub_upload.Uploaded:
     if not folder.is_dir():
         raise ParamsError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
     facts = read_facts(folder)
-    recipe = recipe_without_paths(folder)
-    replaced = {RECIPE: recipe} if recipe else {}
-    card = card_text(folder, name, facts, replaced)
-    return hub_upload.upload(folder, name, card, public=public, replaced=replaced)
+    files: dict[str, Path | bytes] = {}
+    for path in hub_upload.list_files(folder, has_weights=facts.description is None):
+        is_checked = path.suffix == ".json" and path.name not in WITHOUT_PATHS
+        files[path.name] = (without_paths(path) if is_checked else None) or path
+    sums = {
+        file: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else file_sum(content)
+        for file, content in files.items()
+        if file not in (SUMS, hub_upload.CARD)
+    }
+    if SUMS in files:
+        files[SUMS] = "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode()
+    left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))
+    return Upload(files, left_out, card_text(name, facts, sums))
 
 
 def read_facts(folder: Path) -> Facts:
@@ -80,14 +116,18 @@ def read_facts(folder: Path) -> Facts:
     if (folder / ONNX).is_file() and (folder / ONNX_DESCRIPTION).is_file():
         return _onnx_facts(folder)
     family = family_of_folder(folder)
-    if not any(folder.glob("*.safetensors")) or not (folder / "config.json").is_file():
+    try:
+        has_weights = weight_files(folder) != [folder / PICKLED]
+    except ModelError as error:
+        raise ParamsError(str(error)) from error
+    if not has_weights or not (folder / "config.json").is_file():
         raise ParamsError(
-            f"{folder}: expected config.json and *.safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a folder that "
-            "`tsfmscope compress` or `tsfmscope export` wrote"
+            f"{folder}: expected config.json and weights as safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a "
+            "folder that `tsfmscope compress` or `tsfmscope export` wrote"
         )
     verify_sums(folder)
     found = registry.facts(folder)
-    block = json.loads((folder / "config.json").read_text()).get("compression")
+    block = json.loads(read_text(folder / "config.json", LARGEST_RECIPE)).get("compression")
     return Facts(
         family=family or "not recognised",
         kind="compressed with tsfmscope" if block else "as a checkpoint",
@@ -100,11 +140,8 @@ def read_facts(folder: Path) -> Facts:
     )
 
 
-def card_text(folder: Path, name: str, facts: Facts, replaced: Mapping[str, bytes]) -> str:
-    """Return the text of README.md: header, facts, how to load the model, and checksums.
-
-    replaced: file name -> bytes that are uploaded instead of the file.
-    """
+def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
+    """Return the text of README.md: header, facts, how to load the model, and the files' checksums."""
     base = facts.base_model or "not recorded"
     rows = {
         "family": f"`{facts.family}`",
@@ -115,8 +152,6 @@ def card_text(folder: Path, name: str, facts: Facts, replaced: Mapping[str, byte
         "licence of the weights": facts.license or UNKNOWN_LICENSE,
     }
     table = "\n".join(f"| {fact} | {value} |" for fact, value in rows.items())
-    sums = {path.name: file_sum(path) for path in hub_upload.list_files(folder)}
-    sums |= {file: hashlib.sha256(content).hexdigest() for file, content in replaced.items()}
     rows_of_sums = [f"| `{file}` | `{digest}` |" for file, digest in sums.items()]
     return "\n\n".join(
         (
@@ -159,7 +194,7 @@ def _usage(name: str, facts: Facts) -> str:
 def _onnx_facts(folder: Path) -> Facts:
     path = folder / ONNX_DESCRIPTION
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(read_text(path, LARGEST_RECIPE))
         return Facts(
             family=description["family"],
             kind="as an ONNX model",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,10 @@ from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 if TYPE_CHECKING:
     import numpy as np
 
+    from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.licenses import License
+
+logger = logging.getLogger(__name__)
 
 # Measures of the last layer's states, as in the view `isotropy`.
 MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
@@ -99,6 +103,8 @@ class Candidate:
     @property
     def is_filled(self) -> bool:
         """Whether at least one series is as long as the context; True if the lengths are not known."""
+        if self.observed is not None:
+            return self.observed.is_filled
         return self.longest is None or self.longest >= self.context
 
 
@@ -123,7 +129,8 @@ def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria,
     """Measure every candidate and return the ranking.
 
     Candidates that tie share a rank. A candidate that has no value has rank None and a reason. Contexts that
-    no series fills are left out, because they would differ only in padding.
+    no series fills are left out, because they would differ only in padding; contexts of which a model reads the same
+    steps are measured once.
     request: as for `inspect`; its model and context are replaced by each candidate's.
     Raises ParamsError for a name or value that is not valid, or for fewer than two candidates. If no
     candidate can be measured, raises the error of the first one.
@@ -134,6 +141,11 @@ def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria,
         for n_done, model in enumerate(dict.fromkeys(criteria.models)):
             watch(f"candidates: {model}", n_done, len(set(criteria.models)))
             measured += _run_model(params, request, model, [context for name, context in pairs if name == model])
+    if len(measured) < 2:
+        raise ParamsError(
+            f"--contexts: expected two or more candidates that read different steps, got {len(measured)}; name another "
+            "model, or contexts that the model reads"
+        )
     measured, unfilled, longest = select_filled(measured)
     if all(candidate.error for candidate in measured) and (
         first := next((candidate.error for candidate in measured), None)
@@ -232,11 +244,14 @@ def _run_model(params: Params, request: InspectRequest, model: str, contexts: Se
     except (DataError, ModelError) as error:
         yield from (Candidate(model, context, error=error) for context in contexts)
         return
-    for context in contexts:
+    unread = _unread_contexts(first.model, contexts)
+    for context in unread:
+        logger.warning(f"not ranked: {model} at context {context}: it reads the last {first.model.max_context} steps")
+    for context in (context for context in contexts if context not in unread):
         try:
             case = with_context(first, params, replace(request, model=model, context=context))
             longest = case.longest_context
-            if longest < context:
+            if longest < case.read_context:
                 yield Candidate(model, context, longest=longest)
             else:
                 license = license_of_source(case.source)
@@ -248,6 +263,15 @@ def _run_model(params: Params, request: InspectRequest, model: str, contexts: Se
             yield Candidate(model, context, error=ModelError(f"{model} at context {context}: {error}"))
 
 
+def _unread_contexts(model: Family, contexts: Sequence[int]) -> list[int]:
+    """Return the contexts of which the model reads no more steps than of another one, but the first of them."""
+    limit = model.max_context
+    first: dict[int, int] = {}
+    for context in sorted(contexts):
+        first.setdefault(context if limit is None else min(context, limit), context)
+    return [context for context in contexts if context not in first.values()]
+
+
 def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     """Run one forward pass and keep the last layer's states.
 
@@ -257,7 +281,7 @@ def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     from tsfmscope.tasks.lens import log_partition_values, token_types
     from tsfmscope.tasks.models.common.batches import sample_windows
 
-    tokens, skipped, observed = tokenize_case(case)
+    tokens, skipped, observed, _ = tokenize_case(case)
     states = hidden_states(case, tokens)
     last: LastLayer | None = None
     for layer in states.layers:

@@ -20,6 +20,7 @@ from tsfmscope.stages.cli.options import (
     Seed,
     Time,
     TimeFormat,
+    TimeZone,
     Value,
     name_columns,
 )
@@ -29,6 +30,7 @@ from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.printable import printable
+from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.ranking import Criteria, Ranking
@@ -100,6 +102,7 @@ def recommend(
     series_id: Id = None,
     value: Value = None,
     time_format: TimeFormat = None,
+    tz: TimeZone = None,
     as_json: Json = False,
 ) -> None:
     """Rank models and context lengths by isotropy.
@@ -124,7 +127,7 @@ def recommend(
     criteria = Criteria(names, _steps(contexts), by)
     request = InspectRequest(
         "", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device,
-        columns=name_columns(time, series_id, value, time_format),
+        columns=name_columns(time, series_id, value, time_format, tz),
     )  # fmt: skip
     params = params_here()
     pairs = list_candidates(params, criteria)
@@ -171,9 +174,10 @@ def _steps(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
-        if not part.isdecimal() or int(part) < 16:
+        if not part.isdecimal() or not MIN_CONTEXT <= int(part) <= MAX_CONTEXT:
             raise ParamsError(
-                f"--contexts {text}: got {part!r}, expected whole numbers of steps from 16 on; write --contexts 64,128"
+                f"--contexts {text}: got {part!r}, expected steps from {MIN_CONTEXT} to {MAX_CONTEXT}; write "
+                "--contexts 64,128"
             )
     return list(map(int, parts))
 

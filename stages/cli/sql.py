@@ -32,6 +32,9 @@ def sql(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the rows.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="New file for the rows of one statement.")] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every row and column of a table on a terminal too.")
+    ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +44,8 @@ def sql(
     tsfmscope sql "select 6 * 7 as answer" --format markdown
     tsfmscope sql "select model, layer, zeta from geometry limit 3" --json
 
-    Nothing but --out can write a file. --json is short for --format json; JSON, Parquet and --out take one
+    A terminal shows the first and last rows and columns of a large table, a pipe all of them. Nothing but
+    --out can write a file. --json is short for --format json; JSON, Parquet and --out take one
     statement. For a prompt with history and completion, use DuckDB's own: duckdb -readonly
     data/results.duckdb
     """
@@ -61,10 +65,10 @@ def sql(
     elif output_format is Format.parquet:
         rows_output.write_parquet(rows_output.single(tables))
     elif output_format is Format.json:
-        print_rows(rows_output.single(tables), output_format)
+        print_rows(rows_output.single(tables), output_format, show_all)
     else:
         for rows in tables:
-            print_rows(rows, output_format)
+            print_rows(rows, output_format, show_all)
 
 
 def stdin_is_terminal() -> bool:
@@ -72,11 +76,11 @@ def stdin_is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def print_rows(rows: pa.Table, form: Format) -> None:
+def print_rows(rows: pa.Table, form: Format, show_all: bool = False) -> None:
     """Print rows as a table, CSV, JSON or Markdown."""
     from tsfmscope.store import render, terminal_table
 
     if form is Format.table:
-        terminal_table.show(rows)
+        terminal_table.show(rows, is_complete=show_all)
     else:
         typer.echo(render.render(rows, form.value, terminal=sys.stdout.isatty()))

@@ -160,7 +160,8 @@ def _resolve(params: Params, model: str, family: str | None) -> Source | Finding
     except HubError:
         raise
     except ModelError as error:
-        if not Path(_folder_of(model)).is_dir():
+        # An error of a reference to the hub that has the right form is one of the files that were downloaded.
+        if not Path(_folder_of(model)).is_dir() and not hub.looks_like_hub(_folder_of(model)):
             raise ParamsError(str(error)) from error
         return Finding(name_of(files_are_complete), "fail", demand_of(files_are_complete), str(error))
 

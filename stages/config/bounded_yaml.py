@@ -7,6 +7,7 @@ a minute. The events of the parser are counted first, in one pass that takes lin
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import yaml
@@ -23,6 +24,9 @@ MERGE = "<<"
 # of more than 4,300 digits.
 LONGEST_NUMBER = 100
 TEXT = "tag:yaml.org,2002:str"
+MERGE_TAG = "tag:yaml.org,2002:merge"
+# Numbers that YAML 1.1 reads in base 60 or 8, and DVC, which follows YAML 1.2, as text or in base 10.
+OTHER_BASE = re.compile(r"[-+]?([0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|0[0-9_]+)")
 RESOLVER = yaml.resolver.Resolver()
 
 
@@ -60,6 +64,12 @@ class _Collection:
     def _add_key(self, event: Any) -> None:
         key = (RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
         line = event.start_mark.line + 1
+        if key[0] not in (TEXT, MERGE_TAG):
+            kind = key[0].rpartition(":")[2]
+            raise ValueError(
+                f"line {line}: expected text as a key, got {event.value[:LONGEST_NUMBER]!r}, which YAML reads as "
+                f"{kind}; put it in quotes"
+            )
         if key in self.keys:
             fix = f"write {MERGE}: [*a, *b]" if event.value == MERGE else "remove or rename one"
             raise ValueError(
@@ -69,17 +79,26 @@ class _Collection:
 
 
 def _check_value(event: Any) -> None:
-    """Raise ValueError for a tag and for a number of more than LONGEST_NUMBER characters.
+    """Raise ValueError for a tag, and for a number in base 60 or 8 or of more than LONGEST_NUMBER characters.
 
     A tag would make the loader fail with errors of other types.
     """
     line = event.start_mark.line + 1
     if getattr(event, "tag", None) is not None:
         raise ValueError(f"line {line}: expected a plain value, got the tag {event.tag!r}; remove it")
-    is_long = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and len(event.value) > LONGEST_NUMBER
-    if is_long and RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit) != TEXT:
+    is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
+    is_long = is_plain and len(event.value) > LONGEST_NUMBER
+    is_other_base = is_plain and OTHER_BASE.fullmatch(event.value)
+    if not (is_long or is_other_base) or RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit) == TEXT:
+        return
+    if is_long:
         raise ValueError(
             f"line {line}: expected a number or date of at most {LONGEST_NUMBER} characters, got {len(event.value)}"
+        )
+    if is_other_base:
+        raise ValueError(
+            f"line {line}: expected a decimal number, got {event.value!r}, which YAML reads in base "
+            f"{60 if ':' in event.value else 8}; write the number, or text in quotes"
         )
 
 

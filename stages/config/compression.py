@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
-from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, MethodName
+from tsfmscope.tasks.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT, MethodName
 
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]
@@ -128,7 +128,7 @@ class Calibration(Strict):
         [], description="data sets of calibration windows; those of another modality than the model's are skipped"
     )
     windows: int = Field(32, ge=1, description="windows per data set")
-    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
+    context: int = Field(CONTEXT, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     horizon: int = Field(64, ge=1)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from tsfmscope.stages.config.compression import Ranks
 from tsfmscope.stages.config.model_catalog import split_checkpoint
 from tsfmscope.stages.config.strict import Strict
-from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
+from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.tasks.requested_size import requested_size
 from tsfmscope.tasks.series.catalog import CATALOG, Modality
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
@@ -82,12 +82,17 @@ class DataSet(Strict):
     file: str | None = Field(
         None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
     )
-    time: str | None = Field(
-        None, description="source folder: column of times in a CSV file, or in a Parquet file with one row per time"
+    time: str | list[str] | None = Field(
+        None,
+        description="source folder: column of times in a CSV file, or in a Parquet file with one row per time; several "
+        "columns, such as a date and a time of day, are joined",
     )
-    id: str | None = Field(None, description="source folder: column of series ids in such a file")
+    id: str | list[str] | None = Field(
+        None, description="source folder: column of series ids in such a file; several columns are joined"
+    )
     value: str | list[str] = Field([], description="source folder: columns of values in such a file")
     time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
+    tz: str | None = Field(None, description="source folder: time zone of its times, such as Europe/Berlin")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(
@@ -97,12 +102,14 @@ class DataSet(Strict):
     @property
     def columns(self) -> Columns:
         """Columns that the block names."""
-        return Columns(self.time, self.id, self.value or (), self.time_format)
+        return Columns(self.time, self.id, self.value or (), self.time_format, self.tz)
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
         if self.source != "folder" and self.columns != UNNAMED:
-            raise ValueError(f"time, id, value, time_format: expected source folder, got {self.source!r}; remove them")
+            raise ValueError(
+                f"time, id, value, time_format, tz: expected source folder, got {self.source!r}; remove them"
+            )
         need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:
             raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
@@ -148,7 +155,7 @@ class DataSets(Strict):
 class Condition(Strict):
     """Settings of the input: context length, noise and modality."""
 
-    context: int = Field(ge=MIN_CONTEXT, description="steps of context")
+    context: int = Field(ge=MIN_CONTEXT, le=MAX_CONTEXT, description="steps of context")
     history: int = Field(
         0, ge=0, description="steps before the context, read only by models with lags (lag-llama: 1092)"
     )

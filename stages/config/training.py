@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Seed, Strict
 from tsfmscope.stages.config.study import Baseline
-from tsfmscope.tasks.defaults import MIN_CONTEXT, RANDOM_SOURCES, Precision, RandomSource
+from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT, RANDOM_SOURCES, Precision, RandomSource
 from tsfmscope.tasks.series.catalog import MODALITIES
 
 
@@ -194,7 +194,7 @@ class Skill(Strict):
 
     windows: int = Field(1000, ge=100, description="smallest number of unseen windows")
     # Three times the longest period of the clean sines, rounded up to a power of two
-    context: int = Field(512, ge=MIN_CONTEXT, description="steps of context of all windows")
+    context: int = Field(512, ge=MIN_CONTEXT, le=MAX_CONTEXT, description="steps of context of all windows")
     samples: int = Field(20, ge=1)
     bootstrap: int = Field(2000, ge=100, description="resamples per interval")
     datasets: Literal["all"] | list[str] | None = Field(

@@ -8,13 +8,13 @@ import sys
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import QueryError, StillRunning, StoreError
-from tsfmscope.store.printable import printable
+from tsfmscope.store.printable import printable, shorten
 from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.extras import EXTRAS, describe_missing
 
-# The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; Ctrl-C, 128 +
-# SIGINT as in a shell.
-FAILED, USAGE, TOO_FEW, INTERRUPTED = 1, 2, 3, 130
+# The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; `certify` does not
+# certify; Ctrl-C, 128 + SIGINT as in a shell.
+FAILED, USAGE, TOO_FEW, NOT_CERTIFIED, INTERRUPTED = 1, 2, 3, 4, 130
 # Errors whose message is for the user. Any other exception is a fault of the program and keeps its traceback.
 KNOWN = (ParamsError, TsfmscopeError, StoreError, OSError, ModuleNotFoundError)
 
@@ -36,7 +36,7 @@ def report_error(error: Exception, program: str = "") -> int:
         message = describe(error)
         drop_output()
     prefix = f"{program}: " if program else ""
-    print(printable(f"{prefix}{message}", keep="\n\t"), file=sys.stderr)
+    print(shorten(printable(f"{prefix}{message}", keep="\n\t")), file=sys.stderr)
     return USAGE if isinstance(error, ParamsError | QueryError) else FAILED
 
 

@@ -18,22 +18,29 @@ from tsfmscope.tasks.series.synthetic.signals import draw_signal
 
 
 def load_data_set(
-    name: str, dataset: DataSet, params: Params, *, max_series: int | None, seed: int, offline: bool = False
+    name: str,
+    dataset: DataSet,
+    params: Params,
+    *,
+    max_series: int | None,
+    seed: int,
+    offline: bool = False,
+    takes_any: bool = False,
 ) -> LoadedSeries:
     """Return the usable series of a data set whose source is not kernelsynth.
 
     max_series: largest number of series, a sample drawn with the seed; None: all. offline: reads the hub's cache
-    only, without the network.
+    only, without the network. takes_any: short and constant series are usable too.
     Raises DataError if the data cannot be obtained.
     """
     sample = None if max_series is None else (max_series, seed)
-    selection: dict[str, Any] = {"min_length": params.datasets.min_length, "sample": sample}
+    selection: dict[str, Any] = {"min_length": None if takes_any else params.datasets.min_length, "sample": sample}
     if dataset.source == "bundled":
         return select(load_bundled(name), **selection)
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
         series = draw_signal(name, str(dataset.signal), seed)
-        return LoadedSeries(series, [], len(series))
+        return LoadedSeries(series, [], series)
     if dataset.source == "hub":
         return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)

@@ -6,6 +6,7 @@ A name is a model of params.yaml, BASE@METHOD, FAMILY:REFERENCE, or a folder.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -103,13 +104,16 @@ def _split_reference(params: Params, name: str, family: str | None) -> tuple[str
     head, colon, reference = name.partition(":")
     if family is None and colon and head != hub.PREFIX.rstrip(":"):
         return head, reference
-    if Path(name).is_dir():
+    # Unlike Path.is_dir, it is False for a name that is too long for a path.
+    if os.path.isdir(name):
         family = family or _folder_family(Path(name))
         if family is None:
             raise ParamsError(_unknown_family(name))
         return family, name
     if hub.looks_like_hub(name) and (family is not None or head == hub.PREFIX.rstrip(":")):
         return family, name
+    if Path(name).is_file():
+        registry.check_reference(name)
     near = difflib.get_close_matches(name, params.models, 2)
     if hub.looks_like_hub(name):
         hint = f"for a model of the hub write {hub.PREFIX}{name}"

@@ -27,12 +27,14 @@ def find_data_set(name: str, params: Params) -> DataSet | None:
     return params.datasets.sets.get(name) or DataSets.model_validate({"sets": {name: {}}}).sets[name]
 
 
-def load_named_set(name: str, dataset: DataSet, params: Params, *, max_series: int | None, seed: int) -> LoadedSeries:
+def load_named_set(
+    name: str, dataset: DataSet, params: Params, *, max_series: int | None, seed: int, takes_any: bool = False
+) -> LoadedSeries:
     """Return the usable series of a data set; synthetic ones are drawn, in the number that params.yaml states.
 
-    max_series, seed, errors: as in `load_data_set`.
+    max_series, seed, takes_any, errors: as in `load_data_set`.
     """
     if dataset.source == "kernelsynth":
         series = draw_kernel_set(name, dataset, params, seed)
-        return LoadedSeries(series, [], len(series))
-    return load_data_set(name, dataset, params, max_series=max_series, seed=seed)
+        return LoadedSeries(series, [], series)
+    return load_data_set(name, dataset, params, max_series=max_series, seed=seed, takes_any=takes_any)

@@ -13,7 +13,7 @@ from tsfmscope.tasks.job import Job, Task
 
 TASK = Task(
     "validation_loss",
-    1,
+    2,
     "tsfmscope.tasks.entries.checkpoints:measure_validation_loss",
     "tsfmscope.tasks.entries.loading:load_model",
     table="population",

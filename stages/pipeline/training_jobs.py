@@ -49,15 +49,11 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     if recipe.embedding_from is not None:
         assert source is not None
         embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
-    # Earlier versions divided these ranks by the heads. The entry `ranks` changes the key of such
-    # recipes only.
-    has_shared_factors = recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared"
     spec = PretrainSpec(
         model=name,
         recipe=recipe.spec(),
         code=registry.code_of(recipe.family) or None,
         embedding=embedding,
-        ranks="of whole matrices" if has_shared_factors else None,
     ).to_dict()
     if recipe.corpus is None:
         return Job(TRAINING, spec)

@@ -57,10 +57,6 @@ def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> boo
         "grace": block.grace,
         "reduction": block.reduction,
     }
-    if len(block.seeds) > 1:
-        # Earlier versions compared trials across seeds; with this entry, trials that they stopped
-        # are tried again.
-        settings["within"] = "seed"
     if not jobs:
         SEARCH.unlink(missing_ok=True)
     text = json.dumps(settings, indent=2) + "\n"

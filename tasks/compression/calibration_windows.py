@@ -12,6 +12,7 @@ import numpy as np
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.types import Tokens
+from tsfmscope.tasks.series.content import digests
 from tsfmscope.tasks.series.synthetic.priors.draw import draw_priors
 from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.types import Series
@@ -91,6 +92,12 @@ def calibration_windows(
             f"series: {reasons or 'they contain no series'}; name other data, a shorter horizon or synthetic series"
         )
     return batches
+
+
+def calibration_series(tables: Mapping[str, pa.Table], calibration: Mapping[str, Any] | None) -> list[str]:
+    """Return the digests of all series of the data sets that calibrate, sorted; none without calibration."""
+    names = calibration["datasets"] if calibration else ()
+    return sorted(frozenset[str]().union(*(digests(table_series(tables[name])) for name in names)))
 
 
 def synthetic_windows(count: int, context: int, horizon: int, *, seed: Sequence[int]) -> Windows:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tsfmscope.tasks.compression import lems, truncation, two_step, whole_model
 from tsfmscope.tasks.compression.calibration_data import CalibrationData
+from tsfmscope.tasks.compression.calibration_windows import calibration_series
 from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
@@ -21,6 +22,7 @@ from tsfmscope.tasks.models.common import int8
 from tsfmscope.tasks.models.common.attention import NAMES
 from tsfmscope.tasks.models.common.checksums import write_recipe
 from tsfmscope.tasks.requested_size import requested_size
+from tsfmscope.tasks.series.content import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,11 +101,6 @@ def memory_bytes(model: Family) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.network.parameters())
 
 
-def file_bytes(model: Family) -> int:
-    """Return the bytes that the network's parameters take in a saved checkpoint."""
-    return int8.stored_bytes(model.network, rounded=int8.KEY in (model.compression or {}))
-
-
 def save_compressed(
     model: Family,
     folder: Path,
@@ -120,8 +117,8 @@ def save_compressed(
 
     method, tables, calibration: as in `compress_model`. recipe: further content of recipe.json, which also
     contains the row, and as `parts` the rows of the table `compressed_heads`. It is written last: a folder that
-    has it is complete. heal: trains the compressed model in place before it is saved; recipe.json has its result as
-    `healing`.
+    has it is complete, and as `calibration_series` the digests of the series that calibrate. heal: trains the
+    compressed model in place before it is saved; recipe.json has its result as `healing`.
     """
     before = sizes(model)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
@@ -142,7 +139,8 @@ def save_compressed(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save(model, folder)
-    write_recipe(folder, {**recipe, "row": row, "parts": named, **healing})
+    seen = {CALIBRATION_SERIES: calibration_series(tables, calibration)}
+    write_recipe(folder, {**recipe, "row": row, "parts": named, **seen, **healing})
     return row
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -54,9 +55,25 @@ def save(model: Family, folder: Path) -> None:
                 f"{folder}: weights were saved in several files, expected one {STOCK} for a compressed model"
             )
         (folder / STOCK).replace(folder / COMPRESSED)
-        if int8.KEY in model.compression:
+        if int8.is_stored(model.compression):
             int8.pack(folder / COMPRESSED)
     share(folder)
+
+
+def file_bytes(model: Family) -> int:
+    """Return the bytes of the files of weights that `save` writes, where float32 weights stay what they are.
+
+    The model is saved to a temporary folder, since families save different weights of their networks, and a file has
+    a header. Weights in bfloat16 are saved as the float32 weights that they were rounded from are.
+    """
+    import torch
+
+    if any(parameter.dtype == torch.bfloat16 for parameter in model.network.parameters()):
+        model = copy.copy(model)
+        model.network = copy.deepcopy(model.network).float()
+    with tempfile.TemporaryDirectory() as folder:
+        save(model, Path(folder))
+        return sum(file.stat().st_size for file in Path(folder).glob("*.safetensors*"))
 
 
 def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) -> Any:

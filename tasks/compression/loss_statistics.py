@@ -102,7 +102,7 @@ def loss_batches(model: Family, windows: Sequence[Windows], size: int) -> Iterat
     for item in windows:
         future = item.future[:, :horizon]
         future = np.pad(future, ((0, 0), (0, horizon - future.shape[1])), constant_values=np.nan)
-        parts = [item.context, future]
+        parts = [item.context.astype(np.float32), future.astype(np.float32)]
         if model.dated:
             parts.append(window_dates(replace(item, future=future), item.context.shape[1]).astype(np.int64))
         for start in range(0, len(item), size):

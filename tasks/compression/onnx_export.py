@@ -78,7 +78,7 @@ def write_onnx(
     *,
     context: int | None,
     horizon: int | None,
-    origin: Mapping[str, str | None],
+    origin: Mapping[str, Any],
     bits: int = 32,
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
@@ -110,7 +110,7 @@ def write_onnx(
     if bits == 8:
         quantise_onnx(folder / MODEL)
         measured = _measure(forecaster, graph, folder, checks)
-    elif int8.KEY in (model.compression or {}):
+    elif int8.is_stored(model.compression):
         pack_weights(folder / MODEL)
         measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
     exported = OnnxModel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm.patches import frequency
 from tsfmscope.tasks.models.types import Forecast
-from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.regular_files import check_regular, read_text
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.types import Windows
 
@@ -22,6 +23,11 @@ MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 # Bytes of DESCRIPTION.
 LARGEST_DESCRIPTION = 2**20
 KEYS = ("family", "context", "horizon", "levels")
+
+
+def read_description(folder: Path) -> Any:
+    """Return the contents of the description of a folder. Raises OSError or ValueError for a damaged one."""
+    return json.loads(read_text(folder / DESCRIPTION, LARGEST_DESCRIPTION))
 
 
 class OnnxForecaster:
@@ -43,7 +49,7 @@ class OnnxForecaster:
         """
         path = folder / DESCRIPTION
         try:
-            facts = json.loads(read_text(path, LARGEST_DESCRIPTION))
+            facts = read_description(folder)
             family, context, horizon, levels = (facts[key] for key in KEYS)
             # Older descriptions do not name the files.
             check_files(folder, dict(facts.get("files", {})))
@@ -75,7 +81,7 @@ class OnnxForecaster:
             raise ModelError(f"levels: got {missing}, expected some of {list(self.levels)}, which the ONNX model has")
         context = windows.context[:, -self.context :]
         context = np.pad(context, ((0, 0), (self.context - context.shape[1], 0)), constant_values=np.nan)
-        quantiles = run_session(self.session, context, windows.freq)
+        quantiles = run_session(self.session, context.astype(np.float32), windows.freq)
         values = quantiles[:, [self.levels.index(level) for level in levels], : windows.horizon]
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} in ONNX: the forecast contains NaN or infinity; check the input's scale")
@@ -97,10 +103,17 @@ def check_files(folder: Path, sizes: Mapping[str, int]) -> None:
 def open_session(path: Path) -> Any:
     """Return an onnxruntime.InferenceSession on the CPU, with as many threads as torch has.
 
-    Raises ModelError if onnxruntime cannot run the model, such as one of a newer opset.
+    Raises ModelError if the model or its data is no regular file, or if onnxruntime cannot run the model, such as one
+    of a newer opset.
     """
     import onnxruntime
 
+    try:
+        check_regular(path)
+        if os.path.lexists(data := path.with_name(f"{path.name}.data")):
+            check_regular(data)
+    except OSError as error:
+        raise ModelError(f"{error.filename}: {error.strerror}; run `tsfmscope export --onnx` again") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = n_threads(), 1
     options.log_severity_level = 3

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import binom
 
 from tsfmscope.tasks.compression.budget import Curve, allocate
 from tsfmscope.tasks.models.base import Forecaster
@@ -94,11 +95,16 @@ def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
 
 
 class PairedSeconds(NamedTuple):
-    """Seconds of two models: the fastest run of each, and the median ratio, small over base, of runs in pairs."""
+    """Seconds of two models: the fastest run of each, and the median ratio, small over base, of runs in pairs.
+
+    low, high: interval of the median ratio, of at least 95 %, from order statistics of the pairs (sign test).
+    """
 
     base: float
     small: float
     ratio: float
+    low: float
+    high: float
 
 
 def compare_seconds(
@@ -111,8 +117,11 @@ def compare_seconds(
     seconds(base)
     seconds(small)
     pairs = np.array([(seconds(base), seconds(small)) for _ in range(rounds)])
-    least = pairs.min(axis=0)
-    return PairedSeconds(float(least[0]), float(least[1]), float(np.median(pairs[:, 1] / pairs[:, 0])))
+    least, ratios = pairs.min(axis=0), np.sort(pairs[:, 1] / pairs[:, 0])
+    # Of 7 pairs, this is the range (98 %); of 5 and fewer, the range has less than 95 %.
+    left_out = max(0, int(binom.ppf(0.025, rounds, 0.5)) - 1)
+    low, high = ratios[left_out], ratios[rounds - 1 - left_out]
+    return PairedSeconds(float(least[0]), float(least[1]), float(np.median(ratios)), float(low), float(high))
 
 
 def fastest(run: Callable[[], object], *, rounds: int = ROUNDS) -> float:

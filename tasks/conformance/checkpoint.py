@@ -14,7 +14,7 @@ from tsfmscope.tasks.conformance.errors import Failed
 from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import demand
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, LARGEST_CONFIG, check_files
+from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, LARGEST_CONFIG, PICKLED, check_files
 from tsfmscope.tasks.models.common.int8 import SCALE
 from tsfmscope.tasks.regular_files import read_text
 
@@ -67,7 +67,7 @@ class Checkpoint:
     def weight_files(self) -> list[Path]:
         """Files of the weights, in the order of their names."""
         found = sorted(self.folder.glob("*.safetensors"))
-        pickled = self.folder / registry.PICKLED
+        pickled = self.folder / PICKLED
         return found or [path for path in (pickled,) if path.is_file()]
 
 
@@ -77,7 +77,7 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
     check_files(folder)
     names = sorted(path.name for path in folder.iterdir())
     demand(bool(files), f"{folder}: got {names}, expected *.safetensors; convert pickled weights to safetensors first")
-    if files != [registry.PICKLED]:
+    if files != [PICKLED]:
         demand("config.json" in names, f"{folder}: got {names}, expected config.json; {AGAIN}")
         expected = _expected_shards(folder, files)
         missing, extra = sorted(expected - set(files)), sorted(set(files) - expected)
@@ -92,7 +92,7 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
 
 def weights_have_a_float_type(checkpoint: Checkpoint) -> str:
     """Every weight is stored as float32, float16 or bfloat16, which every CPU converts to float32."""
-    if checkpoint.weight_files == [checkpoint.folder / registry.PICKLED]:
+    if checkpoint.weight_files == [checkpoint.folder / PICKLED]:
         return "a pickled file, whose types its reader checks"
     counts: dict[str, int] = {}
     packed = _packed_names(checkpoint)
@@ -191,7 +191,7 @@ def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
         file = safe_open(path, "pt")
         found |= {name: partial(file.get_tensor, name) for name in file.keys() if not name.endswith(SCALE)}  # noqa: SIM118
     if not found:
-        state = read_lightning(folder / registry.PICKLED)[0]
+        state = read_lightning(folder / PICKLED)[0]
         found = {name: partial(state.__getitem__, name) for name in state}
     return found
 

@@ -1,4 +1,4 @@
-"""Comparison of a checkpoint's states and forecasts with those of the family's own package, which loads it itself."""
+"""Comparison of a checkpoint's states and forecasts with those of the family's own package."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
         tokens = model.tokenize(windows)
         ours = {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
         loaded = _load(package, checkpoint)
-        with _captured(package.network(loaded), model, tokens) as theirs:
+        with _captured(package.inner(loaded), model, tokens) as theirs:
             answer = _run(package, loaded, model, windows, tokens)
         aligned = {key: _aligned(theirs, key, states, package) for key, states in ours.items()}
         checkpoint.shared[COMPARISON] = (*_without_padding(ours, aligned, tokens), answer)
@@ -103,17 +103,15 @@ def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
 
 
 def _load(package: Package, checkpoint: Checkpoint) -> Any:
-    """Load the folder with the package's own class. Raises NotApplicable if the package is not installed."""
-    module, _, name = package.loader.partition(":")
+    """Return the package's network of the folder. Raises NotApplicable if the package is not installed."""
+    module, _, name = package.network_class.partition(":")
     try:
-        loader = getattr(importlib.import_module(module), name)
+        network_class = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise NotApplicable(f"{package.name} is not installed here ({error}); install it to compare") from error
     # Some print what they do, where `verify --json` prints one document.
     with redirect_stdout(io.StringIO()):
-        loaded = loader.from_pretrained(str(checkpoint.folder), **package.options)
-    package.network(loaded).eval()
-    return loaded
+        return package.read(network_class, checkpoint.subject.model, checkpoint.folder).eval()
 
 
 def _run(package: Package, loaded: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:

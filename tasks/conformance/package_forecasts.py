@@ -1,16 +1,22 @@
-"""Packages that have the network of a family, and how each of them forecasts windows without gaps."""
+"""Packages that have the network of a family: how each network is built, and how it forecasts.
+
+Networks get our config and tensors. No package reads a checkpoint folder: some would instantiate what its config.json
+names.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsfmscope.tasks.conformance.verdict import demand
+from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 
 if TYPE_CHECKING:
@@ -36,24 +42,33 @@ class Answer:
     logits: np.ndarray | None = None
 
 
+def _read_pretrained(network_class: Any, model: Family, folder: Path) -> Any:
+    return checkpoint_folder.load_network(network_class, folder, "cpu")
+
+
+def _read_granite(network_class: Any, model: Any, folder: Path) -> Any:
+    # Classes of granite-tsfm do not declare every key that they read.
+    return checkpoint_folder.load_network(network_class, folder, "cpu", **model.config)
+
+
 @dataclass(frozen=True)
 class Package:
     """Package that has the network of a family.
 
-    name: as pip installs it. loader: "module:Class" with `from_pretrained`. run: forecasts windows with the loaded
-    object. network: the network in that object. wants_all_steps: the network reads contexts of its full length only.
-    first_rows: rows that it adds stand after ours, not in front of them. rows_first: its states are [T, W, d].
-    options: keywords of `from_pretrained`.
+    name: as pip installs it. network_class: "module:Class". run: forecasts windows with such a network.
+    read: builds the network from our config and tensors of a folder. inner: the part of the network that has the names
+    of ours. wants_all_steps: the network reads contexts of its full length only. first_rows: rows that it adds stand
+    after ours, not in front of them. rows_first: its states are [T, W, d].
     """
 
     name: str
-    loader: str
+    network_class: str
     run: Callable[[Any, Family, Windows, Tokens], Answer]
-    network: Callable[[Any], Any] = lambda loaded: loaded
+    read: Callable[[Any, Family, Path], Any] = _read_pretrained
+    inner: Callable[[Any], Any] = lambda network: network
     wants_all_steps: bool = False
     first_rows: bool = False
     rows_first: bool = False
-    options: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
 
 
 def _past(windows: Windows) -> torch.Tensor:
@@ -62,12 +77,21 @@ def _past(windows: Windows) -> torch.Tensor:
     return torch.from_numpy(windows.context)
 
 
-def _bolt(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+def _stock_model(network: Any, model: Family, **options: Any) -> Any:
+    """Return the package's class that forecasts, around the package's own network."""
+    twin: Any = copy.copy(model)
+    twin.network = network
+    return twin.stock_model(**options)
+
+
+def _bolt(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    pipeline = _stock_model(network, model)
     found, _ = pipeline.predict_quantiles(_past(windows), windows.horizon, quantile_levels=list(LEVELS))
     return Answer(found.permute(0, 2, 1).numpy(), LEVELS)
 
 
-def _chronos_2(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+def _chronos_2(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    pipeline = _stock_model(network, model)
     found, _ = pipeline.predict_quantiles(_past(windows)[:, None], windows.horizon, quantile_levels=list(LEVELS))
     return Answer(np.stack([one[0].numpy().T for one in found]), LEVELS)
 
@@ -81,13 +105,13 @@ def _teacher_forced(network: Any, model: Family, windows: Windows, tokens: Token
     return Answer(logits=logits.numpy()) if model.softmax_head else Answer()
 
 
-def _chronos_t5(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
-    ids, mask, _ = pipeline.tokenizer.context_input_transform(_past(windows))
+def _chronos_t5(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+    ids, mask, _ = _stock_model(network, model).tokenizer.context_input_transform(_past(windows))
     own = tokens.arrays
     demand(
         np.array_equal(ids, own["ids"]) and np.array_equal(mask, own["mask"]), "the package's tokenizer makes other ids"
     )
-    return _teacher_forced(pipeline.model.model, model, windows, tokens)
+    return _teacher_forced(network, model, windows, tokens)
 
 
 def _timesfm(network: Any, model: Family, windows: Windows, tokens: Tokens, **options: Any) -> Answer:
@@ -127,16 +151,20 @@ def _moirai_2(module: Any, model: Family, windows: Windows, tokens: Tokens) -> A
     return Answer(forecaster(**inputs).numpy(), tuple(module.quantile_levels))
 
 
+def _read_uni2ts(network_class: Any, model: Any, folder: Path) -> Any:
+    from tsfmscope.tasks.models.moirai.checkpoint import load_network
+
+    return load_network(folder, "cpu", model.schema)[0]
+
+
 def _uni2ts(module: Any, model: Family, windows: Windows) -> tuple[Any, Mapping[str, Any]]:
     """Return the package's class around its module, and its inputs of windows without gaps."""
     import torch
 
-    twin: Any = copy.copy(model)
-    twin.network = module
     past = _past(windows)
     size = getattr(model, "patch_size", None)
     options = {"patch_size": size(windows.freq)} if callable(size) else {}
-    forecaster = twin.stock_model(prediction_length=windows.horizon, context_length=past.shape[1], **options)
+    forecaster = _stock_model(module, model, prediction_length=windows.horizon, context_length=past.shape[1], **options)
     observed = torch.ones_like(past, dtype=torch.bool)
     inputs = {"past_target": past[:, :, None], "past_observed_target": observed[:, :, None], "past_is_pad": ~observed}
     return forecaster, inputs
@@ -172,6 +200,17 @@ def _ttm(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Answe
     return Answer(point[:, None], (0.5,))
 
 
+def _read_moment(network_class: Any, model: Any, folder: Path) -> Any:
+    from tsfmscope.tasks.models.moment.checkpoint import saved_config
+    from tsfmscope.tasks.models.moment.keys import UNUSED
+
+    network = network_class(saved_config(model.config), model_kwargs={"task_name": "reconstruction"})
+    different = network.load_state_dict(checkpoint_folder.read_weights(folder), strict=False)
+    names = sorted({*different.missing_keys, *different.unexpected_keys} - set(UNUSED))
+    demand(not names, f"momentfm's network and the files do not have the same tensors: {names[:5]}")
+    return network
+
+
 def _moment(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
     import torch
 
@@ -184,34 +223,36 @@ def _moment(pipeline: Any, model: Family, windows: Windows, tokens: Tokens) -> A
 
 _transformers = partial(Package, "transformers")
 PACKAGES: Mapping[str, Package] = {
-    "chronos-t5": Package(
-        "chronos-forecasting", "chronos:ChronosPipeline", _chronos_t5, lambda pipeline: pipeline.model.model
-    ),
-    "chronos-bolt": Package(
-        "chronos-forecasting", "chronos:ChronosBoltPipeline", _bolt, lambda pipeline: pipeline.model
-    ),
-    "chronos-2": Package(
-        "chronos-forecasting", "chronos:Chronos2Pipeline", _chronos_2, lambda pipeline: pipeline.model
-    ),
+    "chronos-t5": Package("chronos-forecasting", "transformers:T5ForConditionalGeneration", _chronos_t5),
+    "chronos-bolt": Package("chronos-forecasting", "chronos.chronos_bolt:ChronosBoltModelForForecasting", _bolt),
+    "chronos-2": Package("chronos-forecasting", "chronos.chronos2.model:Chronos2Model", _chronos_2),
     "patchtst": _transformers("transformers:PatchTSTForPrediction", _patchtst, wants_all_steps=True),
     "timesfm": _transformers("transformers:TimesFmModelForPrediction", _timesfm_2),
     "timesfm-2.5": _transformers("transformers:TimesFm2_5ModelForPrediction", _timesfm),
     "t5-text": _transformers("transformers:T5ForConditionalGeneration", _teacher_forced),
-    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, options={}),
-    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, first_rows=True, options={}),
+    "moirai": Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", _moirai, _read_uni2ts),
+    "moirai-2": Package("uni2ts", "uni2ts.model.moirai2:Moirai2Module", _moirai_2, _read_uni2ts, first_rows=True),
     "patchtst-fm": Package(
         "granite-tsfm",
         "tsfm_public.models.patchtst_fm.modeling_patchtst_fm:PatchTSTFMForPrediction",
         _patchtst_fm,
-        lambda loaded: loaded.backbone,
+        _read_granite,
+        inner=lambda network: network.backbone,
     ),
     "flowstate": Package(
-        "granite-tsfm", "tsfm_public:FlowStateForPrediction", _flowstate, lambda loaded: loaded.model, rows_first=True
+        "granite-tsfm",
+        "tsfm_public:FlowStateForPrediction",
+        _flowstate,
+        _read_granite,
+        inner=lambda network: network.model,
+        rows_first=True,
     ),
-    "moment": Package(
-        "momentfm", "momentfm:MOMENTPipeline", _moment, options={"model_kwargs": {"task_name": "reconstruction"}}
-    ),
+    "moment": Package("momentfm", "momentfm:MOMENTPipeline", _moment, _read_moment),
     "ttm": Package(
-        "granite-tsfm", "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction", _ttm, wants_all_steps=True
+        "granite-tsfm",
+        "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction",
+        _ttm,
+        _read_granite,
+        wants_all_steps=True,
     ),
 }

@@ -112,8 +112,6 @@ def sample_seed(job: Job) -> int:
     without = {"batch", "store_dtype", "format", "sampled_as", "size_parameter", "size_rule"}
     without |= {"options"} if spec.sampled_as else set()
     entries = {name: value for name, value in spec.to_dict().items() if name not in without}
-    # Until 2026-11 the requested size was the entry "rank". Without it, every sample would be another one.
-    entries |= {"rank": None}
     return Job(job.task, entries | (spec.sampled_as.to_dict() if spec.sampled_as else {})).spec_seed
 
 

@@ -25,15 +25,12 @@ class PretrainSpec(Spec):
     """Spec of `pretrain`.
 
     recipe: a block of checkpoints.recipes (`Recipe.spec`). code: version of the package that adds the family.
-    ranks: "of whole matrices" for recipes whose ranks were once divided by the heads; only the key depends on
-    it.
     """
 
     model: str
     recipe: Mapping[str, Any]
     code: str | None = None
     embedding: EmbeddingSource | None = None
-    ranks: str | None = None
 
 
 def pretrain(job: Job, folder: Path, model: None) -> Result:

@@ -47,14 +47,14 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
 
     Series that give no window, and windows of a stack in which no token stands for a value, are counted by
     reason in the dump's metadata as "skipped" (JSON). Where nothing is left, the dump has no rows and
-    n_windows is 0. The row's n_context_min and n_context_median count observed steps of context, without
-    `history`. DataError where there are no series.
+    n_windows is 0. The row's n_context_min and n_context_median count the observed steps of context
+    that the model reads, without `history`. DataError where there are no series.
     """
     spec = TokensSpec.from_job(job)
     series = table_series(data)
     if not series:
         raise DataError(f"data set {spec.cell.dataset}: expected at least one series, got none")
-    tokens, observed, skipped = lens.tokenize(
+    tokens, observed, _, skipped = lens.tokenize(
         model,
         series,
         context=spec.cell.context,

@@ -81,8 +81,9 @@ def effective_dimension(eigenvalues: Float[np.ndarray, " width"], share: float =
 
         d(s) = min {m : Σ_{i<m} λ_i ≥ s Σ λ_i}
 
-    Source: Shelim et al. 2025, section 4.1 (default s = 0.8). Raises ValueError for a share outside (0,
-    1], and for eigenvalues that are empty, negative or sum to 0 (constant states).
+    Source: Shelim et al. 2025, section 4.1 (default s = 0.8). A share of 1, or within rounding of it, counts
+    eigenvalues that are rounding. Raises ValueError for a share outside (0, 1], and for eigenvalues that are empty,
+    negative or sum to 0 (constant states).
     """
     if not 0 < share <= 1:
         raise ValueError(f"share: got {share}, expected a value in (0, 1]")

@@ -26,7 +26,7 @@ from tsfmscope.tasks.geometry.repeats import Rows, spread_over_halves
 
 # Version of the rows: raise it when a measure is added, or when a number of an existing one changes. It enters
 # the key of every job of the stage geometry, so that all layers are measured again.
-VERSION = 4
+VERSION = 5
 # Significance level: with p above it, ζ′ lies inside the central 95 % of its null.
 LEVEL = 0.05
 # A silhouette needs 2 clusters and at most N - 1 labels.

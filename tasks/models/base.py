@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float, Float32, Float64
 
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tsfmscope.tasks.models.common.compression_block import block_of, set_block
-from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.common.scale import clip_float32, observed_moments
 from tsfmscope.tasks.models.types import Forecast, ForecastGraph, LayerStates, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 
 # Levels of the Chronos evaluation (Ansari et al. 2024, section 5.4).
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+# Multiple of `Family.deviation_floor` up to which results depend on the unit: a floor that is added to the variance
+# changes the scale by 0.5 % there, one that is added to the deviation by 10 %.
+NEAR = 10.0
 
 
 class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete, except
-    `id_values`, `id_positions`, `loss_horizon`, `attentions`, `stock_model` and `forecast_graph` where their defaults
-    do not hold.
+    `id_values`, `id_positions`, `loss_horizon`, `max_context`, `attentions`, `stock_model` and `forecast_graph` where
+    their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -70,6 +73,9 @@ class Family(ABC):
     zero_states: ClassVar[bool] = False
     # The OBSERVATION rows of layer 0 are in the order of the steps that they read.
     in_time_order: ClassVar[bool] = True
+    # Least standard deviation, in the data's units, that the release's scaling divides by, or what it adds to it.
+    # Contexts that vary by little more have other states in another unit. 0: the family has no such floor.
+    deviation_floor: ClassVar[float] = 0.0
     # Modules of a block that `weights` leaves out, such as a router.
     unnamed: ClassVar[frozenset[str]] = frozenset()
     # A layer may cut every row of states into equal parts and work on these, so that its matrices have a part of the
@@ -128,6 +134,18 @@ class Family(ABC):
     def loss_horizon(self) -> int | None:
         """Number of future steps that `loss` needs; None if it takes any number."""
         return None
+
+    @property
+    def max_context(self) -> int | None:
+        """Largest number of context steps that the model reads, the last ones; None if it reads all."""
+        return None
+
+    @final
+    def count_near_floor(self, context: Float[np.ndarray, "window step"]) -> int:
+        """Count the contexts that vary, but by at most NEAR times `deviation_floor` in the steps that are read."""
+        read = context[:, -(self.max_context or context.shape[1]) :].astype(np.float64)
+        _, deviation = observed_moments(read, ~np.isnan(read))
+        return int(((deviation > 0) & (deviation <= NEAR * self.deviation_floor)).sum())
 
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
@@ -302,7 +320,7 @@ class Forecaster(Family):
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
-        """Return quantiles of the horizon, [W, Q, H], in the data's units.
+        """Return quantiles of the horizon, [W, Q, H], in the data's units and with the type of the contexts.
 
         seeds: one per window, so that samples do not depend on the batch. Values outside the range of float32
         are clipped to its largest number.
@@ -319,7 +337,7 @@ class Forecaster(Family):
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
-        return Forecast(clip_float32(values), tuple(levels))
+        return Forecast(clip_float32(values, windows.context.dtype), tuple(levels))
 
     def forecast_graph(self) -> ForecastGraph | None:
         """Return the forecast as a module that exporters can trace; by default None, for a family without one."""

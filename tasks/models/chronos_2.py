@@ -19,7 +19,7 @@ from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.pretrained import Pretrained
-from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
@@ -204,7 +204,8 @@ class Chronos2(Pretrained, Forecaster):
         import torch
 
         network = self.network
-        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
         values = torch.from_numpy(context)
         scaled, (loc, scale) = network.instance_norm(values)
         masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
@@ -216,7 +217,7 @@ class Chronos2(Pretrained, Forecaster):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor),
+                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
                 "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds.astype(np.int8)},
@@ -272,7 +273,8 @@ class Chronos2(Pretrained, Forecaster):
         import torch
         from chronos import Chronos2Pipeline
 
-        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
         pipeline, parts = Chronos2Pipeline(self.network.eval()), []
         # The pipeline's DataLoader draws a seed from torch's global generator, whose state must not
         # change.
@@ -286,7 +288,7 @@ class Chronos2(Pretrained, Forecaster):
                 # float64, because values times the factor may exceed the range of float32.
                 parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
-        return values
+        return values + level[:, None, None]
 
 
 def _attentions(network: Any) -> Iterator[AttentionLayer]:

@@ -14,7 +14,7 @@ import numpy as np
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.models.common import checkpoint_folder
 from tsfmscope.tasks.models.common.capture import Pass
-from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens
 from tsfmscope.tasks.series.types import Windows
@@ -124,7 +124,8 @@ class ChronosBolt(shared.T5Family):
         import torch
 
         network = self.network
-        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
         values = torch.from_numpy(context)
         scaled, (loc, scale) = network.instance_norm(values)
         masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
@@ -137,7 +138,7 @@ class ChronosBolt(shared.T5Family):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor),
+                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
                 "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
@@ -170,7 +171,8 @@ class ChronosBolt(shared.T5Family):
         import torch
         from chronos import ChronosBoltPipeline
 
-        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
         pipeline = ChronosBoltPipeline(self.network.eval())
         parts = []
         with warnings.catch_warnings():
@@ -183,4 +185,4 @@ class ChronosBolt(shared.T5Family):
                 # float64, because values times the factor may exceed the range of float32.
                 parts.append(quantiles.double().numpy())
         values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
-        return values
+        return values + level[:, None, None]

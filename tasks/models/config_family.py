@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.checkpoint_folder import check_adapter
 from tsfmscope.tasks.models.registry import families
 from tsfmscope.tasks.regular_files import read_text
 
@@ -33,6 +34,10 @@ ARCHITECTURES = {
     "ViTMAEForPreTraining": "visionts",
     "ViTModel": "vit",
 }
+# Class of the package chronos that forecasts with a checkpoint -> family.
+PIPELINES = {"ChronosPipeline": "chronos-t5", "ChronosBoltPipeline": "chronos-bolt", "Chronos2Pipeline": "chronos-2"}
+# Key of the block `chronos_config` -> family, in the order in which they count.
+CHRONOS_KEYS = {"max_output_patches": "chronos-2", "input_patch_size": "chronos-bolt", "tokenizer_class": "chronos-t5"}
 # Names of keys -> family, for packages whose config.json names no class. The first whose keys are
 # all present counts, so that a family whose config is that of another with a block comes first.
 KEYS = {
@@ -51,8 +56,9 @@ KEYS = {
 def family_of_folder(folder: Path) -> str | None:
     """Return the family that the config.json of a folder shows; None if there is no such file or no match.
 
-    Raises ModelError if the file is not a JSON object.
+    Raises ModelError if the file is not a JSON object, and for a LoRA adapter.
     """
+    check_adapter(folder)
     path = folder / "config.json"
     if not path.is_file():
         return None
@@ -69,7 +75,7 @@ def family_of_config(config: Mapping[str, Any]) -> str | None:
     """Return the family of a checkpoint with this config.json; None if it is not recognised.
 
     A config names its class under `architectures`, or has the family's name as its `model_type`, or has keys
-    that only configs of one family have.
+    that only configs of one family have, also in `chronos_config`.
     """
     architectures = config.get("architectures")
     for name in architectures if isinstance(architectures, list) else ():
@@ -77,4 +83,10 @@ def family_of_config(config: Mapping[str, Any]) -> str | None:
             return ARCHITECTURES[name]
     if (name := str(config.get("model_type"))) in families():
         return name
+    # Training scripts write no class, or that of T5, for every Chronos model.
+    if isinstance(block := config.get("chronos_config"), dict):
+        if family := next((family for key, family in CHRONOS_KEYS.items() if key in block), None):
+            return family
+        if family := PIPELINES.get(str(config.get("chronos_pipeline_class"))):
+            return family
     return next((family for keys, family in KEYS.items() if all(key in config for key in keys)), None)

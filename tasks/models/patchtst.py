@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,8 @@ DEFAULTS = {
 }
 # Settings under which all channels share one model.
 SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}
+# Added to the variance of a context, in the data's units: minimum_scale of transformers' PatchTSTStdScaler.
+MINIMUM_SCALE = 1e-5
 # Projection -> its name in an attention module.
 PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 # Distributions whose quantiles have a closed form; negative_binomial is for counts alone.
@@ -73,6 +76,7 @@ class PatchTST(Pretrained, Forecaster):
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
     # transformers' PatchTSTForPrediction.
     network: Any
 
@@ -102,7 +106,7 @@ class PatchTST(Pretrained, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = _find_problem(config)
-        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
+        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in (config.get("architectures") or []):
             problem = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
             expected = "expected 'patchtst', ['PatchTSTForPrediction']"
             wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)

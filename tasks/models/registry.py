@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +20,16 @@ from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
 from tsfmscope.tasks.extras import describe_missing
 from tsfmscope.tasks.models import plugins
-from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
+from tsfmscope.tasks.models.common.checkpoint_folder import (
+    ADAPTER,
+    INDEX,
+    PICKLED,
+    files_of_weights,
+    weight_files,
+)
+from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums
 from tsfmscope.tasks.models.common.int8 import SCALE
-from tsfmscope.tasks.regular_files import open_regular
+from tsfmscope.tasks.regular_files import file_sum, open_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,23 +66,14 @@ REVISIONS = {
 }
 # Family -> packages that it imports and that this project does not depend on.
 PACKAGES = {"moirai": ("uni2ts",), "moirai-2": ("uni2ts",)}
-# The only pickled file that is read, weights only: Lag-Llama was released in no other form.
-PICKLED = "lag-llama.ckpt"
 # Tokenizers of text and settings of image preprocessing.
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
 # Bytes of a model card that are read to find its license.
 LARGEST_CARD = 2**16
 # Model card. It is requested from the hub too, and no fingerprint covers it.
 CARD = "README.md"
-# Files that a fingerprint covers and that are requested from the hub.
-CHECKPOINT_FILES = (
-    "config.json",
-    "*.safetensors",
-    # The list of shards, without which transformers loads none of them.
-    "*.safetensors.index.json",
-    PICKLED,
-    *READERS,
-)
+# Files that are requested from the hub. Which of its safetensors are read is known only when they are here.
+CHECKPOINT_FILES = ("config.json", "*.safetensors", INDEX, PICKLED, *READERS)
 
 
 @dataclass(frozen=True)
@@ -204,13 +203,16 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     checksums (tasks/models/common/checksums.py). HubError where the hub is needed but not allowed, or the
     download fails.
     """
-    folder = Path(reference).expanduser()
-    if not reference.startswith(hub.PREFIX) and folder.is_dir():
+    # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
+    folder = Path(os.path.expanduser(reference))
+    if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
         verify_sums(folder)
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
     try:
-        folder, revision = hub.download(reference, CHECKPOINT_FILES, also=(CARD,), allowed=allow_hub, cache=cache)
+        folder, revision = hub.download(
+            reference, CHECKPOINT_FILES, also=(CARD, ADAPTER), allowed=allow_hub, cache=cache
+        )
     except HubError as error:
         raise type(error)(
             str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
@@ -224,24 +226,26 @@ def check_reference(reference: str) -> None:
     The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder.
     """
     if not reference.startswith(hub.PREFIX):
-        folder = Path(reference).expanduser()
-        if folder.is_dir() or (hub.looks_like_hub(reference) and not folder.parent.is_dir()):
+        folder = Path(os.path.expanduser(reference))
+        if os.path.isdir(folder) or (hub.looks_like_hub(reference) and not os.path.isdir(folder.parent)):
             return
     elif hub.looks_like_hub(reference):
         return
+    if (file := Path(reference).expanduser()).is_file():
+        rename = f", where it must have the name {PICKLED}" if file.suffix == ".ckpt" and file.name != PICKLED else ""
+        raise ModelError(f"{reference}: got a file, expected a folder; name the folder that contains it{rename}")
     raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; fix the reference")
 
 
 def fingerprint(folder: Path) -> str:
-    """Return the SHA-256 over names and contents of a checkpoint's files (CHECKPOINT_FILES).
+    """Return the SHA-256 over names and contents of the files that are read of a checkpoint.
 
-    Files are taken in the order of their names. ModelError where there is none, or where one cannot be read.
+    Files are taken in the order of their names. ModelError where there are no weights, or where a file cannot be read.
     """
-    files = sorted({path for pattern in CHECKPOINT_FILES for path in folder.glob(pattern)})
-    if not files:
-        raise ModelError(f"{folder}: holds neither config.json nor *.safetensors nor {PICKLED}; not a checkpoint")
+    files = files_of_weights(folder)
+    files += [folder / name for name in ("config.json", *READERS) if (folder / name).exists()]
     digest = hashlib.sha256()
-    for path in files:
+    for path in sorted(files):
         try:
             digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
         except OSError as error:
@@ -266,19 +270,19 @@ def facts(folder: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     parameters = 0
-    files = sorted(folder.glob("*.safetensors"))
+    files = weight_files(folder)
     for path in files:
+        if path.name == PICKLED:
+            from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
+
+            parameters = sum(tensor.numel() for tensor in read_lightning(path)[0].values())
+            continue
         try:
             with safe_open(path, "numpy") as tensors:
                 names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
                 parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
-    if not files and (folder / PICKLED).is_file():
-        from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
-
-        files = [folder / PICKLED]
-        parameters = sum(tensor.numel() for tensor in read_lightning(files[0])[0].values())
     return {
         "parameters": parameters,
         "bytes": sum(path.stat().st_size for path in files),
@@ -333,7 +337,11 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
     options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
     `family_class` and the family's `load` raise, and ValueError for an unknown precision.
     """
-    model = family_class(family).load(folder, device=device, **stored_options(options))
+    try:
+        model = family_class(family).load(folder, device=device, **stored_options(options))
+    except ImportError as error:
+        missing = describe_missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        raise ModelError(f"{folder}: {missing}") from error
     if PRECISION in options:
         from tsfmscope.tasks.models.common.precision import run_in
 

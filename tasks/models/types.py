@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float, Float32, Int, Int8, Int32
+from jaxtyping import Float, Int, Int8, Int32
 
 if TYPE_CHECKING:
     import torch
@@ -76,11 +76,11 @@ class LayerStates:
 class Forecast:
     """Quantile forecasts: values [W, Q, H] in the data's units, levels [Q] ascending and including 0.5."""
 
-    values: Float32[np.ndarray, "window quantile horizon"]
+    values: Float[np.ndarray, "window quantile horizon"]
     levels: tuple[float, ...]
 
     @property
-    def median(self) -> Float32[np.ndarray, "window horizon"]:
+    def median(self) -> Float[np.ndarray, "window horizon"]:
         return self.values[:, self.levels.index(0.5)]
 
 

@@ -116,7 +116,7 @@ class ViT(Family):
         network_class = transformers.ViTForMaskedImageModeling if has_decoder else transformers.ViTModel
         options = {} if has_decoder else {"add_pooling_layer": False}
         network = checkpoint_folder.load_network(
-            with_compression_block(network_class, _attentions), folder, device, **options
+            with_compression_block(network_class, _attentions, **options), folder, device
         )
         return cls(network, mean=mean, deviation=deviation)
 

@@ -25,21 +25,30 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Types of numbers, and those of which float32 contains all.
+NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)
+DOUBLE_VALUES = pa.field("values", pa.list_(pa.float64()))
+EXACT = {pa.float16(), pa.float32(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16()}
+
 
 def series_table(series: Iterable[Series]) -> pa.Table:
     """Build a table with one row per series, in the given order, with the columns of `SCHEMA`.
+
+    Values are float64 if those of any series are.
 
     Raises:
         DataError: the series have more than 2^31 - 1 values together.
     """
     rows = list(series)
+    is_double = any(item.values.dtype == np.float64 for item in rows)
     columns: list[pa.Array] = []
     for field in SCHEMA:
         if field.name == "values":
-            columns.append(_lists([item.values for item in rows]))
+            columns.append(_lists([item.values for item in rows], np.float64 if is_double else np.float32))
         else:
             columns.append(pa.array([getattr(item, field.name) for item in rows], field.type))
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    schema = SCHEMA.set(SCHEMA.get_field_index("values"), DOUBLE_VALUES) if is_double else SCHEMA
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def table_series(table: pa.Table) -> list[Series]:
@@ -50,20 +59,33 @@ def table_series(table: pa.Table) -> list[Series]:
     """
     for field in SCHEMA:
         kind = table.schema.field(field.name).type if field.name in table.schema.names else None
-        if kind != field.type:
+        if kind != field.type and not (field.name == "values" and kind == DOUBLE_VALUES.type):
             raise DataError(f"series table, column {field.name!r}: expected {field.type}, got {kind or 'none'}")
     rows = table.select([name for name in SCHEMA.names if name != "values"]).to_pylist()
     return [Series(values=values, **row) for row, values in zip(rows, list_values(table["values"]), strict=True)]
 
 
+def is_number_list(kind: pa.DataType) -> bool:
+    """Return whether a type is that of lists of real numbers, in any of Arrow's layouts."""
+    is_list = (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    )  # fmt: skip
+    return bool(is_list and any(test(kind.value_type) for test in NUMBERS))
+
+
 def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """Return float32 arrays of a column of lists of numbers.
+    """Return arrays of a column of lists of numbers: float32 where that is exact for the column's type, else float64.
 
     Null elements become NaN, null lists become empty arrays.
     """
     lists: list[np.ndarray] = []
-    for chunk in column.cast(pa.large_list(pa.float32())).chunks:
-        flat = chunk.values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    kind = pa.float32() if column.type.value_type in EXACT else pa.float64()
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        # pyarrow 26 casts only the first list of a view.
+        column = pa.chunked_array([pa.array(column.to_pylist(), pa.large_list(column.type.value_type))])
+    for chunk in column.cast(pa.large_list(kind), safe=False).chunks:
+        flat = chunk.values.to_numpy(zero_copy_only=False).astype(kind.to_pandas_dtype(), copy=False)
         ends = chunk.offsets.to_numpy()
         missing = chunk.is_null().to_numpy(zero_copy_only=False)
         for row, is_null in enumerate(missing):
@@ -71,9 +93,9 @@ def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
     return lists
 
 
-def _lists(values: list[np.ndarray]) -> pa.Array:
+def _lists(values: list[np.ndarray], dtype: type[np.floating]) -> pa.Array:
     ends = np.cumsum([0, *(len(item) for item in values)])
-    flat = np.concatenate([np.empty(0, np.float32), *values]).astype(np.float32, copy=False)
+    flat = np.concatenate([np.empty(0, dtype), *values]).astype(dtype, copy=False)
     if ends[-1] > np.iinfo(np.int32).max:
         raise DataError(f"series table: expected at most 2^31 - 1 values in one table, got {ends[-1]}; write several")
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(flat))

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float, Int64
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
     """One time series of one data set; missing values are NaN.
 
+    values are float64 where float32 may round what the source contains: steps that vary little around a large level.
     start is the time of the first value, without a time zone. Families that read dates use nominal dates
     where they are missing: 2000-01-01 00:00 for a series without start (a synthetic one, or a table without
     times), and days for one without freq (see `tsfmscope.tasks.series.calendar`).
@@ -23,7 +24,7 @@ class Series:
 
     dataset: str
     series: str
-    values: Float32[np.ndarray, " step"]
+    values: Float[np.ndarray, " step"]
     domain: str = ""
     freq: str = ""
     start: datetime | None = None
@@ -40,7 +41,8 @@ class Series:
 class Windows:
     """Windows of one data set under one condition. Contexts shorter than C are left-padded with NaN.
 
-    context: [W, C]; future: [W, H], the clean targets, NaN where missing; series: id of each window's series;
+    context: [W, C], float64 if the values of a series are; future: [W, H], the clean targets, NaN where missing;
+    series: id of each window's series;
     origin: index of the first future step in its series;
     season: lag in steps of seasonal naive and of MASE's scale (`season_of`), 1 where the data set has no
     season, so that seasonal naive repeats the last value;
@@ -49,8 +51,8 @@ class Windows:
     `tsfmscope.tasks.series.calendar.window_dates`.
     """
 
-    context: Float32[np.ndarray, "window step"]
-    future: Float32[np.ndarray, "window horizon"]
+    context: Float[np.ndarray, "window step"]
+    future: Float[np.ndarray, "window horizon"]
     series: list[str]
     origin: Int64[np.ndarray, " window"]
     dataset: str

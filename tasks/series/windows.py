@@ -219,8 +219,9 @@ def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _W
     if max(len(names), len(freqs), len(seasons)) > 1:
         values = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
         raise DataError(f"windows: expected one data set, frequency and season, got {values}")
-    contexts = np.full((len(picks), rule.context), np.nan, dtype=np.float32)
-    futures = np.empty((len(picks), rule.horizon), dtype=np.float32)
+    dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
+    contexts = np.full((len(picks), rule.context), np.nan, dtype=dtype)
+    futures = np.empty((len(picks), rule.horizon), dtype=dtype)
     for row, (index, origin) in enumerate(picks):
         past = series[index].values[max(0, origin - rule.context) : origin]
         contexts[row, rule.context - len(past) :] = past

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,11 @@ PYTHON_VARIABLE = "TSFMSCOPE_PYTHON"
 # Number of attempts to start a local Ray. Ray gives a node 30 s to start, which is too short when a
 # training uses all cores.
 START_TRIES = 3
+# Characters of the folder that contains a local Ray's folder. The path of a socket has at most 107
+# bytes, of which Ray's names and ours take 80.
+LONGEST_TEMPORARY = 27
+# Ray's variable, by which a node listens on the loopback interface only.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's future default; Ray warns while it is unset.
@@ -65,8 +71,6 @@ class Resources:
     local_gpus: int | None = None
     # Object store of a local Ray instance.
     object_store_mb: int = OBJECT_STORE_MB
-    # Address of a local Ray instance, where Ray guesses wrong.
-    node_ip: str | None = None
     max_attempts: int = 3
     job_timeout_s: float | None = None
     load_timeout_s: float | None = None
@@ -144,12 +148,13 @@ def connect(resources: Resources) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    try:
-        with kill_on_signal():
-            _start(resources)
-        yield
-    finally:
-        ray.shutdown()
+    with _private_folder() as folder:
+        try:
+            with kill_on_signal():
+                _start(resources, folder)
+            yield
+        finally:
+            ray.shutdown()
 
 
 def actor_options(needs: ActorResources) -> dict[str, Any]:
@@ -203,7 +208,7 @@ def _check_loopback() -> None:
         ) from error
 
 
-def _start(resources: Resources) -> None:
+def _start(resources: Resources, folder: Path) -> None:
     import psutil
     import ray
 
@@ -221,11 +226,11 @@ def _start(resources: Resources) -> None:
             ) from error
         return
     _check_loopback()
-    with environment({**QUIET, **worker_environment(resources.needs.threads)}):
+    with environment({**QUIET, **LOOPBACK, **worker_environment(resources.needs.threads)}), _on_loopback():
         for tries_left in reversed(range(START_TRIES)):
             before = set(psutil.Process().children())
             try:
-                _start_local(resources, quiet)
+                _start_local(resources, folder, quiet)
                 break
             # Ray raises a plain Exception here, no subclass.
             except Exception as error:
@@ -238,14 +243,45 @@ def _start(resources: Resources) -> None:
                 child.wait()
 
 
-def _start_local(resources: Resources, quiet: Mapping[str, Any]) -> None:
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Make a folder of this user alone for the files of a local Ray, and delete it at the end."""
+    parent = tempfile.gettempdir()
+    parent = parent if len(os.fsencode(parent)) <= LONGEST_TEMPORARY else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let the driver's part of Ray listen on the loopback interface only.
+
+    Ray reads the variable of LOOPBACK when it is imported, which may have been long ago. It replaces an address
+    127.0.0.1 that it is given by that of another interface.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _start_local(resources: Resources, folder: Path, quiet: Mapping[str, Any]) -> None:
     """Start a local Ray instance. Its workers inherit the environment of this process through the raylet.
+
+    folder: a folder of this user alone. Ray makes its own folders writable for everyone, so they are inside.
 
     A runtime_env would have the same effect, but its workers are not prestarted: the first actor took 5.4 s
     instead of 1.9 s.
     """
     import ray
 
+    # Ray writes its token here, at first readable for everyone.
+    token = Path.home() / ".ray" / "auth_token"
+    token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     ray.init(
         # Without "local", Ray joins an instance that `ray start` left on this machine, and then
         # refuses the arguments below.
@@ -255,6 +291,8 @@ def _start_local(resources: Resources, quiet: Mapping[str, Any]) -> None:
         num_gpus=resources.local_gpus,
         include_dashboard=False,
         object_store_memory=resources.object_store_mb * 2**20,
-        _node_ip_address=resources.node_ip,
+        _temp_dir=str(folder / "ray"),
         **quiet,
     )
+    if token.exists():
+        token.chmod(0o600)

@@ -68,6 +68,9 @@ class Share:
         on_gpu = torch.device(current_context().device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(current_context().device)
+        if sys.platform == "linux":
+            # The processes share one machine, so nothing has to listen on its other interfaces.
+            os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         distributed.init_process_group(
             "nccl" if on_gpu else "gloo", init_method=self._rendezvous, rank=self.rank, world_size=self.of
         )

@@ -43,10 +43,8 @@ NOT_RUN = {
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),
     "docs/results/population/README.md": ("make profile", "dvc repro", "tsfmscope save-results", "tsfmscope sql"),
     "docs/paper_scale.md": (
-        "export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit", "tsfmscope rehearse",
-        "tsfmscope plan params/paper.yaml --",
+        "export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit",
     ),
-    "docs/results/rehearsal.md": ("tsfmscope rehearse",),
     "docs/cluster.md": (
         "cd /shared", "ray get-auth-token", "export RAY_AUTH_MODE", ".venv/bin/ray", "make submit", "ray job list",
         "ray job logs", "ray job stop", "tsfmscope status", "ray stop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -55,15 +56,58 @@ def test_a_changed_value_a_missing_row_and_a_renamed_column_are_found(smoke: Che
     assert "datasets: 1 rows only before, 1 only after" in found
     assert "geometry: " in found and "planes_2: only after" in found
     summary = golden.summarize(after)
-    assert any(
-        "geometry: " in one for one in golden.summary_differences(golden.summarize(before), summary, numbers=True)
-    )
+    assert any("geometry: " in one for one in golden.summary_differences(golden.summarize(before), summary))
 
 
-@pytest.mark.parametrize(("nulls", "is_found"), [(21, False), (22, True)])
-def test_another_cpu_may_move_a_few_nulls_and_numbers_but_no_row(nulls: int, is_found: bool) -> None:
-    recorded = {"rows": 50, "columns": {"sd": {"nulls": 19, "least": 0.0, "most": 1.0, "mean": 0.5}}}
-    found = {"rows": 50, "columns": {"sd": {"nulls": nulls, "least": 0.1, "most": 2.0, "mean": 0.7}}}
-    assert bool(list(golden.summary_differences({"t": recorded}, {"t": found}, numbers=False))) == is_found
-    assert list(golden.summary_differences({"t": recorded}, {"t": {**found, "rows": 51}}, numbers=False))
-    assert list(golden.summary_differences({"t": recorded}, {"t": found}, numbers=True))
+COLUMN = {"nulls": 19, "least": 0.0, "most": 1.0, "mean": 0.5, "signed": 0.1, "is_whole": False}
+
+
+@pytest.mark.parametrize(
+    ("column", "changed", "is_found"),
+    [
+        # No line in the tolerances: 1e-6 of the largest value.
+        ("free", {"mean": 0.5 + 5e-7}, False),
+        ("free", {"mean": 0.5 + 5e-6}, True),
+        ("free", {"signed": -0.1}, True),
+        ("free", {"nulls": 20}, True),
+        # A line with the tolerance 0.01 and two nulls.
+        ("listed", {"mean": 0.505, "nulls": 21}, False),
+        ("listed", {"mean": 0.52}, True),
+        ("listed", {"nulls": 22}, True),
+        # A count.
+        ("free", {"is_whole": True, "most": 1.0 + 1e-9}, True),
+    ],
+)
+def test_a_difference_above_the_columns_tolerance_is_named(
+    column: str, changed: dict[str, float], is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(golden, "tolerances", lambda: {("t", "listed"): golden.Tolerance(0.01, 2)})
+    whole = {"is_whole": changed.get("is_whole", False)}
+    old, new = ({"t": {"rows": 50, "columns": {column: COLUMN | whole | change}}} for change in ({}, changed))
+    assert bool(list(golden.summary_differences(old, new))) == is_found
+    assert list(golden.summary_differences(old, {"t": {**old["t"], "rows": 51}}))
+
+
+def test_a_table_that_differs_names_the_task_whose_version_must_be_raised(
+    smoke: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = smoke.folder / "data/results.duckdb"
+    monkeypatch.setitem(golden.RECORDS, "smoke", tmp_path / "record.json")
+    summary = golden.summarize(database)
+    golden.write_record(summary, "smoke")
+    assert golden.record_differences(database, "smoke") == []
+    summary["geometry"]["columns"]["zeta"]["mean"] += 0.1
+    golden.write_record(summary, "smoke")
+    found = golden.record_differences(database, "smoke")
+    assert len(found) == 2 and found[1].startswith("geometry: raise version")
+
+
+def test_every_tolerance_names_a_column_and_is_above_what_was_measured() -> None:
+    recorded: dict[str, set[str]] = {}
+    for record in golden.RECORDS.values():
+        for name, table in json.loads(record.read_text())["tables"].items():
+            recorded.setdefault(name, set()).update(table["columns"])
+    with golden.TOLERANCES.open() as lines:
+        for line in csv.DictReader(lines):
+            assert line["column"] in recorded.get(line["table"], set()), line
+            assert float(line["measured"]) < float(line["tolerance"]) <= 1, line

@@ -5,6 +5,8 @@ docs/cluster.md says the same line by line.
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.checkout import Checkout
+from tests.e2e.checkout import BIN, ROOT, Checkout
 from tests.e2e.cluster import SECOND, Nodes, head, poorer_python
 from tsfmscope.stages import PARAMS
 
@@ -49,6 +51,25 @@ def submit(
     """Run `make submit` with these variables of make."""
     target = ("make", "--old-file=.venv/.ready", "submit", f"ADDRESS={nodes.address}", *variables)
     return shared.run(*target, ok=ok, **nodes.token, **environment)
+
+
+def test_a_folder_and_a_command_may_contain_quotes_and_nothing_else_runs(nodes: Nodes, tmp_path: Path) -> None:
+    folder = tmp_path / 'it\'s "here"; touch a'
+    (folder / ".venv").mkdir(parents=True)
+    variables = (f"FOLDER={folder}", 'COMMAND=touch "it\'s done"', 'NAME=x"; touch b; "', f"ADDRESS={nodes.address}")
+    submit = ["make", f"--directory={ROOT}", "--old-file=.venv/.ready", "submit", *variables]
+    environment = {**os.environ, **nodes.token, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    deadline = time.monotonic() + 120
+    # The job server starts after the head node.
+    while time.monotonic() < deadline:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", nodes.dashboard)) == 0:
+                break
+        time.sleep(0.5)
+    done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == [".venv", "it's done"]
+    assert not [path for path in (tmp_path / "b", ROOT / "b", tmp_path / "a", ROOT / "a") if path.exists()]
 
 
 @pytest.mark.long

@@ -85,6 +85,33 @@ def test_files_of_text_and_images_are_seen_by_dvc(data: Path, tmp_path: Path) ->
     assert files == {name: fingerprint(data / name) for name in ("cifar10_1000.npz", "mine.txt")}
 
 
+def test_a_change_of_one_file_in_a_folder_of_series_is_seen_by_dvc(data: Path, tmp_path: Path) -> None:
+    values = "\n".join(map(str, range(40)))
+    for name in ("a.csv", "b.csv"):
+        (data / "mine.csv").mkdir(exist_ok=True)
+        (data / "mine.csv" / name).write_text(f"y\n{values}\n")
+    (data / "outside.csv").write_text(f"y\n{values}\n")
+    (data / "mine.csv" / "linked.csv").symlink_to(data / "outside.csv")
+    # Not read, so that DVC does not have to see it.
+    (data / "mine.csv" / "notes.txt").write_text("none")
+    sets = {"english": {}, "mine": {"source": "folder", "file": "mine.csv", "horizon": 4}}
+
+    def inputs() -> dict[str, str]:
+        external_inputs.main(params_of(tmp_path, sets=sets))
+        return dict(json.loads(Path("data/external_inputs.json").read_text())["files"])
+
+    before = inputs()
+    assert list(before) == ["mine.csv/a.csv", "mine.csv/b.csv", "mine.csv/linked.csv"]
+    for name in ("mine.csv/b.csv", "outside.csv"):
+        (data / name).write_text(f"y\n{values}\n7\n")
+        assert inputs() != before
+        before = inputs()
+    (data / "mine.csv" / "c.csv").write_text(f"y\n{values}\n")
+    assert inputs() != before
+    (data / "mine.csv" / "a.csv").unlink()
+    assert "mine.csv/a.csv" not in inputs()
+
+
 def test_without_a_root_a_file_is_asked_for_and_the_built_in_sets_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.test_terminal_table import shown
-from tsfmscope.store import render, terminal_table
+from tsfmscope.store import query, render, terminal_table
 from tsfmscope.store.errors import QueryError
 from tsfmscope.store.printable import UNPRINTABLE, printable
 
@@ -25,7 +25,7 @@ TWICE = "select 1 as a, 2 as a, 3 as b, 4 as A"
 
 def asked(sql: str) -> pa.Table:
     with duckdb.connect() as connection:
-        return connection.sql(sql).to_arrow_table()
+        return query.query(connection, sql)
 
 
 def split(text: str, form: str) -> list[list[str]]:
@@ -81,6 +81,14 @@ def test_numbered_names_are_unique_and_first_ones_stay(names: list[str]) -> None
         ("date '2024-02-03'", "2024-02-03"),
         ("1.50::decimal(9, 2)", "1.50"),
         ("170141183460469231731687303715884105727::hugeint", "170141183460469231731687303715884105727"),
+        ("340282366920938463463374607431768211455::uhugeint", "340282366920938463463374607431768211455"),
+        ("[340282366920938463463374607431768211455::uhugeint]", "[340282366920938463463374607431768211455]"),
+        ("'12:34:56+02'::timetz", "12:34:56+02"),
+        ("{'\"BIT': '12:34:56+02'::timetz}", "{'\"BIT': '12:34:56+02'}"),
+        ("'101'::bit", "101"),
+        ("1::variant", "1"),
+        ("'POINT (1 2)'::geometry", "POINT (1 2)"),
+        ("'BIT'::enum('BIT', 'it''s')", "BIT"),
     ],
 )
 @pytest.mark.parametrize("form", [*FORMS, "json", "table"])
@@ -176,3 +184,16 @@ def test_infinite_and_missing_numbers_are_told_from_null(form: str) -> None:
 def test_a_type_that_parquet_lacks_is_one_line(value: str) -> None:
     with pytest.raises(QueryError, match=r"Parquet has no such type.*cast the column to varchar"):
         render.parquet(asked(f"select {value} as x"))
+
+
+def test_values_of_every_type_of_duckdb_are_shown() -> None:
+    rows = asked("select * from test_all_types()")
+    objects = json.loads(render.render(rows, "json"))
+    assert len(objects) == 3
+    assert objects[1]["uhugeint"] == str(2**128 - 1)
+    assert objects[1]["time_tz"] == "24:00:00-15:59:59"
+    assert objects[1]["bit"] == "10101"
+    assert [len(line) for line in render.cells(rows)] == [len(objects[0])] * 3
+    # Two columns of one name, of which only the second is cast.
+    twice = asked("select 1 as a, '101'::bit as a")
+    assert (twice.column_names, render.cells(twice)) == (["a", "a"], [["1", "101"]])

@@ -50,6 +50,23 @@ def test_a_saved_folder_answers_every_table_and_view_as_the_database_does(databa
         assert after.sql(comment).fetchall() == before.sql(comment).fetchall()
 
 
+@pytest.mark.parametrize("name", ["res[1]", "res?", "res*", "[!a]", "it's", "res{1,2}"])
+def test_a_folder_whose_name_is_a_pattern_gives_its_own_rows(database: Path, tmp_path: Path, name: str) -> None:
+    def step(folder: Path) -> list[tuple[int]]:
+        with saved_results.connect(folder) as connection:
+            return connection.sql("select distinct step from training").fetchall()
+
+    for folder, number in ((name, 7), ("res1", 1), ("res2", 2), ("b", 3)):
+        saved_results.save(database, tmp_path / folder, frozenset({"training"}))
+        file = tmp_path / folder / "training.parquet"
+        rows = files.read_parquet(file)
+        steps = pa.array([number] * len(rows), rows.schema.field("step").type)
+        rows = rows.set_column(rows.column_names.index("step"), rows.schema.field("step"), steps)
+        files.write_parquet(file, rows)
+    assert step(tmp_path / name) == [(7,)]
+    assert step(tmp_path / "res1") == [(1,)]
+
+
 def test_a_folder_is_read_only_and_no_statement_reads_a_file(database: Path, tmp_path: Path) -> None:
     saved_results.save(database, tmp_path)
     with saved_results.connect(tmp_path) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tsfmscope.tasks.compression.onnx_forecaster import OnnxForecaster, open_session
 from tsfmscope.tasks.errors import DataError, ModelError, TsfmscopeError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checkpoint_folder import LARGEST_TEXT
@@ -97,6 +99,29 @@ def test_a_pickled_checkpoint_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -
     os.mkfifo(tmp_path / "lag-llama.ckpt")
     with pytest.raises(ModelError, match="got a named pipe"):
         read_lightning(tmp_path / "lag-llama.ckpt")
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data"])
+def test_an_onnx_model_that_is_no_file_is_an_error_that_names_it(tmp_path: Path, kind: str, name: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    (tmp_path / "onnx.json").write_text(json.dumps({"family": "x", "context": 8, "horizon": 2, "levels": [0.5]}))
+    (tmp_path / name).unlink(missing_ok=True)
+    ODD[kind][0](tmp_path / name)
+    for read in (lambda: open_session(tmp_path / "model.onnx"), lambda: OnnxForecaster.load(tmp_path)):
+        with pytest.raises(ModelError, match=f"{name}: {ODD[kind][1]}; run `tsfmscope export --onnx` again") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_checksums_that_are_no_file_are_an_error_that_names_them(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(ROOT / "checkpoints" / "moirai-nano", folder)
+    (folder / "checksums.sha256").unlink()
+    ODD[kind][0](folder / "checksums.sha256")
+    with pytest.raises(ModelError, match=f"checksums.sha256: {ODD[kind][1]}"):
+        registry.resolve(str(folder))
 
 
 def test_a_tokenizer_too_large_to_be_one_is_not_read(tmp_path: Path) -> None:

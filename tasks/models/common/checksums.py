@@ -6,18 +6,20 @@ A folder without that file, such as a user's own or one from a hub, is not verif
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.regular_files import open_regular
+from tsfmscope.tasks.regular_files import file_sum, read_bytes
 
 SUMS = "checksums.sha256"
 RECIPE = "recipe.json"
+# Largest size of SUMS in bytes; a line has about a hundred.
+LARGEST = 2**20
 # Subfolder of a checkpoint: snapshots of its training, one checkpoint each.
 SNAPSHOTS = "snapshots"
 
@@ -49,7 +51,7 @@ def verify_sums(folder: Path) -> None:
     the checkpoint that it belongs to. A *.safetensors file without a recorded checksum is an error.
     """
     root = folder.parent.parent if folder.parent.name == SNAPSHOTS else folder
-    if not (root / SUMS).is_file():
+    if not os.path.lexists(root / SUMS):
         return
     recorded = _read_checksums(root / SUMS)
     for path in sorted(folder.rglob("*.safetensors")):
@@ -64,25 +66,14 @@ def verify_sums(folder: Path) -> None:
             raise _make_damage_error(path, f"SHA-256 {expected}", actual)
 
 
-def file_sum(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file.
-
-    A process reads a file again only after its inode, its modification time or its size has changed.
-    """
-    status = path.stat()
-    return _file_sum(path.absolute(), status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_sum(path: Path, *_: int) -> str:
-    with open_regular(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _read_checksums(path: Path) -> dict[str, str]:
     """Return name -> checksum of a checksum file; ModelError for a line that is not in sha256sum's format."""
     checksums = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    try:
+        text = read_bytes(path, LARGEST).decode(errors="replace")
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; restore the folder, or delete this file") from error
+    for line in text.splitlines():
         expected, separator, name = line.partition("  ")
         if not separator or not name or Path(name).is_absolute() or ".." in Path(name).parts:
             raise _make_damage_error(path, "lines of a SHA-256, two spaces and a file's name", repr(line[:80]))

@@ -21,8 +21,8 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
         raise ModelError(f"{location}: got {BLOCK} {block!r}, expected an object with `widths`")
-    if (bits := block.get(int8.KEY, int8.BITS)) != int8.BITS:
-        raise ModelError(f"{location}: {BLOCK} contains bits {bits!r}, expected {int8.BITS} or none")
+    if (bits := block.get(int8.KEY, int8.BITS)) not in (int8.BITS, 32):
+        raise ModelError(f"{location}: {BLOCK} contains bits {bits!r}, expected {int8.BITS}, 32 or none")
     layers = list(layers)
     apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
@@ -50,14 +50,15 @@ def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
         delattr(config, BLOCK)
 
 
-def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
+def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]], **options: Any) -> Any:
     """Return a subclass of a transformers network that applies the `compression` block of its config, if any.
 
-    network: the network's class. attentions: function from a network to its attention layers.
+    network: the network's class. attentions: function from a network to its attention layers. options: arguments of the
+    network's class besides its config.
     The subclass has the name of the original, so that a saved config.json names the original architecture.
     """
 
-    def __init__(self: Any, config: Any, **options: Any) -> None:
+    def __init__(self: Any, config: Any) -> None:
         network.__init__(self, config, **options)
         apply_block(self, attentions(self), getattr(config, BLOCK, None), "config.json")
 

@@ -39,6 +39,11 @@ def round_weights(network: torch.nn.Module) -> None:
                 weight.copy_(dequantise(*quantise(weight.detach())))
 
 
+def is_stored(compression: Mapping[str, Any] | None) -> bool:
+    """Whether the block `compression` of config.json asks for int8 weights in the file."""
+    return (compression or {}).get(KEY) == BITS
+
+
 def is_roundable(weight: torch.Tensor) -> bool:
     """Whether a weight has at least two dimensions, floating numbers and rows of at least SHORTEST numbers."""
     return weight.is_floating_point() and weight.dim() >= 2 and weight[0].numel() >= SHORTEST

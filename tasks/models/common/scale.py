@@ -25,12 +25,24 @@ def rescale_extreme(context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (context / factor[:, None]).astype(np.float32), factor
 
 
-def clip_float32(values: np.ndarray) -> np.ndarray:
-    """Return values as float32, clipped to the largest numbers of float32.
+def remove_level(context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Subtract the mean of the observed steps from float64 contexts [W, C]; return them and the mean [W].
+
+    Float32 would round steps that vary little around a large level. In a family that is equivariant to shifts,
+    forecasts plus the mean are those of the original. Float32 contexts are returned as they are, with means of 0.
+    """
+    if context.dtype != np.float64:
+        return context, np.zeros(len(context))
+    level, _ = observed_moments(context, ~np.isnan(context))
+    return context - level[:, None], level
+
+
+def clip_float32(values: np.ndarray, dtype: np.dtype | type[np.floating] = np.float32) -> np.ndarray:
+    """Return values as float32, or as another type, clipped to the largest numbers of float32.
 
     The difference of two finite float32 numbers can be twice the largest one. NaN stays NaN.
     """
-    clipped: np.ndarray = np.clip(np.asarray(values, np.float64), -LARGEST, LARGEST).astype(np.float32)
+    clipped: np.ndarray = np.clip(np.asarray(values, np.float64), -LARGEST, LARGEST).astype(dtype)
     return clipped
 
 

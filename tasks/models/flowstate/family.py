@@ -6,6 +6,7 @@ arithmetic are the package's, so the releases r1 and r1.1 (ibm-granite/granite-t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -17,7 +18,7 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.flowstate import checkpoint
-from tsfmscope.tasks.models.flowstate.windows import scale_causally
+from tsfmscope.tasks.models.flowstate.windows import LEAST_VARIANCE, scale_causally
 from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
@@ -69,6 +70,7 @@ class FlowState(OwnNetwork):
     # Rows are in the order of time, but each is scaled by all steps before it. The check of the order swaps steps, and
     # can tell only where a scale stays the same.
     in_time_order: ClassVar[bool] = False
+    deviation_floor: ClassVar[float] = math.sqrt(LEAST_VARIANCE)
     unnamed: ClassVar[frozenset[str]] = frozenset({"ssm"})
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     network: FlowStateNetwork

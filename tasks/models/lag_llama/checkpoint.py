@@ -7,12 +7,14 @@ allowlist of two names, which are replaced by empty classes of ours, so that the
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import attention, checkpoint_folder, own_checkpoint
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "lag-llama"
 # The file of time-series-foundation-models/Lag-Llama on the hub.
-RELEASED = "lag-llama.ckpt"
+RELEASED = checkpoint_folder.PICKLED
 # Prefix of every name in the released state dict, and in ours.
 PREFIX = "model."
 # gluonts' get_lags_for_frequency of Q, M, W, D, H, T, S with one default lag, merged, sorted, minus
@@ -152,7 +154,7 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     """
     from tsfmscope.tasks.models.lag_llama.network import attentions
 
-    is_released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
+    is_released = checkpoint_folder.weight_files(folder) == [folder / RELEASED]
     config, state, block = (*_read_released(folder / RELEASED), None) if is_released else _read_saved(folder)
     network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
     source = RELEASED if is_released else "config.json"
@@ -198,9 +200,12 @@ def read_lightning(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, An
 
     try:
         with torch.serialization.safe_globals(list(ALLOWED)), open_regular(path) as file:
+            _check_unpacked_size(file)
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(f"{path}: {_describe_refusal(error)}") from error
+    except CompressedParts as error:
+        raise ModelError(f"{path}: {error}; save it again with torch.save") from error
     # A damaged pickle may raise any exception.
     except Exception as error:
         problem = f"{type(error).__name__}: {_first_line(error)}"
@@ -212,6 +217,19 @@ def read_lightning(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, An
     if wrong := [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"{path}: state_dict holds {wrong[:5]}, which are no tensors; fetch the checkpoint again")
     return dict(state), hyper_parameters
+
+
+class CompressedParts(Exception):
+    """Error for a zip file whose parts are larger than the file, as torch.save writes none."""
+
+
+def _check_unpacked_size(file: BinaryIO) -> None:
+    """Raise CompressedParts if a zip file unpacks to more bytes than it has; other files are left to torch."""
+    if zipfile.is_zipfile(file):
+        unpacked, size = sum(part.file_size for part in zipfile.ZipFile(file).infolist()), file.seek(0, os.SEEK_END)
+        if unpacked > size:
+            raise CompressedParts(f"got {size:,} bytes that unpack to {unpacked:,}, expected no compression")
+    file.seek(0)
 
 
 def _entry(checkpoint: object, key: str) -> object:

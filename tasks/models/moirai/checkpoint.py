@@ -7,6 +7,7 @@ The functions are for all versions of Moirai, each of which has a `Schema`; SCHE
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -150,10 +151,11 @@ def package_class(module: str, name: str, family: str) -> Any:
 
 
 def _distribution(config: Any) -> Any:
-    """Return a distribution of uni2ts from its config. Raises ValueError for any other `_target_`.
+    """Return a distribution of uni2ts from its config, whose options are numbers or lists of distributions.
 
-    uni2ts itself checks only the prefix of `_target_` and lets hydra resolve the dotted name. Such a name can
-    lead out of the package, through the imports of its modules.
+    uni2ts itself checks only the prefix of `_target_` and lets hydra resolve the dotted name, in every object of the
+    config. Such a name can lead out of the package, through the imports of its modules.
+    Raises ValueError, which names the key, for any other `_target_` or option.
     """
     from uni2ts import distribution
 
@@ -161,13 +163,21 @@ def _distribution(config: Any) -> Any:
     name = str(target).rpartition(".")[2]
     if not str(target).startswith(DISTRIBUTIONS) or name not in distribution.DISTRIBUTION_OUTPUTS:
         raise ValueError(
-            f"distr_output: got _target_ {target!r}, expected {DISTRIBUTIONS}*, one of "
+            f"distr_output: got _target_ {target!r:.100}, expected {DISTRIBUTIONS}*, one of "
             f"{sorted(distribution.DISTRIBUTION_OUTPUTS)}"
         )
+    distribution_class = getattr(distribution, name)
     options = {key: value for key, value in config.items() if key != "_target_"}
-    if "components" in options:
-        options["components"] = [_distribution(part) for part in options["components"]]
-    return getattr(distribution, name)(**options)
+    known = inspect.signature(distribution_class).parameters
+    for key, value in options.items():
+        if key not in known:
+            expected = sorted(known) or "none"
+            raise ValueError(f"distr_output: {name}: got unknown option {key!r:.100}, expected {expected}")
+        if key == "components" and isinstance(value, list | tuple):
+            options[key] = [_distribution(part) for part in value]
+        elif not isinstance(value, int | float):
+            raise ValueError(f"distr_output: {name}: {key}: got {value!r:.100}, expected a number")
+    return distribution_class(**options)
 
 
 def _find_problem(config: Mapping[str, Any]) -> str | None:

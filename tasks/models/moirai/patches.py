@@ -30,6 +30,8 @@ NO_FREQUENCY = (16, 32)
 # pandas' newer names of month, quarter and year.
 ALIASES = {"ME": "M", "MS": "M", "BME": "M", "BMS": "M", "QE": "Q", "QS": "Q", "BQE": "Q", "BQS": "Q"}
 ALIASES |= {"YE": "Y", "YS": "Y", "BYE": "Y", "BYS": "Y"}
+# Added to the variance of a context, in the data's units: minimum_scale of uni2ts' PackedStdScaler.
+MINIMUM_SCALE = 1e-5
 # Largest absolute value of a scaled step: float32 squares of the network's activations must not
 # overflow.
 LARGEST = 2.0**60

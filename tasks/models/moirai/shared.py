@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.moirai import checkpoint
+from tsfmscope.tasks.models.moirai.patches import MINIMUM_SCALE
 from tsfmscope.tasks.models.types import WeightMatrix
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class MoiraiFamily(Forecaster):
 
     schema: ClassVar[checkpoint.Schema]
     pipeline: ClassVar[tuple[str, str]]
+    deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
     network: Any
 
     def __init__(self, network: Any, config: Mapping[str, Any], *, batch: int = 64) -> None:

@@ -91,9 +91,14 @@ def make_network(config: Mapping[str, Any]) -> MomentNetwork:
 
 def write(folder: Path, network: MomentNetwork, config: Mapping[str, Any]) -> None:
     """Write config.json and model.safetensors, which MOMENTPipeline.from_pretrained reads."""
+    own_checkpoint.write(folder, network, saved_config(config))
+
+
+def saved_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config.json of a config, with the keys that momentfm reads."""
     encoder = {key: config[key] for key in T5_KEYS}
     outer = {key: value for key, value in config.items() if key not in T5_KEYS}
-    saved = {
+    return {
         **FIXED,
         **outer,
         "d_model": config["d_model"],
@@ -104,7 +109,6 @@ def write(folder: Path, network: MomentNetwork, config: Mapping[str, Any]) -> No
         "enable_gradient_checkpointing": False,
         BLOCK: {**T5_REST, **encoder, "num_decoder_layers": config["num_layers"]},
     }
-    own_checkpoint.write(folder, network, saved)
 
 
 def read(folder: Path) -> tuple[MomentNetwork, dict[str, Any]]:

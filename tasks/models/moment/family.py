@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.moment import checkpoint
-from tsfmscope.tasks.models.moment.windows import Cut, scale_and_cut
+from tsfmscope.tasks.models.moment.windows import EPSILON, Cut, scale_and_cut
 from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -55,6 +55,7 @@ class Moment(OwnNetwork):
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # A bias by distance is added to the scores; it reads no state.
     plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = EPSILON
     config: dict[str, Any]
     network: MomentNetwork
 

@@ -18,7 +18,7 @@ from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.quantile_levels import level_weights
 from tsfmscope.tasks.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.tasks.models.patchtst_fm import checkpoint
-from tsfmscope.tasks.models.patchtst_fm.windows import Scaled, scale_and_cut
+from tsfmscope.tasks.models.patchtst_fm.windows import LEAST_SCALE, Scaled, scale_and_cut
 from tsfmscope.tasks.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
@@ -35,11 +35,13 @@ class PatchTSTFM(OwnNetwork):
     `context_length` steps, so a longer forecast leaves a shorter context. The package forecasts at least
     `pretrain_mask_cont` patches; patches without a context step are of kind MASK. A missing step is 0 after scaling
     and marked as unknown. A context patch without an observed step is PADDING; it is attended to unless it lies before
-    the first observed step. The encoder has no final norm: the last state is that of the last block.
+    the first observed step. A gap that crosses the first step of the window counts as such padding here; the package
+    reads the whole series, so it counts the gap as unknown and attends to it. The encoder has no final norm: the last
+    state is that of the last block.
 
     Up to half a window is forecast in one forward pass, as in the package. A longer horizon takes several passes, which
     append the median to the context. The package forecasts up to a whole window at once, from hardly any context, and
-    fails beyond it.
+    fails beyond it, so forecasts of more than half a window differ from the package's.
 
     States are computed from values that were scaled in float64, in the package in float32. The package forecasts NaN
     for a series without a value; here its mean is 0 and its scale 1.
@@ -52,6 +54,7 @@ class PatchTSTFM(OwnNetwork):
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_layer",)
     plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
     config: dict[str, Any]
     network: PatchTSTFMNetwork
 

@@ -21,6 +21,8 @@ from tsfmscope.tasks.models.types import Tokens, WeightMatrix
 if TYPE_CHECKING:
     import torch
 
+# Name of the output head's weights.
+HEAD = "lm_head.weight"
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
@@ -129,6 +131,8 @@ class T5Family(T5Stacks, Forecaster):
         network = checkpoint_folder.load_network(
             with_compression_block(cls._network_class(config), attentions), folder, device
         )
+        if "lm_head" in cls.output_modules:
+            check_head(config, folder)
         # The package's tokeniser checks the rest of its block.
         with checkpoint_folder.limit_parameters(folder):
             return cls(network)
@@ -171,13 +175,25 @@ def attentions(network: Any, stacks: tuple[str, ...] = ("encoder", "decoder")) -
                 )
 
 
+def check_head(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise ModelError if config.json has a head with weights of its own, and the weight files have none.
+
+    transformers would use the embedding as head.
+    """
+    if config.get("tie_word_embeddings") is False and HEAD not in checkpoint_folder.tensor_names(folder):
+        raise ModelError(
+            f"{folder}: {HEAD} is missing, but config.json has tie_word_embeddings false; fetch or save the checkpoint "
+            "again, or set tie_word_embeddings to true if its head is the embedding"
+        )
+
+
 def with_own_head(network: Any) -> Any:
     """Return a subclass of transformers' T5ForConditionalGeneration with an output head of its own.
 
     It is saved under the original name. T5Config sets `tie_word_embeddings` to true whatever config.json
     contains, and a load then warns that it does not tie.
     """
-    keys = {name: source for name, source in network._tied_weights_keys.items() if name != "lm_head.weight"}
+    keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD}
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
 
 

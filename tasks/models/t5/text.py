@@ -25,8 +25,10 @@ DEFAULTS = {"dropout_rate": 0.1, "initializer_factor": 1.0, "feed_forward_proj":
 PAD, EOS, FIRST_BYTE = 0, 1, 3
 # Ids of ByT5: 3 special ids, 256 bytes, 125 sentinels.
 BYTE_IDS = 384
-# With either file, a checkpoint reads words; without them, bytes.
-TOKENIZERS = ("tokenizer.json", "spiece.model")
+# With this file, a checkpoint reads words; without it, bytes.
+TOKENIZER = "tokenizer.json"
+# Tokenizer of older releases, which is not read.
+SENTENCEPIECE = "spiece.model"
 # Bytes per token of English under T5's vocabulary, approximately. It sets only the first estimate of
 # the number of windows.
 BYTES_A_TOKEN = 4
@@ -36,8 +38,8 @@ class T5Text(shared.T5Ids):
     """T5 models of text.
 
     Rows of the encoder: one row per token of the context, then EOS. Rows of the decoder: START, then one row
-    per token of the future except the last. Without one of TOKENIZERS in the folder, tokens are bytes, as in
-    ByT5. With one, they are those of the tokenizer, and windows are padded on the right.
+    per token of the future except the last. Without TOKENIZER in the folder, tokens are bytes, as in
+    ByT5. With it, they are those of the tokenizer, and windows are padded on the right.
 
     A row's type is its own input id. Values are rounded and clipped to bytes 0..255. A missing value is PAD,
     or is left out where a tokenizer is used. A continuation does not end the text, so no EOS follows it.
@@ -53,7 +55,7 @@ class T5Text(shared.T5Ids):
     def __init__(self, network: Any, tokenizer: Any = None, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration.
 
-        tokenizer: one of transformers, None for bytes. batch: windows per forward pass.
+        tokenizer: one of the package tokenizers, None for bytes. batch: windows per forward pass.
         """
         from tsfmscope.tasks.models.t5.attention import use_windowwise
 
@@ -83,27 +85,34 @@ class T5Text(shared.T5Ids):
 
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        words = any((folder / name).is_file() for name in TOKENIZERS)
+        words = (folder / TOKENIZER).is_file()
         actual, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
+        vocabulary = vocabulary if isinstance(vocabulary, int) else 0
         if actual != ("t5", False):
             kind = f"model_type {actual[0]!r}{', chronos_config' if actual[1] else ''}"
             problem = f"{folder / 'config.json'}: got {kind}, expected 't5' of text"
             raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
+        if not words and (folder / SENTENCEPIECE).is_file():
+            raise ModelError(
+                f"{folder}: got {SENTENCEPIECE} alone, expected {TOKENIZER}; write it with transformers: "
+                f"T5Tokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
         if not words and not FIRST_BYTE + 256 <= vocabulary <= BYTE_IDS:
             raise ModelError(
-                f"{folder}: got {vocabulary} ids and no tokenizer, expected one of {list(TOKENIZERS)}, or 259 to "
+                f"{folder}: got {vocabulary} ids and no tokenizer, expected {TOKENIZER}, or 259 to "
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
         network = checkpoint_folder.load_network(
             with_compression_block(T5ForConditionalGeneration, shared.attentions), folder, device
         )
-        return cls(network, _read_tokenizer(folder) if words else None)
+        shared.check_head(config, folder)
+        return cls(network, _read_tokenizer(folder / TOKENIZER) if words else None)
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and any tokenizer, as transformers reads them."""
         self.network.save_pretrained(folder)
         if self._tokenizer is not None:
-            self._tokenizer.save_pretrained(folder)
+            self._tokenizer.save(str(Path(folder) / TOKENIZER))
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context bytes, and the horizon minus 1 for the decoder.
@@ -161,19 +170,22 @@ class T5Text(shared.T5Ids):
         Bytes that form no whole character become the replacement character.
         """
         decoded = [text.decode("utf-8", errors="replace") for text in texts]
-        encoded = [self._tokenizer.encode(text, add_special_tokens=False) + [EOS] * end for text in decoded]
+        encoded = [self._tokenizer.encode(text, add_special_tokens=False).ids + [EOS] * end for text in decoded]
         ids = np.full((len(encoded), max(1, *map(len, encoded), 1)), PAD, dtype=np.int64)
         for row, words in zip(ids, encoded, strict=True):
             row[: len(words)] = words
         return ids
 
 
-def _read_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
+def _read_tokenizer(path: Path) -> Any:
+    """Return a tokenizer from its JSON; AutoTokenizer would make the class that another file names."""
+    from tokenizers import Tokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
-        raise ModelError(
-            f"{folder}: its tokenizer cannot be read ({type(error).__name__}: {error}); fetch the checkpoint again"
-        ) from error
+        tokenizer = Tokenizer.from_file(str(path))
+    # The package raises no narrower class.
+    except Exception as error:
+        raise ModelError(f"{path}: its tokenizer cannot be read ({error}); fetch the checkpoint again") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

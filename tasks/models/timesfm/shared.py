@@ -53,6 +53,7 @@ class TimesFMFamily(Pretrained, Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = timesfm_patches.TOLERANCE
     # model_type of config.json.
     model_type: ClassVar[str]
     # The network reads the frequency id.
@@ -79,8 +80,9 @@ class TimesFMFamily(Pretrained, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         checkpoint_folder.check_model_type(config, folder, cls.name, cls.model_type)
-        if wrong := cls._find_problem(config):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}")
+        with checkpoint_folder.limit_parameters(folder):
+            if wrong := cls._find_problem(config):
+                raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(
             checkpoint_folder.load_network(with_compression_block(cls._classes()[1], cls._layers), folder, device)
         )

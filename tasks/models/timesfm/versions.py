@@ -135,7 +135,7 @@ class TimesFM25(TimesFMFamily):
     forecasts. With `force_flip_invariance`, a forecast is the mean of the window's own and the negative of
     its mirror image's. With `use_continuous_quantile_head`, quantiles around the median come from a head of
     their own. With `infer_is_positive`, a window without a negative step is forecast without one; the package
-    requires that of all windows of a batch at once.
+    requires that of all windows of a batch at once, so its forecast of a window depends on the others of the batch.
     """
 
     name: ClassVar[str] = "timesfm-2.5"

@@ -38,15 +38,17 @@ class Toto2(OwnNetwork):
     Every window is a group of its own. Attention of a variate layer then weighs a single series, so its W_Q and W_K
     have no effect and get no gradient. Time attention is rotary. Weights have variance 1: see `network`.
 
-    Values are scaled in float64; the package rounds mean and scale to float32. The package's predictors may also cap
-    forecasts, or scale the first patches with later steps (`quantile_real_cap_k`, `scaler_fallback_min_obs`); as in its
-    method `forecast`, neither is done here.
+    Values are scaled in float64; the package rounds mean and scale to float32. Forecasts are those of the package's
+    method `forecast`. Its GluonTS predictor, by default, also caps forecasts (`quantile_real_cap_k`) and scales the
+    first patches with later steps while they have fewer than 8 observed ones (`scaler_fallback_min_obs`). So where the
+    first patch has 1 to 7 steps (context modulo patch size), the predictor's forecasts differ from these.
     """
 
     name: ClassVar[str] = checkpoint.NAME
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
     output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         (("decoder", "group", "q"), ("decoder", "group", "k"))

@@ -6,6 +6,7 @@ arithmetic are the package's, so the releases R1 and R2 (ibm-granite/granite-tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,9 +40,10 @@ class TTM(OwnNetwork):
 
     Rows of the encoder: one row per patch of a context of fixed length; before them a row of the sampling rate (kind
     REG) where the model has one (resolution_prefix_tuning; the frequency tuned releases). A shorter context is padded
-    on the left; of a longer one the last steps are read. A missing step is 0 after scaling, which is the mean of the
-    observed steps; the package refuses shorter contexts and puts 0 before scaling for missing steps, which is off by
-    the level of the series. A patch without an observed step is PADDING, but is mixed like the others.
+    on the left; of a longer one the last steps are read. A missing step, also one before a shorter context, is 0 after
+    scaling, which is the mean of the observed steps; granite-tsfm 0.3.11 puts 0 there before scaling, which is off by
+    the level of the series, so its states and forecasts of short contexts and of contexts with gaps differ from these.
+    A patch without an observed step is PADDING, but is mixed like the others.
 
     A layer is one mixer layer: patches are mixed, then features. Under adaptive patching, layers of finer levels cut
     every row into consecutive parts and work on these; a row of states is always the whole patch. The encoder has no
@@ -61,6 +63,7 @@ class TTM(OwnNetwork):
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     divides_rows: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = math.sqrt(VARIANCE)
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})

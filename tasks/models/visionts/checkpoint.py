@@ -24,6 +24,8 @@ REQUIRED = (
 )
 # layer_norm_eps is that of He et al. 2022's code.
 DEFAULTS = {"layer_norm_eps": 1e-6, "initializer_range": 0.02, "periodicity": None}
+# Added to a context's variance in the release, in the data's units.
+VARIANCE = 1e-5
 # Base of the frequencies of the position encodings.
 BASE = 10_000.0
 
@@ -35,8 +37,9 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
     saved = checkpoint_folder.read_config(folder, NAME)
     if periodicity is not None:
         saved["periodicity"] = periodicity
-    wrong = find_problem(saved)
-    if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in saved.get("architectures", []):
+    with checkpoint_folder.limit_parameters(folder):
+        wrong = find_problem(saved)
+    if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in (saved.get("architectures") or []):
         problem = f"got model_type {saved.get('model_type')!r}, architectures {saved.get('architectures')}"
         wrong = checkpoint_folder.of_other_family(f"{problem}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:

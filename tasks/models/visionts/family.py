@@ -7,6 +7,7 @@ reads forecasts is ours, in image.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -54,6 +55,7 @@ class VisionTS(Pretrained, Forecaster):
     # Rows are patches of an image: a period is a column of pixels.
     in_time_order: ClassVar[bool] = False
     plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = math.sqrt(checkpoint.VARIANCE)
     # transformers' ViTMAEForPreTraining.
     network: Any
 

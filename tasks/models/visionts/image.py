@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
 from torch.nn import functional
 
+from tsfmscope.tasks.models.visionts.checkpoint import VARIANCE
+
 # r in the release: the standard deviation of a context in pixel values.
 NORM_CONST = 0.4
 # c in the release: share of the columns that a context would get if it were the whole image.
 ALIGN_CONST = 0.4
-# Added to a context's variance in the release, in the data's units.
-VARIANCE = 1e-5
 # Frequency -> steps of its periods, of which the first is taken; from the release (util.py).
 PERIODS = {
     "S": (3600,),

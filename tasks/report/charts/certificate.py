@@ -28,26 +28,30 @@ NEAR = 1.3
 CHARACTER = 7.4
 
 
-def draw_certificate(rows: pd.DataFrame, *, mean: float, upper: float, margin: float, worst: float) -> go.Figure:
-    """Draw the ratio of every task, sorted, and below them the geometric mean with its upper limit.
+def draw_certificate(
+    rows: pd.DataFrame, *, mean: float, upper: float, margin: float, worst: float, units: str
+) -> go.Figure:
+    """Draw the sorted ratios of tasks or groups, and below them the geometric mean with its upper limit.
 
-    rows: dataset, horizon, ratio. mean, upper: ratios; an upper limit far above all ratios, such as infinity, is
-    cut at the edge. Lines: 1, the margin of the mean, and the limit of each task.
+    rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far
+    above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the
+    limit of each task.
     """
     import plotly.graph_objects as go
 
-    rows = rows.sort_values(["ratio", "dataset"])
-    low, high = _limits([*rows["ratio"], mean, margin, worst], upper)
+    rows = rows.sort_values(["ratio", "name"])
+    low, high = _limits([ratio for ratio in (*rows["ratio"], mean, margin, worst) if math.isfinite(ratio)], upper)
+    mean, rows = min(mean, high), rows.assign(ratio=rows["ratio"].clip(upper=high))
     top = len(rows) + 0.7
-    names = [shorten_name(f"{row.dataset}, {row.horizon}", NAME, TAIL) for row in rows.itertuples()]
-    labels = [f"<b>mean of {len(rows)}</b>", *map(escape, names)]
+    names = [shorten_name(f"{row.name}, {row.horizon}", NAME, TAIL) for row in rows.itertuples()]
+    labels = [f"<b>mean of {units}</b>", *map(escape, names)]
     failed = (rows["ratio"] > worst).tolist()
     figure = go.Figure(
         [
             draw_guide([1, 1], [-0.7, top]),
             draw_guide([low, high], [0.5, 0.5], width=0.5),
             _limit_line(margin, [-0.7, 0.5], f"margin of the mean, {margin:g}", COLOURS[0]),
-            _limit_line(worst, [0.5, top], f"limit of a task, {worst:g}", COLOURS[1]),
+            _limit_line(worst, [0.5, top], f"limit of a task or group, {worst:g}", COLOURS[1]),
             _marks(rows["ratio"].tolist(), list(range(1, len(rows) + 1)), labels[1:], failed),
             draw_guide([mean, min(upper, high)], [MEAN, MEAN], width=3),
             _mean_mark(mean, upper),
@@ -57,7 +61,7 @@ def draw_certificate(rows: pd.DataFrame, *, mean: float, upper: float, margin: f
     return apply_style(figure).update_layout(
         height=HEAD + FOOT + inner,
         legend={"y": 1 + LEGEND / inner},
-        margin={"l": 14 + CHARACTER * max(map(len, [*names, f"mean of {len(rows)}"])), "r": 14, "t": HEAD, "b": FOOT},
+        margin={"l": 14 + CHARACTER * max(map(len, [*names, f"mean of {units}"])), "r": 14, "t": HEAD, "b": FOOT},
         meta={"one_column": True},
         xaxis=make_fixed_log_axis("WQL, small model / base", (math.log10(low), math.log10(high)), _ticks(low, high)),
         yaxis=make_axis("", range=[-0.7, top], tickvals=list(range(len(labels))), ticktext=labels, showgrid=False),

@@ -5,24 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+Names = str | Sequence[str] | None
+
 
 @dataclass(frozen=True)
 class Columns:
     """Names of columns; None and () leave the choice to `tsfmscope.tasks.series.files.roles`.
 
-    time: times. id: ids of series, for a table with one row per value. value: values, one name or several.
-    time_format: format of the times, as of `datetime.strptime`.
+    time: times; several columns, such as a date and a time of day, are joined. id: ids of series, for a table with one
+    row per value; several columns are joined. value: values, one name or several. time_format: format of the times, as
+    of `datetime.strptime`, or s, ms, us, ns for numbers since 1970. tz: time zone of the times, such as Europe/Berlin.
     """
 
-    time: str | None = None
-    id: str | None = None
-    value: str | Sequence[str] = ()
+    time: Names = None
+    id: Names = None
+    value: Names = ()
     time_format: str | None = None
+    tz: str | None = None
+
+    @property
+    def times(self) -> list[str]:
+        """Names of the columns of times."""
+        return _list(self.time)
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of the columns of ids."""
+        return _list(self.id)
 
     @property
     def values(self) -> list[str]:
         """Names of the columns of values."""
-        return [self.value] if isinstance(self.value, str) else list(self.value)
+        return _list(self.value)
+
+
+def _list(names: Names) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or ())
 
 
 # Columns whose roles follow from their names and types.

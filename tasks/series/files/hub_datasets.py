@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.hub import download
 from tsfmscope.tasks.series.files.parquet import DAMAGED, MIN_LENGTH, LoadedSeries, select
-from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.series.tables import is_number_list, list_values
 from tsfmscope.tasks.series.types import Series
 
 REPOSITORY = "autogluon/chronos_datasets"
@@ -26,7 +26,7 @@ def load_hub(
     allowed: bool,
     repository: str = REPOSITORY,
     domain: str = "",
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
     cache: Path | None = None,
 ) -> LoadedSeries:
@@ -62,7 +62,7 @@ def _series(shard: Path, name: str, domain: str, provenance: str) -> list[Series
         table = pq.read_table(shard)
     except DAMAGED as error:
         raise DataError(f"{name}/{shard.name}: expected a Parquet file, got {' '.join(str(error).split())}") from error
-    variates = [field.name for field in table.schema if _is_number_list(field.type)]
+    variates = [field.name for field in table.schema if is_number_list(field.type)]
     if "id" not in table.schema.names or "timestamp" not in table.schema.names or not variates:
         columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
         raise DataError(f"{name}/{shard.name}: expected columns id, timestamp and lists of numbers, got {columns}")
@@ -83,8 +83,3 @@ def _first_times(column: pa.ChunkedArray, count: int = 16) -> list[list[datetime
 
     heads = pc.list_slice(column, 0, count).cast(pa.list_(pa.timestamp("ms")), safe=False)
     return [row or [] for row in heads.to_pylist()]
-
-
-def _is_number_list(kind: pa.DataType) -> bool:
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(lists and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)))

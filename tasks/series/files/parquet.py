@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
-from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.series.tables import is_number_list, list_values
 from tsfmscope.tasks.series.types import Series, Skip
-from tsfmscope.tasks.series.windows import seasonality
+from tsfmscope.tasks.series.windows import season_of, seasonality
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
@@ -29,8 +29,11 @@ DAMAGED = (
     pa.ArrowException,
     duckdb.Error,
     OSError,
-    UnicodeDecodeError,
     RuntimeError,
+    # Such as UnicodeDecodeError, and times outside the years that pandas supports.
+    ValueError,
+    LookupError,
+    OverflowError,
 )
 # Bytes of memory that one value of a file takes while it is read.
 BYTES = 16
@@ -40,16 +43,21 @@ BYTES = 16
 class LoadedSeries:
     """Series of one source, and what was left out.
 
-    available: number of usable series before sampling; skipped: unusable series, with reasons; missing:
-    series -> number of times between its own that the source lacks (their values are NaN); notes: lines for
-    the user on how the source was read.
+    usable: all usable series, before sampling; skipped: unusable series, with reasons; missing: series -> number of
+    times between its own that the source lacks (their values are NaN); notes: lines for the user on how the source
+    was read.
     """
 
     series: list[Series]
     skipped: list[Skip]
-    available: int
+    usable: Sequence[Series]
     missing: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def available(self) -> int:
+        """Number of usable series before sampling."""
+        return len(self.usable)
 
 
 def load_parquet(
@@ -58,18 +66,18 @@ def load_parquet(
     dataset: str | None = None,
     domain: str = "",
     items: str | Sequence[str] | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of one file.
 
     Args:
-        path: file with columns item_id (string), start (timestamp), freq (string: a pandas alias), target
-            (list of floats, NaN or null where missing).
+        path: file with columns item_id (string), start (timestamp or date), freq (string: a pandas alias), target
+            (list of numbers, NaN or null where missing).
         dataset: name of the data set; None: the file's name without its suffix.
         domain: copied to every series.
         items: regular expression that must match a whole item id, or the list of ids to read.
-        min_length: shorter series are skipped.
+        min_length: shorter series are skipped, and constant ones; None: neither.
         sample: (max_series, seed): take a seeded sample, in file order, where more series are usable.
 
     Raises:
@@ -103,11 +111,11 @@ def load_parquet(
 
 
 def select(
-    series: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+    series: Iterable[Series], *, min_length: int | None = MIN_LENGTH, sample: tuple[int, int] | None = None
 ) -> LoadedSeries:
     """Return the usable series and the skipped ones.
 
-    sample: (max_series, seed): take a seeded sample, in the given order, where more series are usable.
+    min_length, sample: as in `load_parquet`.
     """
     usable, skipped = [], []
     for item in series:
@@ -120,21 +128,38 @@ def select(
     if sample is not None and len(usable) > sample[0]:
         rng = np.random.default_rng(sample[1])
         selected = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
-    return LoadedSeries(selected, skipped, len(usable))
+    return LoadedSeries(selected, skipped, usable)
 
 
-def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
-    """Return why a series cannot be used (empty, all NaN, infinite, too short, constant), or None."""
+def unusable(values: np.ndarray, min_length: int | None = MIN_LENGTH) -> str | None:
+    """Return why a series cannot be used (empty, all NaN, infinite, too short, constant), or None.
+
+    Values beyond the range of float32 count as infinite. min_length: None: short and constant series can be used.
+    """
     observed = values[~np.isnan(values)]
     if not len(values):
         return "empty"
     if not len(observed):
         return "all NaN"
-    if np.isinf(observed).any():
+    if np.abs(observed).max() > np.finfo(np.float32).max:
         return "infinite"
+    if min_length is None:
+        return None
     if len(values) < min_length:
         return f"too short: under {min_length} steps"
     return "constant" if observed.min() == observed.max() else None
+
+
+def series_note(label: object, series: Sequence[Series]) -> str:
+    """Write the line that states how series were read: their number, frequency, season and first time."""
+    first, season = series[0], season_of(series[0])
+    starts = [item.start.replace(tzinfo=None) for item in series if item.start is not None]
+    count = f"{label}: {len(series)} series" if len(series) > 1 else f"{label}: 1 series of {len(first.values)} steps"
+    if first.freq:
+        start = f", from {min(starts):%Y-%m-%d %H:%M}" if starts else ""
+        return f"{count}, frequency {first.freq}, season {season}{start}"
+    problem = f" from {min(starts):%Y-%m-%d %H:%M}, no regular frequency" if starts else ", no times"
+    return f"{count}{problem}: steps are taken as equally spaced, season {season}"
 
 
 def open_series_file(path: Path) -> pq.ParquetFile:
@@ -232,17 +257,12 @@ def _short(error: BaseException) -> str:
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_float_list(kind: pa.DataType) -> bool:
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(lists and pa.types.is_floating(kind.value_type))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 _COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "item_id": ("string", _is_text),
-    "start": ("timestamp", lambda kind: bool(pa.types.is_timestamp(kind))),
+    "start": ("timestamp", lambda kind: bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_text(kind))),
     "freq": ("string", _is_text),
-    "target": ("list<float>", _is_float_list),
+    "target": ("list of numbers", is_number_list),
 }

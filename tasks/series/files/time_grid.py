@@ -21,6 +21,8 @@ NAMED = 3
 # Share of the regular times that must be present: events that share a second are not a series of
 # seconds.
 LEAST = 0.5
+# An hour, as a share of a day, with room for rounding.
+CLOCK_CHANGE = 1 / 24 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,32 @@ def missing_times(missing: Mapping[str, int]) -> str:
     return f"{', '.join(names)}: {n} missing {'time' if n == 1 else 'times'} read as NaN"
 
 
+def fit_freq(times: pd.DatetimeIndex, freq: str) -> Grid | None:
+    """Fit the grid of one frequency to ascending, unique times; None if it does not fit."""
+    return next((fit for view in _views(times) if (fit := _fit_grid(view, freq)) is not None), None)
+
+
 def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
     """Yield the times in UTC, and also in local time if that differs and has no duplicates.
 
     Local times have duplicates when the clock is set back in autumn. Both are yielded without time zone;
-    times that have no zone are yielded as they are.
+    times that have no zone are yielded as they are. Then follow days whose time differs by at most an hour, as local
+    midnights in UTC do, as equal days, and days of one number, such as each 15th, as the first day of their month.
     """
-    if times.tz is None:
-        yield times
-        return
-    utc, wall = times.tz_convert("UTC").tz_localize(None), times.tz_localize(None)
-    yield utc
-    if not utc.equals(wall) and wall.is_monotonic_increasing and wall.is_unique:
-        yield wall
+    views = [times]
+    if times.tz is not None:
+        utc, wall = times.tz_convert("UTC").tz_localize(None), times.tz_localize(None)
+        views = [utc]
+        if not utc.equals(wall) and wall.is_monotonic_increasing and wall.is_unique:
+            views.append(wall)
+    yield from views
+    for view in views:
+        days = (view - view[0]) / pd.Timedelta(days=1)
+        whole = np.round(days)
+        if 0 < np.abs(days - whole).max() < CLOCK_CHANGE and whole.is_unique:
+            yield view[0] + pd.to_timedelta(whole, unit="D")
+        if view[0].day > 1 and (view.day == view[0].day).all():
+            yield view - pd.Timedelta(days=view[0].day - 1)
 
 
 def _inferred_freqs(times: pd.DatetimeIndex) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32
+from jaxtyping import Float64
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.csv_table import read_csv
+from tsfmscope.tasks.series.files.frames import make_plain
 from tsfmscope.tasks.series.files.parquet import (
     DAMAGED,
     MIN_LENGTH,
@@ -27,13 +30,16 @@ from tsfmscope.tasks.series.files.parquet import (
     numbers_of,
     select,
 )
-from tsfmscope.tasks.series.files.roles import Roles, assign_roles, join, parse_times
-from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS, Grid, frequency, grid
+from tsfmscope.tasks.series.files.roles import Roles, assign_roles, join
+from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS, Grid, fit_freq, frequency, grid
+from tsfmscope.tasks.series.files.times import localize, read_times
 from tsfmscope.tasks.series.types import Series, Skip
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
 # Columns of the platform's own layout with one row per series (see tsfmscope.tasks.series.files.parquet).
 OURS = {"item_id", "start", "freq", "target"}
+# Largest number of frequencies of which one may be common to all series of a table.
+CANDIDATES = 5
 
 
 def load_own(
@@ -43,7 +49,7 @@ def load_own(
     columns: Columns = UNNAMED,
     domain: str = "",
     items: str | None = None,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a file, or of all files of a folder, in their order.
@@ -51,12 +57,12 @@ def load_own(
     Parquet with the columns item_id, start, freq, target is read as the pipeline reads it. Any other table
     has one row per time, in one of two layouts:
 
-    - long: a column of ids and a column of values, named by `columns`, or unique_id or item_id and y or target.
+    - long: columns of ids and a column of values, named by `columns`, or unique_id or item_id and y or target.
     - wide: each numeric column is one series.
 
-    A column of times orders the rows and gives the frequency, which must be the same for all series. A time
-    that is missing between regular times becomes a missing value of each series. A column that counts rows
-    (year, index, step) is left out.
+    A table whose header contains dates is transposed. A column of times orders the rows and gives the frequency, which
+    must be the same for all usable series. A time that is missing between regular times becomes a missing value of
+    each series. A column that counts rows (year, index, step) is left out.
 
     The notes list which columns were read in which role, which were not read, and how many series were
     sampled.
@@ -79,13 +85,13 @@ def load_own(
     if items is not None:
         matches = match_ids([item.series for item in series_of_files], items, path)
         series_of_files = [item for item, is_match in zip(series_of_files, matches, strict=True) if is_match]
-    selected = select(_with_common_freq(series_of_files, path), min_length=min_length, sample=sample)
+    selected = _select(series_of_files, path, min_length, sample)
     missing = {item.series: missing[item.series] for item in selected.series if item.series in missing}
     if len(selected.series) < selected.available:
         notes.append(
             f"{path}: {len(selected.series)} of {selected.available} series, a seeded sample; --max-series takes more"
         )
-    return LoadedSeries(selected.series, skipped + selected.skipped, selected.available, missing, notes)
+    return LoadedSeries(selected.series, skipped + selected.skipped, selected.usable, missing, notes)
 
 
 def load_frame(
@@ -93,18 +99,19 @@ def load_frame(
     *,
     name: str,
     columns: Columns = UNNAMED,
-    min_length: int = MIN_LENGTH,
+    min_length: int | None = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
 ) -> LoadedSeries:
     """Read the usable series of a table with one row per time, in the layouts of `load_own`.
 
     Raises DataError, naming the column, for a table that is not in one of these layouts.
     """
-    pairs, notes = _read_frame(frame, Path("DataFrame"), name, columns)
-    selected = select((item for item, _ in pairs), min_length=min_length, sample=sample)
+    path = Path("DataFrame")
+    pairs, notes = _read_frame(frame, path, name, columns)
+    selected = _select([item for item, _ in pairs], path, min_length, sample)
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
-    return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
+    return LoadedSeries(selected.series, selected.skipped, selected.usable, missing, notes)
 
 
 def list_files(path: Path) -> list[Path]:
@@ -121,17 +128,22 @@ def list_files(path: Path) -> list[Path]:
     return files
 
 
-def _with_common_freq(series: list[Series], path: Path) -> list[Series]:
-    """Give all series the frequency that some of them have; DataError if they have several.
+def _select(series: list[Series], path: Path, min_length: int, sample: tuple[int, int] | None) -> LoadedSeries:
+    """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
-    A short series, or one with gaps, has no frequency of its own.
+    A series with gaps has no frequency of its own. Weeks that begin on several days are one frequency, and so are years
+    and quarters of several months.
     """
-    freqs = sorted({item.freq for item in series} - {""})
-    if len(freqs) > 1:
+    usable = select(series, min_length=min_length)
+    freqs = Counter(item.freq for item in usable.series if item.freq)
+    if len({freq.partition("-")[0] for freq in freqs}) > 1:
         raise DataError(
-            f"{path}: series of several frequencies, {', '.join(freqs)}; use the series of one frequency at a time"
+            f"{path}: series of several frequencies, {', '.join(sorted(freqs))}; use the series of one frequency at a "
+            "time"
         )
-    return [dataclasses.replace(item, freq=freqs[0] if freqs else "") for item in series]
+    common = freqs.most_common(1)[0][0] if freqs else ""
+    same = [dataclasses.replace(item, freq=common) for item in usable.series]
+    return dataclasses.replace(select(same, min_length=min_length, sample=sample), skipped=usable.skipped)
 
 
 def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
@@ -143,18 +155,35 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
     if path.suffix != ".parquet":
-        series, notes = _read_frame(read_csv(path, columns), path, name, columns)
-        return series, [], notes
+        frame, csv_notes = read_csv(path, columns)
+        series, notes = _read_frame(frame, path, name, columns)
+        return series, [], [*csv_notes, *notes]
     try:
-        if set(pq.read_schema(path).names) >= OURS and columns == UNNAMED:
-            loaded = load_parquet(path, dataset=name, min_length=1)
-            return [(item, 0) for item in loaded.series], loaded.skipped, []
-        check_room(numbers_of(path), path)
-        frame = pq.ParquetFile(path).read().to_pandas()
+        names = set(pq.read_schema(path).names)
+        numbers = numbers_of(path)
+    except DAMAGED as error:
+        raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
+    if names >= OURS and columns == UNNAMED:
+        loaded = load_parquet(path, dataset=name, min_length=None)
+        return [(item, 0) for item in loaded.series], loaded.skipped, []
+    check_room(numbers, path)
+    try:
+        frame = _to_pandas(pq.ParquetFile(path).read())
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
     series, notes = _read_frame(frame, path, name, columns)
     return series, [], notes
+
+
+def _to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return a table with the index that pandas noted in it; all as columns if that note does not fit the table."""
+    try:
+        return table.to_pandas(date_as_object=False)
+    # The note is text of other programs.
+    except (*DAMAGED, LookupError, TypeError, AttributeError):
+        frame = table.replace_schema_metadata().to_pandas(date_as_object=False)
+        unnamed = [name for name in frame if str(name).startswith("__index_level_")]
+        return frame.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(frame[name])])
 
 
 def _read_frame(
@@ -164,38 +193,47 @@ def _read_frame(
 
     Returns pairs of a series and its number of missing times, and notes for the user.
     """
-    frame = frame.rename(columns=str)
-    # pandas keeps an index of times in Parquet.
-    if isinstance(frame.index, pd.DatetimeIndex):
-        frame = frame.reset_index(names="timestamp")
-    # Any other index may contain a label twice.
-    frame = frame.reset_index(drop=True)
-    if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
-        raise DataError(f"{path}: column {duplicated[0]!r} occurs twice; rename one of them")
+    frame, columns = make_plain(frame, columns, str(path))
     roles = assign_roles(frame, columns, str(path))
-    note = _columns_note(frame, path, roles)
+    notes = [_columns_note(frame, path, roles)]
+    ids = _ids(frame, path, roles)
     times = None
-    if roles.time is not None:
-        location = f"{path}, column {roles.time!r}"
-        times = parse_times(frame[roles.time], columns.time_format, location).sort_values(kind="stable")
+    if roles.times:
+        times = read_times(frame, roles.times, columns.time_format, columns.tz, str(path)).rename(roles.times[0])
+        times, zone = localize(times, ids, columns.tz, f"{path}, column {times.name!r}")
+        if zone:
+            notes.append(f"{path}: the hour that occurs twice is read as the change of clocks in {zone}; else set --tz")
+        times = times.sort_values(kind="stable")
         frame = frame.loc[times.index]
-    if roles.id is not None and (n := int(frame[roles.id].isna().sum())):
-        raise DataError(f"{path}, column {roles.id!r}: expected one id per row, got {n} rows without an id")
-    return list(_series(frame, path, name, roles, times)), [note]
+        ids = None if ids is None else ids.loc[times.index]
+    return list(_series(frame, path, name, roles, ids, times)), notes
+
+
+def _ids(frame: pd.DataFrame, path: Path, roles: Roles) -> pd.Series | None:
+    """Return the id of each row, joined with "/" where ids have several columns. Raises DataError if one is missing."""
+    for column in roles.ids:
+        if n := int(frame[column].isna().sum()):
+            raise DataError(f"{path}, column {column!r}: expected one id per row, got {n} rows without an id")
+    if len(roles.ids) < 2:
+        return frame[roles.ids[0]] if roles.ids else None
+    first, *others = (frame[column].astype(str) for column in roles.ids)
+    ids: pd.Series = first.str.cat(others, sep="/")
+    if ids.nunique() < len(frame[roles.ids].drop_duplicates()):
+        raise DataError(f"{path}: ids of the columns {join(roles.ids)} are equal when joined with '/'; rename them")
+    return ids
 
 
 def _series(
-    frame: pd.DataFrame, path: Path, name: str, roles: Roles, times: pd.Series | None
+    frame: pd.DataFrame, path: Path, name: str, roles: Roles, ids: pd.Series | None, times: pd.Series | None
 ) -> Iterator[tuple[Series, int]]:
     """Yield one series per column and id, in the order of times, with its number of missing times."""
-    ids = None if roles.id is None else frame[roles.id]
     clocks = {} if times is None or times.empty else _clocks(times, ids, path)
     parts: Iterable[tuple[Any, pd.DataFrame]] = [(None, frame)] if ids is None else frame.groupby(ids, sort=False)
     for item, rows in parts:
         clock = clocks.get(item, _Clock())
         for column in roles.values:
             label = column if item is None else str(item) if len(roles.values) == 1 else f"{item}:{column}"
-            values = clock.to_grid(rows[column].to_numpy(dtype=np.float32, na_value=np.nan))
+            values = clock.to_grid(rows[column].to_numpy(dtype=np.float64, na_value=np.nan))
             yield (
                 Series(name, label, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}"),
                 clock.grid.missing if clock.grid else 0,
@@ -204,12 +242,12 @@ def _series(
 
 def _columns_note(frame: pd.DataFrame, path: Path, roles: Roles) -> str:
     """Write the note on which columns were read as times, ids and values, and which were not read."""
-    parts = [f"{role} from {name!r}" for role, name in (("times", roles.time), ("ids", roles.id)) if name is not None]
-    if roles.id is None:
+    parts = [f"{role} from {join(names)}" for role, names in (("times", roles.times), ("ids", roles.ids)) if names]
+    if not roles.ids:
         parts.append(f"a series from each of {len(roles.values)} of {frame.shape[1]} columns ({join(roles.values)})")
     else:
         parts.append(f"values from {join(roles.values)}")
-    unread = [name for name in frame.columns if name not in (*roles.values, roles.time, roles.id)]
+    unread = [name for name in frame.columns if name not in (*roles.values, *roles.times, *roles.ids)]
     return f"{path}: {', '.join(parts)}" + (f"; not read: {join(unread)}" if unread else "")
 
 
@@ -225,11 +263,11 @@ class _Clock:
     freq: str = ""
     grid: Grid | None = None
 
-    def to_grid(self, values: Float32[np.ndarray, " time"]) -> Float32[np.ndarray, " step"]:
+    def to_grid(self, values: Float64[np.ndarray, " time"]) -> Float64[np.ndarray, " step"]:
         """Return one value per step of the grid, NaN where the time is missing."""
         if self.grid is None:
             return values
-        on_grid = np.full(self.grid.steps, np.nan, dtype=np.float32)
+        on_grid = np.full(self.grid.steps, np.nan)
         on_grid[self.grid.at] = values
         return on_grid
 
@@ -243,14 +281,34 @@ def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _C
     times_by_id = {item: _check_times(part, path) for item, part in parts}
     freqs = {item: frequency(part) for item, part in times_by_id.items()}
     known_freqs = sorted(set(freqs.values()) - {""})
+    common = _common_freq(times_by_id, freqs)
     clocks = {}
     for item, part in times_by_id.items():
         freq = freqs[item]
-        regular = freq and len(part) <= FREQ_STEPS
-        fit = None if regular else grid(part, [freq] if freq else known_freqs)
+        fit = fit_freq(part, common) if freq not in ("", common) else None
+        if fit is None and not (freq and len(part) <= FREQ_STEPS):
+            fit = grid(part, [freq] if freq else known_freqs)
         start = part[0].tz_localize(None).to_pydatetime()
         clocks[item] = _Clock(start, fit.freq if fit else freq, fit)
     return clocks
+
+
+def _common_freq(times_by_id: dict[Any, pd.DatetimeIndex], freqs: dict[Any, str]) -> str:
+    """Return the frequency whose grids contain most times; "" if no series has one.
+
+    A few times of a series may by chance be regular at a multiple of the frequency of the others.
+    """
+    counts: Counter[str] = Counter()
+    for item, part in times_by_id.items():
+        counts[freqs[item]] += len(part)
+    known = [freq for freq, _ in counts.most_common() if freq][:CANDIDATES]
+    if len(known) < 2:
+        return known[0] if known else ""
+    fitting = {
+        freq: sum(len(part) for item, part in times_by_id.items() if freqs[item] == freq or fit_freq(part, freq))
+        for freq in known
+    }
+    return max(known, key=lambda freq: fitting[freq])
 
 
 def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
@@ -260,7 +318,8 @@ def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
         problem = "has none" if pd.isna(time) else f"has {time:%Y-%m-%d %H:%M:%S} again"
         raise DataError(
             f"{path}, column {times.name!r}: expected one time per row of each series, but row {row} below the header "
-            f"{problem}; name the column of ids with --id, or correct the row"
+            f"{problem}; name the columns of ids with --id, or those of a date and a time of day with --time, or "
+            "correct the row"
         )
     return pd.DatetimeIndex(times)
 

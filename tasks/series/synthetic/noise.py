@@ -41,7 +41,7 @@ def with_noise(windows: Windows, series: Sequence[Series], *, noise: float, seed
         rng = np.random.default_rng(_seed(seed, windows.dataset, name, origin))
         white = np.asarray(rng.standard_normal(context.shape[1]))
         context[row] += noise * deviations[name] * white[::-1]
-    return replace(windows, context=np.clip(context, -LARGEST, LARGEST).astype(np.float32))
+    return replace(windows, context=np.clip(context, -LARGEST, LARGEST).astype(windows.context.dtype))
 
 
 def _seed(seed: int, dataset: str, series: str, origin: int) -> int:

@@ -116,6 +116,21 @@ def test_a_context_that_just_fits_is_ranked_and_one_step_more_is_not() -> None:
         select_filled(seen[2:])
 
 
+def test_contexts_of_which_a_model_reads_the_same_steps_are_ranked_once() -> None:
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=900), "b": rng.normal(size=900)}).to_csv("long.csv", index=False)
+    # chronos-bolt-nano reads 512 steps, moirai-nano all.
+    arguments = ("long.csv", "--models", f"{BOLT},moirai-nano", "--contexts", "600,512,700", "--horizon", "8", *QUICK)
+    done = run(*arguments, "--json")
+    rows = {(row["model"], row["context"]): row for row in json.loads(done.stdout)["candidates"]}
+    assert set(rows) == {(BOLT, 512), *(("moirai-nano", context) for context in (512, 600, 700))}
+    assert rows[BOLT, 512]["n_context_median"] == 512 and rows["moirai-nano", 700]["n_context_median"] == 700
+    for context in (600, 700):
+        assert f"not ranked: {BOLT} at context {context}: it reads the last 512 steps" in done.stderr
+    alone = run("long.csv", "--models", BOLT, "--contexts", "600,700", "--horizon", "8", *QUICK)
+    assert alone.exit_code == 2 and "expected two or more candidates that read different steps, got 1" in alone.stderr
+
+
 def test_another_seed_draws_other_tokens_and_clusters_and_the_same_seed_the_same_bytes() -> None:
     arguments = ("short.csv", "--models", f"{BOLT},{PATCH}", "--contexts", "64", "--json", *QUICK)
     zero, again, one = (run(*arguments, "--seed", seed).stdout for seed in ("0", "0", "1"))

@@ -13,7 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.corpora import _check_same_spec, make, plan
 from tsfmscope.stages.cli.corpus import Source
 from tsfmscope.stages.config.params import ParamsError
@@ -131,3 +133,11 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert "40 jobs" in found.stdout and "0 failed" in found.stdout
     assert len(_hashes(tmp_path)) == 40
+
+
+@pytest.mark.parametrize("option", ["--series", "--shard", "--pool"])
+def test_a_number_of_series_without_a_bound_is_refused_before_anything_is_written(tmp_path: Path, option: str) -> None:
+    done = CliRunner().invoke(app, ["corpus", str(tmp_path / "corpus"), option, str(10**20)])
+    assert done.exit_code == 2
+    assert "1000000000" in done.output
+    assert not (tmp_path / "corpus").exists()

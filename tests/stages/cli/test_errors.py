@@ -44,6 +44,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the family out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
+        (("inspect", BOLT, "~nosuch/x"), 2, "got '~nosuch/x', which is no file"),
+        (("inspect", BOLT, "x" * 300), 2, "which is no file, no folder and no data set"),
+        (("inspect", "x" * 300, "nile"), 2, "expected a model of params.yaml, a folder"),
+        (("inspect", "chronos-bolt:~nosuch/x", "nile"), 1, "~nosuch/x: no such folder"),
+        (("inspect", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
+        (("embed", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
+        (("recommend", "nile", "--models", BOLT, "--contexts", "64,1000000000"), 2, "expected steps from 16 to 32768"),
         (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
         (
             ("inspect", BOLT, "nile", "--device", "cuda:99"),
@@ -53,6 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
         (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
         (("inspect", BOLT), 2, "Missing argument"),
+        (("inspect", f"checkpoints/{BOLT}/model.safetensors", "nile"), 1, "a folder; name the folder that contains it"),
         (("inspect", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
         (("inspect", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
         (("inspect", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
@@ -115,6 +123,26 @@ def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert ({path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "x" * 100_000, "nile"),
+        ("inspect", BOLT, "x" * 100_000),
+        ("inspect", BOLT, "nile", "--context", "9" * 4000 + "x" * 96_000),
+        ("inspect", BOLT, "nile", "--" + "x" * 100_000),
+        ("x" * 100_000,),
+        ("--" + "x" * 100_000,),
+        ("tables", "x" * 100_000),
+        ("corpus", "out", "--kernels", "x" * 100_000),
+    ],
+    ids=lambda value: " ".join(part[:20] for part in value),
+)
+def test_a_long_input_is_shortened_in_the_error(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert done.exit_code in (1, 2) and done.stdout == "" and "Traceback" not in done.stderr
+    assert 20 < len(done.stderr) < 3000, len(done.stderr)
 
 
 def test_a_folder_without_params_yaml_has_the_packages_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,12 +149,13 @@ def test_times_that_are_missing_are_said_on_stderr_once_and_looked_at_as_empty_c
     frame.drop(index=range(60, 81)).to_csv("mine.csv", index=False)
     how = (MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
     lacking = run(*how)
-    assert lacking.stderr.splitlines()[1:] == ["a: 21 missing times read as NaN"]
+    assert lacking.stderr.splitlines()[2:] == ["a: 21 missing times read as NaN"]
     frame.loc[60:80, "a"] = np.nan
     frame.to_csv("mine.csv", index=False)
     empty = run(*how)
     assert empty.stdout == lacking.stdout
-    (read,) = empty.stderr.splitlines()
+    read, series = empty.stderr.splitlines()
+    assert series.startswith("mine.csv: 1 series of 120 steps, frequency D, season ")
     assert read.startswith("mine.csv: times from ")
 
 
@@ -164,9 +165,9 @@ def test_what_was_done_to_a_table_is_said_on_stderr_once() -> None:
     frame.loc[7:9, "b"] = "-"
     frame.to_csv("mine.csv", index=False)
     found = run(MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
-    assert found.stderr.splitlines() == [
-        "mine.csv: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
-    ]
+    columns, series = found.stderr.splitlines()
+    assert columns == "mine.csv: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
+    assert series.startswith("mine.csv: 2 series, frequency D, season ") and series.endswith(", from 2024-01-01 00:00")
 
 
 def test_the_seed_alone_decides_what_is_sampled() -> None:
@@ -295,7 +296,7 @@ def test_series_without_a_window_are_not_counted_as_looked_at() -> None:
     lines = [line for line in said.stdout.splitlines() if line.startswith("left out")]
     assert "of 1 series" in said.stdout and len(lines) == 2 and lines[0] == "left out: 1 series: constant"
     assert "fewer than 16 observed steps" in lines[1]
-    assert asked.stderr.splitlines()[1:] == lines and len(json.loads(asked.stdout)) > 1
+    assert asked.stderr.splitlines()[2:] == lines and len(json.loads(asked.stdout)) > 1
 
 
 @pytest.mark.parametrize("suffix", ["html", "png", "svg"])
@@ -325,3 +326,19 @@ def test_a_seed_decides_the_tokens_and_the_clusters_and_the_same_seed_gives_the_
     zetas = [row["zeta"] for row in last]
     assert max(zetas) - min(zetas) < 8 * max(row["zeta_sd"] for row in last)  # the samples are of one population
     assert {row["repeats"] for row in last} == {2}
+
+
+def test_several_columns_of_ids_and_times_are_named_by_repeated_options(folder: Path) -> None:
+    hours = pd.date_range("2023-10-28", periods=72, freq="h", tz="Europe/Berlin")
+    keys = [("n", 1), ("n", 2), ("s", 1)]
+    parts = [
+        pd.DataFrame(
+            {"day": hours.date, "at": hours.strftime("%H:%M"), "shop": shop, "item": item, "y": wave(72, item)}
+        )
+        for shop, item in keys
+    ]
+    pd.concat(parts).to_csv(folder / "shops.csv", index=False)
+    names = ("--time", "day", "--time", "at", "--id", "shop", "--id", "item", "--tz", "Europe/Berlin")
+    done = run(MODEL, "shops.csv", "--context", "32", "--horizon", "8", "--rows", "50", *names)
+    assert "times from 'day', 'at', ids from 'shop', 'item', values from 'y'" in done.stderr
+    assert "shops.csv: 3 series, frequency h, season 24, from 2023-10-28 00:00" in done.stderr

@@ -14,11 +14,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from tests.store.conftest import valid_row
 from tsfmscope.stages import PARAMS, STAGES
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.config.params import load
 from tsfmscope.stages.pipeline.run_stage import run_stage
 from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE
+from tsfmscope.store.files import write_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,32 +67,29 @@ def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_han
     assert short | {"minimum": 100 - horizon, "median": 100.0 - horizon} in document["contexts"]
 
 
-def test_plan_predicts_costs_and_says_what_a_budget_asks_to_change(folder: Path) -> None:
+def test_plan_extrapolates_the_work_of_a_model_from_its_finished_jobs(folder: Path) -> None:
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params["models"] = {"patchtst-nano": {}, "lag-llama-nano": {}}
+    first = next(iter(params["datasets"]["sets"]))
     params["studies"] = {"own": {"title": "own", "models": "all", "datasets": "all", "conditions": ["noisy"]}}
     params["report"] = {"study": "own"}
     params["checkpoints"]["committed"] = str(ROOT / "checkpoints")
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    assert json.loads(run("plan", "--json").stdout)["costs"] is None
-    done = run("plan", "--costs", "--json")
-    assert done.exit_code == 0, done.stderr
-    costs = json.loads(done.stdout)["costs"]
-    assert (costs["is_within_budget"], costs["changes"], costs["unknown"]) == (True, [], {})
-    stages = {(row["model"], row["stage"]) for row in costs["rows"]}
-    assert stages == set(itertools.product(params["models"], ("tokens", "embeddings", "forecasts", "geometry")))
-    assert costs["total"]["bytes"] == sum(row["bytes"] for row in costs["rows"]) > 1e5
-    done = run("plan", "--budget-gb", str(0.7e-9 * costs["total"]["bytes"]), "--json")
-    assert done.exit_code == 1, done.stderr
-    costs = json.loads(done.stdout)["costs"]
-    assert costs["is_within_budget"] is False
-    assert {change["limit"] for change in costs["changes"]} == {"bytes"}
-    done = run("plan", "--gpu", "h100", "--budget-hours", "1e-6")
-    assert done.exit_code == 1, done.stderr
-    assert "over the budget of time; each of these changes alone is enough for it:" in done.stdout
-    done = run("plan", "--gpu", "h10")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--gpu: got 'h10', expected one of a100, h100" in done.stderr
+    # One finished cell of one model, with an activation file.
+    row = valid_row("dumps") | {"job_key": "a", "model": "patchtst-nano", "dataset": first, "condition": "noisy"}
+    write_rows(folder / "data/embeddings/dumps/00000.parquet", "dumps", [row | {"rows": 700, "bytes": 9000}])
+    timing = valid_row("timings") | {"stage": "embeddings", "subject": "patchtst-nano", "seconds": 1.5}
+    write_rows(folder / "data/timings/embeddings/timings/00000.parquet", "timings", [timing])
+    work = {(row["stage"], row["model"]): row for row in json.loads(run("plan", "--json").stdout)["work"]}
+    assert set(work) == set(itertools.product(("tokens", "embeddings", "forecasts", "geometry"), params["models"]))
+    found = work["embeddings", "patchtst-nano"]
+    cells = found["cells"]
+    assert cells > 1
+    assert (found["measured"], found["jobs"], found["rows"]) == (1, cells, 700 * cells)
+    assert (found["bytes"], found["seconds"]) == (9000 * cells, 1.5 * cells)
+    assert {row["seconds"] for key, row in work.items() if key != ("embeddings", "patchtst-nano")} == {None}
+    (line,) = [line for line in run("plan").stdout.splitlines() if line.split()[:1] == ["embeddings"]]
+    assert line.split() == ["embeddings", str(2 * cells), str(cells), str(cells), str(700 * cells), *line.split()[5:]]
 
 
 @pytest.mark.parametrize(

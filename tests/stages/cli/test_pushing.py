@@ -12,13 +12,15 @@ import pytest
 from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
+from tests.tasks.models.families import SMALLEST, change_config
 from tests.tasks.models.local_hub import Hub
 from tsfmscope.stages.cli.app import app
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.common.attention import Widths, shapes
-from tsfmscope.tasks.models.common.checksums import file_sum, write_recipe
+from tsfmscope.tasks.models.common.checksums import write_recipe
+from tsfmscope.tasks.regular_files import file_sum
 from tsfmscope.tasks.series.types import Windows
 
 # huggingface_hub's upload of large files without Xet.
@@ -75,9 +77,13 @@ def folder(tmp_path: Path) -> Path:
     model.compression = {"method": "joint", "ranks": {"budget": 0.5}, "widths": shapes(model.attentions())}
     folder.mkdir()
     save(model, folder)
+    change_config(folder, _name_or_path="/home/me/bolt", notes=["from /home/me/runs/7", "C:\\\\me\\\\x"])
     write_recipe(folder, {"recipe": {"base_model": "/home/me/bolt"}, "row": {"base_model": "bolt"}})
-    for name in ("pytorch_model.bin", "notes.txt", ".env"):
+    for name in ("pytorch_model.bin", "notes.txt", ".env", ".hidden.json", "credentials.json"):
         (folder / name).write_text("private")
+    (folder / "secret").write_text("private")
+    for name in ("notes.md", "extra.json"):
+        (folder / name).symlink_to("secret")
     (folder / "snapshots").mkdir()
     (folder / "snapshots" / "config.json").write_text("{}")
     return folder
@@ -95,7 +101,7 @@ def test_a_model_that_is_pushed_is_loaded_from_the_hub_with_the_same_forecasts(
     done = run("push", str(folder), "org/tiny", "--json")
     assert done.exit_code == 0, done.stderr
     printed = json.loads(done.stdout)
-    uploaded = ["README.md", "compressed.safetensors", "config.json", "recipe.json"]
+    uploaded = ["README.md", "checksums.sha256", "compressed.safetensors", "config.json", "recipe.json"]
     assert sorted(server.files) == printed["files"] == uploaded and printed["commit"] == server.head
     assert printed["bytes"] == sum(map(len, server.files.values()))
     assert server.tokens == {"Bearer a-token"}
@@ -105,7 +111,56 @@ def test_a_model_that_is_pushed_is_loaded_from_the_hub_with_the_same_forecasts(
     back = registry.resolve("hub:org/tiny", allow_hub=True, cache=tmp_path / "cache").folder
     np.testing.assert_array_equal(forecasts(back), forecasts(folder))
     assert json.loads(server.files["recipe.json"])["recipe"] == {"base_model": "bolt"}
-    assert not any(b"/home/me" in content for content in server.files.values())
+    config = json.loads(server.files["config.json"])
+    assert "_name_or_path" not in config and config["notes"] == ["from 7", "x"]
+    assert config["compression"] == json.loads((folder / "config.json").read_text())["compression"]
+    assert not any(word in content for word in (b"/home/me", b"private") for content in server.files.values())
+    # A clone of the repository agrees with its checksums.
+    for name, content in server.files.items():
+        (tmp_path / "clone").mkdir(exist_ok=True)
+        (tmp_path / "clone" / name).write_bytes(content)
+    np.testing.assert_array_equal(forecasts(registry.resolve(str(tmp_path / "clone")).folder), forecasts(folder))
+
+
+def test_the_files_are_printed_with_their_sizes_before_anything_is_sent(
+    server: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.mood = "403"
+    done = run("push", str(folder), "org/tiny")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1 and [line.split()[-1] for line in lines[:4]] == [
+        *("checksums.sha256", "compressed.safetensors", "config.json", "recipe.json")
+    ]
+    assert f"{(folder / 'compressed.safetensors').stat().st_size:,}" in lines[1]
+    assert lines[4].startswith("not uploaded: .env, .hidden.json, credentials.json, extra.json")
+
+
+@pytest.mark.parametrize("name", ["config.json", "recipe.json", "generation_config.json", "README.md", "onnx.json"])
+def test_a_link_that_leaves_the_folder_is_refused_before_any_request(server: Hub, folder: Path, name: str) -> None:
+    (folder / "checksums.sha256").unlink()
+    secret = folder.parent / "secret.json"
+    secret.write_text("{}") if not (folder / name).exists() else (folder / name).replace(secret)
+    (folder / name).symlink_to(secret)
+    done = run("push", str(folder), "org/tiny")
+    assert done.exit_code == 1 and f"{name}: got a link to {secret}" in done.stderr and server.asked == []
+
+
+def test_every_file_of_a_checkpoint_of_this_project_is_uploaded(server: Hub) -> None:
+    for folder in (SMALLEST[family] for family in ("chronos-t5", "vit", "flowstate")):
+        server.files.clear()
+        assert run("push", str(folder), "org/tiny").exit_code == 0
+        assert set(server.files) == {path.name for path in folder.iterdir()}
+        sums = server.files["checksums.sha256"].decode()
+        assert sorted(sums.splitlines()) == sorted((folder / "checksums.sha256").read_text().splitlines())
+
+
+def test_weights_in_several_files_are_uploaded_with_their_index(server: Hub, folder: Path) -> None:
+    model = ChronosBolt.new(SHAPE, seed=0)
+    model.network.save_pretrained(folder.parent / "shards", max_shard_size="3KB")
+    names = {path.name for path in (folder.parent / "shards").iterdir()}
+    (folder.parent / "shards" / "model_ema.safetensors").symlink_to(folder / "compressed.safetensors")
+    assert run("push", str(folder.parent / "shards"), "org/tiny").exit_code == 0
+    assert set(server.files) == {"README.md", *names}
 
 
 def test_the_card_has_the_facts_and_checksums_and_no_path_of_this_machine(server: Hub, folder: Path) -> None:
@@ -198,7 +253,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(folder: Path, monkeypatch: pyt
     ("name", "repository", "words"),
     [
         ("nowhere", "org/tiny", "expected a folder of a checkpoint, found none"),
-        ("empty", "org/tiny", "expected config.json and *.safetensors, or model.onnx and onnx.json"),
+        ("empty", "org/tiny", "not a checkpoint: got no file, expected model.safetensors"),
         ("smaller", "tiny", "tiny: expected the repository's name, ORG/NAME"),
         ("smaller", "hub:org/tiny", "hub:org/tiny: expected the repository's name, ORG/NAME"),
     ],

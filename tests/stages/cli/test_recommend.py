@@ -56,7 +56,7 @@ def test_times_that_are_missing_are_said_once_however_many_models_read_them() ->
     dated = pd.read_csv("mine.csv").assign(ds=pd.date_range("2024-01-01", periods=260, freq="h")).drop(index=[50, 51])
     dated.to_csv("mine.csv", index=False)
     done = run("recommend", *ASKED)
-    assert done.stderr.splitlines()[1:] == ["s0, s1, s2, 1 more: 8 missing times read as NaN"]
+    assert done.stderr.splitlines()[2:] == ["s0, s1, s2, 1 more: 8 missing times read as NaN"]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_series_that_are_left_out_are_counted_with_why() -> None:
     pd.read_csv("mine.csv").assign(flat=1.0).to_csv("mine.csv", index=False)
     lines = [line for line in run("recommend", *ASKED).stdout.splitlines() if line.startswith("left out")]
     assert lines == ["left out: 1 series: constant"]
-    assert run("recommend", *ASKED, "--json").stderr.splitlines()[1:] == lines
+    assert run("recommend", *ASKED, "--json").stderr.splitlines()[2:] == lines
 
 
 def test_reasons_that_hold_at_some_contexts_only_say_so() -> None:

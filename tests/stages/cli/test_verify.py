@@ -111,9 +111,10 @@ def test_shards_of_the_hub_are_loaded_and_an_absent_one_is_named(server: Hub, tm
     assert registry.load("chronos-bolt", checkpoint.folder, options={}).width == example_model("chronos-bolt").width
     del server.files[shard]
     server.add({"notes.md": b"changed"})
-    done = run("verify", "hub:org/tiny", *STEPS)
-    assert done.exit_code == 1
-    assert f"{shard} absent" in done.stdout and "0 pass, 1 fail" in done.stdout
+    done = run("verify", "hub:org/tiny", *STEPS, "--json")
+    (check,) = json.loads(done.stdout)["checks"]
+    assert (done.exit_code, check["check"], check["verdict"]) == (1, "files-are-complete", "fail")
+    assert f"{shard}: No such file" in check["detail"]
 
 
 @pytest.mark.parametrize("mood", ["404"], indirect=True)
@@ -149,7 +150,7 @@ def test_a_wrong_reference_has_exit_code_2_and_one_line(server: Hub, reference: 
 @pytest.mark.parametrize(
     ("files", "text"),
     [
-        ({"config.json": "{"}, "expected *.safetensors"),
+        ({"config.json": "{"}, "expected model.safetensors"),
         ({"notes.txt": ""}, "not a checkpoint"),
         ({"config.json": "{}", "checksums.sha256": "0" * 64 + "  config.json\n"}, "config.json"),
     ],

@@ -523,7 +523,6 @@ def test_a_family_that_no_package_adds_is_named_before_any_work(
     [
         "a: 1\na: 2\n",
         "a: {b: 1, b: 2}\n",
-        "1: a\n'1': b\n",
         "a: 1\n'a': 2\n",
         "x: &x {a: 1}\ny: {<<: *x, a: 2}\n",
         "x: &x {a: 1}\ny: {<<: *x, <<: *x}\n",
@@ -556,3 +555,35 @@ def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command:
     assert done.returncode == 2
     assert "the key 'resources' is already in this mapping" in done.stderr
     assert (tmp_path / "params.yaml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "block", ["models", "datasets: {sets", "conditions", "studies", "environments", "resources: {labels"]
+)
+@pytest.mark.parametrize("name", ["yes", "Off", "null", "~", ".nan", "2024-01-31", "1", "1.5", "0x1f"])
+def test_a_name_that_yaml_does_not_read_as_text_is_one_line(block: str, name: str) -> None:
+    braces = "}" * block.count("{")
+    with pytest.raises(ParamsError) as refused:
+        parse(f"{block}: {{{name}: {{}}}}{braces}")
+    assert f"line 1: expected text as a key, got '{name}', which YAML reads as" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ParamsError) as error:
+        parse(f"{block}: {{'{name}': {{}}}}{braces}")
+    assert "expected text as a key" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seed: yes", "seed: got True, expected no boolean"),
+        ("seed: 1:30", "line 1: expected a decimal number, got '1:30', which YAML reads in base 60"),
+        ("seed: 010", "line 1: expected a decimal number, got '010', which YAML reads in base 8"),
+        ("pretraining: {seeds: [1, on]}", r"pretraining.seeds: got \[1, True\], expected no boolean"),
+        ("datasets: {max_series: true}", "datasets.max_series: got True, expected no boolean"),
+        ("conditions: {short: {context: 64, noise: off}}", "conditions.short.noise: got False, expected no boolean"),
+        ("resources: {labels: {zone: no}}", "resources.labels: got {'zone': False}, expected no boolean"),
+    ],
+)
+def test_a_value_that_yaml_reads_as_another_number_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(ParamsError, match=expected):
+        parse(f"{text}\nmodels: {{}}\nstudies: {{}}")

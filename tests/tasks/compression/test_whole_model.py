@@ -14,7 +14,7 @@ import pytest
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.tasks.compression import whole_model
 from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.compress import file_bytes, reduce_bits
+from tsfmscope.tasks.compression.compress import reduce_bits
 from tsfmscope.tasks.compression.export import densify, save
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import int8
@@ -46,7 +46,7 @@ def test_the_file_has_the_bytes_that_were_asked_for_and_loads(
     method = method_of(share)
     rows = whole_model.compress(toy, method, [tokens.take(np.arange(3)), tokens.take(np.arange(3, 6))])
     reduce_bits(toy, method)
-    assert 0.85 * share * full < file_bytes(toy) <= share * full
+    assert 0.85 * share * full < int8.stored_bytes(toy.network, rounded=True) <= share * full
     mlps = [row for row in rows if row["part"] == "mlp"]
     assert len(mlps) == 4 and all(row["attention"] is None and 1 <= row["rank"] <= 32 for row in mlps)
     assert len(toy.compression[KEY]) == sum(row["rank"] < 32 for row in mlps) > 0
@@ -101,7 +101,7 @@ def test_too_few_bytes_are_refused_with_the_least_possible(toy: Any, windows: Wi
     size = int8.stored_bytes(toy.network, rounded=False)
     whole_model.compress(toy, method, [tokens])
     reduce_bits(toy, method)
-    assert file_bytes(toy) <= least * size
+    assert int8.stored_bytes(toy.network, rounded=True) <= least * size
 
 
 def time_method(share: float) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from tsfmscope.tasks.conformance.verdict import Finding, judge
 
 CHECKS = (states_are_those_of_the_package, forecasts_are_those_of_the_package)
 INSTALLED = [
-    name for name, one in PACKAGES.items() if importlib.util.find_spec(one.loader.partition(".")[0].partition(":")[0])
+    name
+    for name, one in PACKAGES.items()
+    if importlib.util.find_spec(one.network_class.partition(".")[0].partition(":")[0])
 ]
 ABSENT = [name for name in PACKAGES if name not in INSTALLED]
 # Families whose package draws samples.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.models.families import CHECKPOINTS, example_model
+from tests.tasks.models.families import CHECKPOINTS, change_config, example_model
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.config_family import ARCHITECTURES, KEYS, family_of_config, family_of_folder
-from tsfmscope.tasks.models.registry import FAMILIES
+from tsfmscope.tasks.models.registry import FAMILIES, load
 
 
 @pytest.mark.parametrize("folder", sorted(CHECKPOINTS.glob("*/")), ids=lambda one: one.name)
@@ -32,6 +32,30 @@ def test_every_recognised_family_is_registered() -> None:
 def test_a_config_may_name_its_family_as_its_model_type() -> None:
     assert family_of_config({"model_type": "lag-llama"}) == "lag-llama"
     assert family_of_config({"model_type": "no-such-family"}) is None
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
+@pytest.mark.parametrize("architectures", [None, ["T5ForConditionalGeneration"], []])
+@pytest.mark.parametrize("left_out", ["architectures", "chronos_pipeline_class", "model_type"])
+def test_a_chronos_config_is_recognised_by_its_block_whatever_class_it_names(
+    family: str, architectures: list[str] | None, left_out: str
+) -> None:
+    config = json.loads((CHECKPOINTS / f"{family}-nano" / "config.json").read_text()) | {"architectures": architectures}
+    del config[left_out]
+    assert family_of_config(config) == family
+    pipeline = {"chronos_config": {}, "chronos_pipeline_class": config.get("chronos_pipeline_class")}
+    assert family_of_config(pipeline) == (None if left_out == "chronos_pipeline_class" else family)
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2"])
+@pytest.mark.parametrize("architectures", [None, ["T5ForConditionalGeneration"]])
+def test_a_chronos_model_that_a_script_saved_is_loaded_as_what_it_is(
+    family: str, architectures: list[str] | None, tmp_path: Path
+) -> None:
+    example_model(family).save(tmp_path)
+    change_config(tmp_path, architectures=architectures)
+    assert family_of_folder(tmp_path) == family
+    assert load(family, tmp_path, options={}).width == example_model(family).width
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "pickled weights": (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        r"expected \*.safetensors; convert pickled",
+        r"expected model.safetensors, or .*; convert pickled",
     ),
     "cut weights": (
         lambda folder: os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 100),

@@ -90,6 +90,51 @@ def test_a_broken_download_ends_with_its_reason_and_is_never_used(
         hub.download(f"org/tiny@{COMMIT}", registry.CHECKPOINT_FILES, allowed=False, cache=tmp_path)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("mood", ["drips a file", "drips a head"], indirect=True)
+def test_a_server_that_sends_a_byte_at_a_time_is_given_up(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    text = r"fewer than 1000 bytes per second in 2\.4 s; the connection stalls: try again later, or name a folder"
+    with pytest.raises(HubError, match=f"hub:org/tiny: {text}"):
+        hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("mood", ["asks to wait"], indirect=True)
+def test_a_server_that_asks_to_wait_for_a_year_is_not_waited_for(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=waits.append))
+    with pytest.raises(HubError, match="429 Too Many Requests"):
+        hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
+    assert waits and max(waits) <= 8
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize("reference", ["hub:org/tiny", f"hub:org/tiny@{COMMIT}"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_damaged_files_of_the_cache_are_never_used(
+    server: Hub, tmp_path: Path, name: str, reference: str, allowed: bool
+) -> None:
+    def download() -> Path:
+        return hub.download(reference, registry.CHECKPOINT_FILES, allowed=allowed, cache=tmp_path)[0]
+
+    folder, _ = hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
+    assert download() == folder
+    blob = (folder / name).resolve()
+    content = bytearray(blob.read_bytes())
+    content[len(content) // 2] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(HubError, match=f"{name} has hash .*, expected {blob.name}; .*try again"):
+        download()
+    assert not blob.exists()
+    hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
+    assert (download() / name).read_bytes() == FILES[name]
+
+
 @pytest.mark.parametrize("mood", ["truncated"], indirect=True)
 def test_a_file_that_the_server_begins_again_each_time_is_given_up(
     server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

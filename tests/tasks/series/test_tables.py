@@ -63,8 +63,8 @@ def test_the_columns_are_those_of_the_series_table() -> None:
     [
         (series_table([]).drop_columns(["seed"]), "column 'seed': expected int64, got none"),
         (
-            series_table([]).set_column(5, "values", pa.array([], pa.list_(pa.float64()))),
-            "column 'values': expected list<.*float>, got list<.*double>",
+            series_table([]).set_column(5, "values", pa.array([], pa.list_(pa.int64()))),
+            "column 'values': expected list<.*float>, got list<.*int64>",
         ),
     ],
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import resource
 import sys
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -160,7 +162,7 @@ def test_the_registry_counts_and_fingerprints_the_released_file(folder: Path) ->
     with (folder / "lag-llama.ckpt").open("ab") as file:
         file.write(b"\0")
     assert registry.fingerprint(folder) != found.fingerprint
-    with pytest.raises(ModelError, match=r"holds neither config.json nor \*.safetensors nor lag-llama.ckpt"):
+    with pytest.raises(ModelError, match="not a checkpoint: got "):
         registry.fingerprint(folder.parent)
 
 
@@ -253,6 +255,23 @@ def test_a_wrong_released_file_is_named_with_what_is_wrong(
     torch.save(contents, folder / "lag-llama.ckpt")
     with pytest.raises(ModelError, match=text):
         LagLlama.load(folder)
+
+
+@pytest.mark.parametrize("read", [LagLlama.load, registry.facts])
+def test_a_small_zip_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(
+    folder: Path, read: Callable[[Path], object]
+) -> None:
+    path = folder / "lag-llama.ckpt"
+    with zipfile.ZipFile(path) as original:
+        parts = {name: original.read(name) for name in original.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in parts.items():
+            packed.writestr(name, content)
+        packed.writestr("archive/data/999", bytes(2**28))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelError, match=r"lag-llama.ckpt: got .* bytes that unpack to .*, expected no compression"):
+        read(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**17
 
 
 @pytest.mark.parametrize("content", [b"", b"text", pickle.dumps([1, 2]), b"PK\x03\x04 cut"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,4 +129,35 @@ def test_a_broken_tokenizer_is_named(worded: Path, tmp_path: Path) -> None:
     family.save(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match="its tokenizer cannot be read"):
+        T5Text.load(tmp_path)
+
+
+def test_a_class_that_the_tokenizer_settings_name_is_not_made(
+    worded: Path, windows_of: Callable[..., Windows], tmp_path: Path
+) -> None:
+    folder, made = tmp_path / "model", text_windows(windows_of, [b"the whale a"], [b" the the w"])
+    shutil.copytree(worded, folder)
+    named = {"tokenizer_class": "LlamaTokenizer", "auto_map": {"AutoTokenizer": ["hostile.Model", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    ids = [T5Text.load(of).tokenize(made).arrays["ids"].tolist() for of in (worded, folder)]
+    assert ids[0] == ids[1]
+
+
+def test_settings_of_a_tokenizer_that_cut_texts_are_not_used(
+    worded: Path, windows_of: Callable[..., Windows], tmp_path: Path
+) -> None:
+    made = text_windows(windows_of, [b"the whale a"], [b" the the w"])
+    family = T5Text.load(worded)
+    family.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"truncation": cut}))
+    cut_ids, ids = (of.tokenize(made).arrays["ids"].tolist() for of in (T5Text.load(tmp_path), family))
+    assert cut_ids == ids
+
+
+def test_a_sentencepiece_model_alone_is_refused(worded: Path, tmp_path: Path) -> None:
+    T5Text.load(worded).save(tmp_path)
+    (tmp_path / "tokenizer.json").rename(tmp_path / "spiece.model")
+    with pytest.raises(ModelError, match=r"got spiece\.model alone, expected tokenizer\.json"):
         T5Text.load(tmp_path)

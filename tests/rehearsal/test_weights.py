@@ -12,12 +12,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tsfmscope.tasks.local_hub import LocalHub, Repository, serving
-from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
-from tsfmscope.tasks.models.lag_llama.family import LagLlama
-from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, Checks, Layout
-from tsfmscope.tasks.rehearsal.steps import inspect_step
-from tsfmscope.tasks.rehearsal.weights import (
+from tests.local_hub import LocalHub, Repository, serving
+from tests.rehearsal.layouts import LAYOUTS, Checks, Layout
+from tests.rehearsal.steps import inspect_step
+from tests.rehearsal.weights import (
     LayoutError,
     check_files,
     file_header,
@@ -27,6 +25,8 @@ from tsfmscope.tasks.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
+from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
+from tsfmscope.tasks.models.lag_llama.family import LagLlama
 
 BOLT = LAYOUTS["chronos-bolt-tiny"]
 # The tests alter files of it, so that a file is small.
@@ -185,7 +185,7 @@ def test_a_loaded_tensor_with_other_values_is_found(tmp_path: Path, monkeypatch:
 def test_the_tokenizer_has_the_size_of_t5s_and_reads_text(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    from tsfmscope.tasks.rehearsal.tokenizer import write_tokenizer
+    from tests.rehearsal.tokenizer import write_tokenizer
 
     write_tokenizer(tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -1,6 +1,6 @@
 """A server on this machine with the endpoints of the model hub that a download uses, for several repositories.
 
-`tsfmscope rehearse` serves models with random weights from it, and tests of downloads and uploads extend it.
+`tests/rehearsal` serves models with random weights from it, and tests of downloads and uploads extend it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two steps of the rehearsal of a model, each in its own process: write files; load and measure.
 
-A process prints one JSON document. `python -m tsfmscope.tasks.rehearsal.steps write NAME FOLDER SEED` writes the files
+A process prints one JSON document. `python -m tests.rehearsal.steps write NAME FOLDER SEED` writes the files
 of a release; `inspect NAME CACHE SEED` loads the model from the hub that HF_ENDPOINT names into the hub's cache CACHE.
 """
 
@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.tasks import hub, lens
-from tsfmscope.tasks.errors import TsfmscopeError
-from tsfmscope.tasks.extras import describe_missing
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.process_memory import peak_bytes_since_start
-from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, Layout
-from tsfmscope.tasks.rehearsal.weights import (
+from tests.rehearsal.layouts import LAYOUTS, Layout
+from tests.rehearsal.weights import (
     LayoutError,
     check_files,
     check_loaded,
@@ -29,6 +24,11 @@ from tsfmscope.tasks.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
+from tsfmscope.tasks import hub, lens
+from tsfmscope.tasks.errors import TsfmscopeError
+from tsfmscope.tasks.extras import describe_missing
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.process_memory import peak_bytes_since_start
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.other_modalities import documents
 from tsfmscope.tasks.series.windows import last_windows

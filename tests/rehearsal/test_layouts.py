@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.rehearsal.layouts import LAYOUTS, QUICK, Checks
+from tests.rehearsal.weights import LayoutError, check_published, predict_bytes, tensor_shapes
 from tsfmscope.tasks.models.config_family import family_of_config
 from tsfmscope.tasks.models.released import RELEASED
-from tsfmscope.tasks.rehearsal.layouts import LAYOUTS, QUICK, Checks
-from tsfmscope.tasks.rehearsal.weights import LayoutError, check_published, predict_bytes, tensor_shapes
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.rehearsal.layouts import Layout
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.rehearsal.layouts import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ def make_network(layout: Layout) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LayoutError(
             f"{layout.name}: the published config makes no network ({type(error).__name__}: {error}); "
-            "compare tasks/rehearsal/layouts.py with the installed package"
+            "compare tests/rehearsal/layouts.py with the installed package"
         ) from error
 
 
@@ -132,12 +132,12 @@ def write_folder(layout: Layout, folder: Path, seed: int) -> dict[str, tuple[int
     for name, text in layout.texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     if layout.has_tokenizer:
-        from tsfmscope.tasks.rehearsal.tokenizer import write_tokenizer
+        from tests.rehearsal.tokenizer import write_tokenizer
 
         write_tokenizer(folder / "tokenizer.json")
     path = folder / layout.weights
     if layout.family == "lag-llama":
-        from tsfmscope.tasks.rehearsal.lightning import write_lightning
+        from tests.rehearsal.lightning import write_lightning
 
         write_lightning(path, layout.config, {name: random_tensor(name, shapes[name], seed) for name in shapes})
     else:
@@ -233,7 +233,7 @@ def _text(tensor: tuple[tuple[int, ...], str] | None) -> str:
 def _differs(layout: Layout, fact: str, actual: object, expected: object) -> LayoutError:
     return LayoutError(
         f"{layout.name}: {fact}: got {actual}, expected {expected}; the installed package or "
-        f"tasks/rehearsal/layouts.py differs from {layout.repository}: compare both with its files on the hub"
+        f"tests/rehearsal/layouts.py differs from {layout.repository}: compare both with its files on the hub"
     )
 
 

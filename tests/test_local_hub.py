@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.local_hub import LocalHub, Repository, serving
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.errors import MissingOnHubError
-from tsfmscope.tasks.local_hub import LocalHub, Repository, serving
 
 
 @pytest.fixture
