@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
@@ -19,6 +21,7 @@ TESTS = Path(__file__).parent
 def checkpoint(folder: Path, *, card: str | None = None, recipe: dict[str, Any] | None = None) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text("{}")
+    save_file({"weight": np.zeros(1, np.float32)}, folder / "model.safetensors")
     if card is not None:
         (folder / "README.md").write_text(card)
     if recipe is not None:
