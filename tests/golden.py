@@ -1,7 +1,7 @@
 """Compare the tables of two results databases value by value, or one with a recorded summary.
 
     python -m tests.golden compare BEFORE.duckdb AFTER.duckdb [--renamed OLD=NEW ...]
-    python -m tests.golden record RESULTS.duckdb smoke|default|full
+    python -m tests.golden record RESULTS.duckdb smoke|default
     python -m tests.golden spread RESULTS.duckdb OTHER.duckdb
 
 `compare` prints one line for each table or column that differs, and ends with exit code 1 where there is one. It is for
@@ -30,7 +30,7 @@ import duckdb
 from tests.task_versions import tasks
 
 # Profile of params -> the summary of its tables.
-RECORDS = {profile: Path(__file__).with_name(f"golden_{profile}.json") for profile in ("smoke", "default", "full")}
+RECORDS = {profile: Path(__file__).with_name(f"golden_{profile}.json") for profile in ("smoke", "default")}
 # Tables that hold times, versions and keys and nothing else.
 LEFT_OUT_TABLES = {*("timings", "runs", "study_jobs", "failures", "timeline", "idle_share", "warm_forecasts")}
 # Columns by name, in every table.

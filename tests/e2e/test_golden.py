@@ -23,17 +23,16 @@ def test_the_smoke_run_gives_the_recorded_tables(smoke: Checkout) -> None:
     assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb smoke"
 
 
-@pytest.mark.parametrize("profile", ["default", "full"])
-def test_a_finished_run_gives_the_recorded_tables(profile: str) -> None:
+def test_a_finished_run_gives_the_recorded_tables() -> None:
     database = ROOT / "data" / "results.duckdb"
     if not database.is_file():
         pytest.skip("no data/results.duckdb; `make repro` makes it")
     here, datasets = _study(database)
-    recorded = json.loads(golden.RECORDS[profile].read_text())["tables"]["datasets"]["rows"]
-    if (here, datasets) != (profile, recorded):
+    recorded = json.loads(golden.RECORDS["default"].read_text())["tables"]["datasets"]["rows"]
+    if (here, datasets) != ("default", recorded):
         pytest.skip(f"data/results.duckdb has profile {here} and {datasets} data sets, the record {recorded}")
-    different = golden.record_differences(database, profile)
-    assert different == [], f"if the change is meant: python -m tests.golden record data/results.duckdb {profile}"
+    different = golden.record_differences(database, "default")
+    assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb default"
 
 
 def _study(database: Path) -> tuple[str, int]:
