@@ -90,9 +90,10 @@ docs: $(READY)  ## build the documentation, which needs no network: site/index.h
 profile: $(READY)  ## copy params/NAME.yaml over params.yaml (NAME=smoke, NAME=paper); FORCE=1 discards edits
 	@python -m tsfmscope profile "$(NAME)" $(if $(FORCE),--force)
 
+# pymdown-extensions, for the documentation, needs Python 3.11.5.
 pins:  ## resolve constraints.txt anew
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
-	echo 'torch==2.13.0' | $(UV) pip compile pyproject.toml --all-extras --group dev --python-version 3.11 \
+	echo 'torch==2.13.0' | $(UV) pip compile pyproject.toml --all-extras --group dev --python-version 3.11.5 \
 	  --no-header --no-annotate --constraint - --output-file constraints.txt
 	sed -i 's/+cpu$$//' constraints.txt
 
