@@ -14,6 +14,7 @@ from tsfmscope.stages.cli.certifying import ModelPair
 from tsfmscope.stages.cli.compress_options import CompressOptions
 from tsfmscope.stages.cli.compressing import compress_and_judge
 from tsfmscope.stages.cli.inspection import InspectRequest, device_context
+from tsfmscope.stages.cli.provenance import calibration_of
 from tsfmscope.stages.config.compression import BITS, METHOD, WINDOWS, CalibrateOn, Method
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
@@ -102,7 +103,8 @@ def compress(
     )
     compressed = load_source(model.source.with_stored_options(), model.device)
     parts: list[dict[str, Any]] = []
-    seen: list[str] = []
+    calibration = calibration_of(model.source.folder)
+    seen = [*calibration.series]
 
     def make(arguments: Mapping[str, Any]) -> Family:
         seen.extend(calibration_series(arguments["tables"], arguments["calibration"]))
@@ -114,11 +116,18 @@ def compress(
         return compressed.family
 
     with device_context(model.device):
-        pair = ModelPair(model.family, model.family, model.source)
+        pair = ModelPair(model.family, model.family, model.source, calibration)
         result = compress_and_judge(params, request, pair, readers, options, make)
     costs, label = pd.DataFrame(result.costs), f"{model.name}@{options.label}"
     return CompressedModel(
-        label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts), result.judged, seen
+        label,
+        compressed.family,
+        compressed.source,
+        model.device,
+        costs,
+        pd.DataFrame(parts),
+        result.judged,
+        sorted({*seen}),
     )
 
 

@@ -123,7 +123,7 @@ def certify(
     if as_json:
         print_json(to_json(certificate_facts(base, small, result)))
     else:
-        _show(base, small, result, options.worst, picture)
+        _show(base, small, result, picture)
     if code := CODES[result.certificate.outcome]:
         raise typer.Exit(code)
 
@@ -158,9 +158,9 @@ def describe_outcome(base: str, small: str, result: CertifyResult) -> str:
     )
 
 
-def describe_exclusion(result: CertifyResult, worst: float) -> str:
+def describe_exclusion(result: CertifyResult) -> str:
     """Return one sentence with the share of units above the limit, and the largest share that they cannot exclude."""
-    n = len(result.units)
+    n, worst = len(result.units), result.certificate.conditions[1].limit
     bad = {unit["unit"] for unit in result.units if unit["ratio"] > worst}
     if result.table is None:
         bad |= {task["source"] for task in result.tasks if task["ratio"] > worst}
@@ -183,7 +183,7 @@ def _count_units(result: CertifyResult) -> str:
     return f"{len(result.units)} {_name_units(result, len(result.units))}"
 
 
-def _show(base: str, small: str, result: CertifyResult, worst: float, picture: Path | None) -> None:
+def _show(base: str, small: str, result: CertifyResult, picture: Path | None) -> None:
     typer.echo(printable(describe_scope(result)))
     rows = [[row[column] for column in COLUMNS.values()] for row in result.tasks]
     print_table(f"{small} against {base}, context {result.tasks[0]['context']}", [*COLUMNS], rows)
@@ -199,7 +199,7 @@ def _show(base: str, small: str, result: CertifyResult, worst: float, picture: P
     for name, source in {row["data"]: row["source"] for row in result.tasks}.items():
         if name != source:
             typer.echo(printable(f"note: {name} has a series of {source}; they are one source"))
-    typer.echo(describe_exclusion(result, worst))
+    typer.echo(describe_exclusion(result))
     typer.echo(printable(describe_outcome(base, small, result)))
     if picture is not None:
         typer.echo(f"plot: {picture}")
@@ -221,6 +221,7 @@ def certificate_facts(base: str, small: str, result: CertifyResult) -> dict[str,
         "scope": describe_scope(result),
         "outcome": certificate.outcome,
         "verdict": describe_outcome(base, small, result),
+        "exclusion": describe_exclusion(result),
         "n_units": certificate.n_units,
         "needed_units": certificate.needed,
         "mean_ratio": to_ratio(certificate.mean),

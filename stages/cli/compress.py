@@ -142,7 +142,7 @@ def _ratio(row: Mapping[str, Any]) -> Any:
 
 
 def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
-    from tsfmscope.stages.cli.certify import describe_outcome, describe_scope, print_tasks_left_out
+    from tsfmscope.stages.cli.certify import describe_exclusion, describe_outcome, describe_scope, print_tasks_left_out
 
     judged = result.judged
     assert judged is not None
@@ -169,4 +169,5 @@ def _show(title: str, model: str, folder: Path, result: CompressResult) -> None:
     typer.echo(printable(str(result.license)))
     typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
     typer.echo(printable(describe_scope(judged)))
+    typer.echo(describe_exclusion(judged))
     typer.echo(printable(describe_outcome(model, str(folder), judged)))

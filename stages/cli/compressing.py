@@ -5,11 +5,11 @@ The past of each series, and synthetic series, calibrate the compression. The en
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages.cli.certifying import (
@@ -24,7 +24,7 @@ from tsfmscope.stages.cli.certifying import (
 from tsfmscope.stages.cli.compress_options import CompressOptions
 from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.stages.cli.progress import with_rate
-from tsfmscope.stages.cli.provenance import Calibration, license_of_source
+from tsfmscope.stages.cli.provenance import calibration_of, license_of_source
 from tsfmscope.stages.config.compression import CALIBRATED
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import load_family, resolve
@@ -90,6 +90,7 @@ def compress_attention(
                 f"{request.model}: expected a model that forecasts, so that the loss of accuracy can be measured; "
                 f"family {base.name} does not"
             )
+        bases = ModelPair(base, base, source, calibration_of(source.folder))
         with new_folder(folder) as target:
 
             def make(arguments: Mapping[str, Any]) -> Family:
@@ -101,12 +102,13 @@ def compress_attention(
                 name = f"{stored.name}@{options.label}"
                 model = load_family(stored, request.device)
                 save_compressed(
-                    model, target, name=name, base_model=stored.name, recipe={"recipe": recipe},
+                    model, target, name=name, base_model=stored.name,
+                    recipe={"recipe": recipe, **bases.calibration.facts},
                     heal=healer(model, **arguments, watch=with_rate(watch, "healing")), **arguments,
                 )  # fmt: skip
                 return load_family(replace(source, folder=target).running_in(options.precision), request.device)
 
-            result = compress_and_judge(params, request, ModelPair(base, base, source), readers, options, make, watch)
+            result = compress_and_judge(params, request, bases, readers, options, make, watch)
     return replace(result, license=license)
 
 
@@ -125,8 +127,9 @@ def compress_and_judge(
     forecast, seconds of a forecast, and wql and mase of the windows of the certificate, as geometric means over the
     data sets. mase is missing if it is defined for no data set.
 
-    bases: the base model twice. readers: name of the data -> function that reads them, called once. make: takes the
-    keyword arguments method, tables and calibration of `compress_model` and returns the compressed model.
+    bases: the base model twice, with the series that calibrated it. readers: name of the data -> function that reads
+    them, called once. make: takes the keyword arguments method, tables and calibration of `compress_model` and
+    returns the compressed model.
     Raises ParamsError for a share that no rank can meet; DataError if no series can be read, calibrate or be judged;
     and the errors of `certify_pair`.
     """
@@ -163,13 +166,14 @@ def compress_and_judge(
     before["seconds"], after["seconds"] = seconds.base, seconds.small
     certify_options = CertifyOptions(() if request.horizon is None else (request.horizon,), keeps_calibrated=True)
     stored_readers = {name: partial(_recall, data) for name, data in series.items()}
-    calibration = Calibration(frozenset(calibration_series(arguments["tables"], arguments["calibration"])))
+    calibration = bases.calibration.with_series(calibration_series(arguments["tables"], arguments["calibration"]))
     pair = ModelPair(base, small, bases.source, calibration)
     judged = certify_pair(params, request, pair, stored_readers, certify_options, watch)
     for name in ("wql", "mase"):
-        for values, model in ((before, "base"), (after, "small")):
-            if (mean := geometric_mean(row[f"{name}_{model}"] for row in judged.tasks)) is not None:
-                values[name] = mean
+        pairs = [(row[f"{name}_base"], row[f"{name}_small"]) for row in judged.tasks]
+        # A data set that one of both forecasts without an error has no ratio.
+        if defined := [pair for pair in pairs if all(pair)]:
+            before[name], after[name] = (geometric_mean(values) for values in zip(*defined, strict=True))
     costs = _costs(before, after, seconds)
     return CompressResult(costs, counts, judged, note=options.describe_excess(seconds.ratio))
 
@@ -187,12 +191,6 @@ def read_all(readers: Mapping[str, Reader], watch: Watch) -> dict[str, NamedSeri
     if len(errors) == len(series) and errors:
         raise errors[0]
     return series
-
-
-def geometric_mean(values: Any) -> float | None:
-    """Return the geometric mean of the values above 0; None if there is none."""
-    logs = [math.log(value) for value in values if value]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
 def _recall(data: NamedSeries | DataError) -> NamedSeries:

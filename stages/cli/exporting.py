@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.stages.cli.provenance import base_model, calibration_of, license_of_weights
+from tsfmscope.stages.cli.provenance import NO_CALIBRATION, base_model, calibration_of, license_of_weights
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.stages.pipeline.targets import check_new, new_folder
@@ -14,7 +14,6 @@ from tsfmscope.tasks.compression.export import densify, save
 from tsfmscope.tasks.hub import PREFIX
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checksums import write_recipe
-from tsfmscope.tasks.series.content import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     from tsfmscope.stages.pipeline.model_reference import Source
@@ -55,8 +54,8 @@ def export_model(params: Params, name: str, target: Path, *, dense: bool, family
     source, model = _load(params, name, family)
     was_compressed = model.compression is not None
     save(densify(model) if dense else model, target)
-    if series := calibration_of(source.folder).series:
-        write_recipe(target, {CALIBRATION_SERIES: sorted(series)})
+    if (calibration := calibration_of(source.folder)) != NO_CALIBRATION:
+        write_recipe(target, calibration.facts)
     facts = registry.facts(target)
     is_compressed = was_compressed and not dense
     return Exported(target, source.family, facts["parameters"], facts["bytes"], was_compressed, is_compressed)
@@ -108,5 +107,5 @@ def _origin(source: Source) -> dict[str, Any]:
     return {
         "base_model": reference or base_model(source.folder) or source.name,
         "license": license_of_weights(source.folder),
-        CALIBRATION_SERIES: sorted(calibration_of(source.folder).series),
+        **calibration_of(source.folder).facts,
     }

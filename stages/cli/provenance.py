@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tsfmscope.tasks.compression.onnx_forecaster import DESCRIPTION, read_descri
 from tsfmscope.tasks.models.common.checksums import RECIPE
 from tsfmscope.tasks.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
 from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.series.content import CALIBRATION_SERIES
+from tsfmscope.tasks.series.content import CALIBRATION_DATASETS, CALIBRATION_SERIES
 
 # Keys whose value transformers sets to the folder that a model or a tokenizer was loaded from.
 NAMES_OF_FOLDERS = ("_name_or_path", "name_or_path")
@@ -37,6 +37,16 @@ class Calibration(NamedTuple):
     series: frozenset[str] = frozenset()
     datasets: frozenset[str] = frozenset()
 
+    @property
+    def facts(self) -> dict[str, list[str]]:
+        """Return the keys of recipe.json and onnx.json."""
+        names = {CALIBRATION_DATASETS: sorted(self.datasets)} if self.datasets else {}
+        return {CALIBRATION_SERIES: sorted(self.series)} | names
+
+    def with_series(self, series: Iterable[str]) -> Calibration:
+        """Return the record with further series."""
+        return self._replace(series=self.series.union(series))
+
     def contains(self, series: frozenset[str], *names: str) -> bool:
         """Return whether one of the series, or of the names of a data set, is recorded."""
         return not self.series.isdisjoint(series) or not self.datasets.isdisjoint(names)
@@ -50,7 +60,8 @@ def calibration_of(folder: Path) -> Calibration:
     is_onnx = (folder / DESCRIPTION).is_file()
     facts: Mapping[str, Any] = read_description(folder) if is_onnx else read_recipe(folder)
     if isinstance(series := facts.get(CALIBRATION_SERIES), list):
-        return Calibration(series=frozenset(map(str, series)))
+        names = facts.get(CALIBRATION_DATASETS)
+        return Calibration(frozenset(map(str, series)), frozenset(map(str, names if isinstance(names, list) else [])))
     block = facts.get("recipe")
     method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
     if not isinstance(method, dict) or not isinstance(calibration, dict):

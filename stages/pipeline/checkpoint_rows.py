@@ -90,6 +90,6 @@ def skill_line(row: Mapping[str, Any]) -> str:
         return sine
     return (
         f"WQL {row['wql_vs_median']:.3f} of the context median's [{row['low']:.3f}, {row['high']:.3f}], "
-        f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's [{row['seasonal_low']:.3f}, "
+        f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's (seasons: table datasets) [{row['seasonal_low']:.3f}, "
         f"{row['seasonal_high']:.3f}], {row['n_windows']} unseen windows; {sine}"
     )

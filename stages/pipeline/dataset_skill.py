@@ -89,7 +89,7 @@ def mean_line(row: Mapping[str, Any]) -> str:
     """Return one line of text that describes a row of `mean_skill`."""
     sets = f"{row['n_datasets']} {row['kind']} data set{'' if row['n_datasets'] == 1 else 's'}"
     parts = [f"{name.upper()} {row[name]:.3f}{_interval(row, name)}" for name in ("wql", "mae")]
-    return f"on {sets}, relative to point seasonal naive: {', '.join(parts)}"
+    return f"on {sets}, relative to point seasonal naive (seasons: table dataset_skill): {', '.join(parts)}"
 
 
 def _interval(row: Mapping[str, Any], name: str) -> str:

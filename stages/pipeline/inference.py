@@ -31,7 +31,7 @@ def infer(
 ) -> list[dict[str, Any]]:
     """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
 
-    hypotheses: the tests for which the confirming half of the data sets is scored.
+    hypotheses: the tests for which the confirming half of the data sets is read.
     p-values are adjusted over each printed table, that is over the rows of one study and one view.
     """
     rows = [

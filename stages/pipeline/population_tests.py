@@ -94,7 +94,7 @@ def frozen_commit(path: Path) -> str:
     """
     commits = "" if _git("status", "--porcelain", "--", str(path)) else _git("log", "--format=%H", "--", str(path))
     if not commits:
-        raise ParamsError(f"{path}: not committed; commit the hypotheses before the confirming half is scored")
+        raise ParamsError(f"{path}: not committed; commit the hypotheses before the confirming half is tested")
     if (count := len(commits.splitlines())) > 1:
         raise ParamsError(f"{path}: changed by {count} commits, expected 1; write other hypotheses to another file")
     return commits
@@ -105,7 +105,7 @@ def population_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
-    The exploring half is scored for every measure, grouping and error; the confirming half for `hypotheses` alone.
+    The exploring half is tested for every measure, grouping and error; the confirming half for `hypotheses` alone.
     ParamsError for a hypothesis about a study or a measure that the population does not have.
     """
     columns = ", ".join(_Unit._fields)

@@ -117,8 +117,9 @@ def save_compressed(
 
     method, tables, calibration: as in `compress_model`. recipe: further content of recipe.json, which also
     contains the row, and as `parts` the rows of the table `compressed_heads`. It is written last: a folder that
-    has it is complete, and as `calibration_series` the digests of the series that calibrate. heal: trains the
-    compressed model in place before it is saved; recipe.json has its result as `healing`.
+    has it is complete. Its `calibration_series` has the digests of the series that calibrate, and those of `recipe`,
+    which calibrated a base that is compressed itself. heal: trains the compressed model in place before it is saved;
+    recipe.json has its result as `healing`.
     """
     before = sizes(model)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
@@ -139,8 +140,8 @@ def save_compressed(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save(model, folder)
-    seen = {CALIBRATION_SERIES: calibration_series(tables, calibration)}
-    write_recipe(folder, {**recipe, "row": row, "parts": named, **seen, **healing})
+    seen = sorted({*recipe.get(CALIBRATION_SERIES, ()), *calibration_series(tables, calibration)})
+    write_recipe(folder, {**recipe, "row": row, "parts": named, CALIBRATION_SERIES: seen, **healing})
     return row
 
 

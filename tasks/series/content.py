@@ -13,13 +13,21 @@ from tsfmscope.tasks.series.types import Series
 SIZE = 16
 # Key of recipe.json and onnx.json: digests of the series that calibrated or healed the model.
 CALIBRATION_SERIES = "calibration_series"
+# The same, of names of data sets, for models that were compressed before the digests were recorded.
+CALIBRATION_DATASETS = "calibration_datasets"
 
 
 def digests(series: Iterable[Series]) -> frozenset[str]:
-    """Return one digest per series, of its values as float64; every missing value counts as the same NaN."""
+    """Return one digest per series, of its values as float32; every missing value counts as the same NaN.
+
+    A text file of a float32 column holds other float64 numbers than the column, such as 0.1. A series of which
+    float32 merges most values, such as a large level with small changes, counts by its float64 values.
+    """
     found = set()
     for item in series:
-        values = np.array(item.values, dtype="<f8")
+        values = np.array(item.values, dtype="<f4")
+        if 2 * len(np.unique(values)) < len(np.unique(item.values)):
+            values = np.array(item.values, dtype="<f8")
         values[np.isnan(values)] = np.nan
         # Adding 0 makes -0.0 equal to 0.0.
         found.add(hashlib.blake2b((values + 0.0).tobytes(), digest_size=SIZE).hexdigest())

@@ -169,12 +169,14 @@ def test_the_stage_writes_a_row_for_each_data_set_and_the_means(measured: tuple[
     }  # fmt: skip
     both = [facts[THEIRS, name]["wql_ratio"] for name in ("nile", "mine")]
     assert means[THEIRS, "real"]["wql"] == pytest.approx(np.sqrt(np.prod(both)))
-    assert f"checkpoints: {THEIRS}: on 2 real data sets, relative to point seasonal naive: WQL" in printed
+    naive = "relative to point seasonal naive (seasons: table dataset_skill)"
+    assert f"checkpoints: {THEIRS}: on 2 real data sets, {naive}: WQL" in printed
 
 
 def test_a_line_has_an_interval_where_there_is_one() -> None:
     row = {"kind": "real", "n_datasets": 1, "wql": 0.5, "mae": 0.75, "wql_low": None, "wql_high": None}
     row |= {"mae_low": 0.25, "mae_high": 1.0}
     assert mean_line(row) == (
-        "on 1 real data set, relative to point seasonal naive: WQL 0.500, MAE 0.750 [0.250, 1.000]"
+        "on 1 real data set, relative to point seasonal naive (seasons: table dataset_skill): WQL 0.500, "
+        "MAE 0.750 [0.250, 1.000]"
     )

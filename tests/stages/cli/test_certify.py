@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
+import tsfmscope as ts
 from tests.quick_params import QUICK_PARAMS
 from tsfmscope.stages.cli import certifying
 from tsfmscope.stages.cli.app import app
@@ -235,9 +236,9 @@ def test_copies_of_a_file_are_one_source(copy_of_nano: str) -> None:
     assert len(found["tasks"]) == 16
 
 
-def test_a_base_without_loss_fails_where_the_small_model_has_one(
-    monkeypatch: pytest.MonkeyPatch, copy_of_nano: str
-) -> None:
+@pytest.fixture
+def base_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base forecasts the data set nile without a loss."""
     forecast, is_base = certifying.forecast_windows, iter([True, False])
 
     def without_loss(case: Any, *arguments: Any) -> Any:
@@ -248,12 +249,25 @@ def test_a_base_without_loss_fails_where_the_small_model_has_one(
         return scored
 
     monkeypatch.setattr(certifying, "forecast_windows", without_loss)
+
+
+@pytest.mark.usefixtures("base_without_loss")
+def test_a_base_without_loss_fails_where_the_small_model_has_one(copy_of_nano: str) -> None:
     arguments = ("chronos-bolt-nano", copy_of_nano, "--data", "nile", "--data", "many", *HOW, "--max-series", "1")
     found = document(*arguments, "--picture", "plot.png", code=4)
     (nile,) = [row for row in found["tasks"] if row["data"] == "nile"]
     assert nile["wql_base"] == 0 and nile["wql_small"] > 0 and nile["ratio"] is None
     assert [condition["is_met"] for condition in found["conditions"][:2]] == [False, False]
     assert found["n_units"] == 12 and found["left_out"] == []
+
+
+@pytest.mark.usefixtures("base_without_loss")
+def test_a_data_set_without_a_loss_of_the_base_is_in_neither_mean_of_compress() -> None:
+    compress = ["compress", "chronos-bolt-nano", "small", "--data", "nile", "--data", "many/set-0.csv", *HOW, "--json"]
+    found = json.loads(CliRunner().invoke(app, compress, catch_exceptions=False).stdout)
+    (wql,) = [row for row in found["costs"] if row["quantity"] == "wql"]
+    (other,) = [row for row in found["tasks"] if row["data"] != "nile"]
+    assert (wql["before"], wql["after"]) == (pytest.approx(other["wql_base"]), pytest.approx(other["wql_small"]))
 
 
 def test_data_that_calibrated_the_small_model_are_left_out(copy_of_nano: str) -> None:
@@ -280,6 +294,24 @@ def test_data_that_calibrated_the_small_model_are_left_out(copy_of_nano: str) ->
     assert done.exit_code == 2 and "it calibrated or healed the small model" in " ".join(done.stderr.split())
 
 
+def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
+    """The record holds for `compress`, for the saved model of `ts.compress`, and for ONNX."""
+    one, two = (f"many/set-{seed}.csv" for seed in (0, 3))
+    how: dict[str, Any] = {"method": "activation-aware", "context": 64, "horizon": 12, "max_series": 1}
+    options = [text for key, value in how.items() for text in (f"--{key.replace('_', '-')}", str(value))]
+    for source, target, data in (("chronos-bolt-nano", "first", one), ("first", "second", two)):
+        done = CliRunner().invoke(app, ["compress", source, target, "--to", "0.5", "--data", data, *options])
+        assert done.exit_code == 0, done.output
+    ts.compress("first", two, to=0.3, **how).save("saved")
+    export = ["export", "saved", "onnx", "--onnx", "--context", "64", "--horizon", "12"]
+    assert CliRunner().invoke(app, export, catch_exceptions=False).exit_code == 0
+    for folder in ("second", "saved", "onnx"):
+        found = json.loads(
+            run("chronos-bolt-nano", folder, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
+        )
+        assert {row["data"] for row in found["left_out"]} == {one, two}, folder
+
+
 @pytest.mark.parametrize(
     ("method", "names"),
     [
@@ -294,8 +326,10 @@ def test_a_record_without_digests_names_its_data_sets(
     recipe = {"recipe": {"method": method, "calibration": {"datasets": ["many/set-0.csv"]}}}
     Path("copy/recipe.json").write_text(json.dumps(recipe))
     (Path("copy") / "checksums.sha256").unlink(missing_ok=True)
-    found = run("chronos-bolt-nano", copy_of_nano, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
-    assert {row["data"] for row in json.loads(found)["left_out"]} == names
+    assert CliRunner().invoke(app, ["export", copy_of_nano, "exported"], catch_exceptions=False).exit_code == 0
+    for small in (copy_of_nano, "exported"):
+        found = run("chronos-bolt-nano", small, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
+        assert {row["data"] for row in json.loads(found)["left_out"]} == names
 
 
 def test_tasks_without_a_ratio_are_left_out_with_their_reason() -> None:

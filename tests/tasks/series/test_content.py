@@ -29,6 +29,18 @@ def test_another_type_another_nan_and_minus_zero_are_the_same(values: np.ndarray
     assert digests([replace(FIRST, values=values)]) == digests([FIRST])
 
 
+def test_a_text_file_of_a_float32_column_is_the_same() -> None:
+    column = np.array([0.1, 0.7855, np.nan, 1.0], dtype=np.float32)
+    text = np.array([float(str(value)) for value in column])
+    assert text[0] != column[0]
+    assert digests([replace(FIRST, values=text)]) == digests([replace(FIRST, values=column)])
+
+
+def test_series_that_float32_merges_are_told_apart() -> None:
+    series = [replace(FIRST, values=1e9 + np.random.default_rng(seed).random(60)) for seed in (0, 1)]
+    assert len(digests(series)) == 2
+
+
 @pytest.mark.parametrize("values", [VALUES * 2, VALUES[::-1], VALUES[1:], np.nan_to_num(VALUES), VALUES.round()])
 def test_other_values_are_another_series(values: np.ndarray) -> None:
     """A rescaled copy counts as other data; the certificate does not look for it."""
