@@ -11,6 +11,7 @@ from typing import Any
 
 from tsfmscope.stages.cli.provenance import base_model, license_of_weights, without_paths
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.store.printable import printable
 from tsfmscope.tasks import hub, hub_upload
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
@@ -151,7 +152,7 @@ def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
         "bytes of the model": f"{facts.bytes:,}",
         "licence of the weights": facts.license or UNKNOWN_LICENSE,
     }
-    table = "\n".join(f"| {fact} | {value} |" for fact, value in rows.items())
+    table = "\n".join(f"| {fact} | {printable(value)} |" for fact, value in rows.items())
     rows_of_sums = [f"| `{file}` | `{digest}` |" for file, digest in sums.items()]
     return "\n\n".join(
         (
@@ -170,9 +171,9 @@ def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
 def _header(facts: Facts) -> str:
     lines = ["---", f"library_name: {'onnx' if facts.description else 'tsfmscope'}"]
     if facts.license:
-        lines.append(f"license: {facts.license}")
+        lines.append(f"license: {printable(facts.license)}")
     if facts.base_model and facts.base_model.startswith(hub.PREFIX):
-        lines.append(f"base_model: {facts.base_model.removeprefix(hub.PREFIX).partition('@')[0]}")
+        lines.append(f"base_model: {printable(facts.base_model).removeprefix(hub.PREFIX).partition('@')[0]}")
     tags = [facts.family, "tsfmscope"] + (["onnx"] if facts.description else [])
     lines += ["pipeline_tag: time-series-forecasting", "tags:", *(f"- {tag}" for tag in tags), "---"]
     return "\n".join(lines)
@@ -209,9 +210,9 @@ def _onnx_facts(folder: Path) -> Facts:
         raise ParamsError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
 
 
-def _method(block: dict[str, Any] | None) -> str | None:
+def _method(block: Any) -> str | None:
     """Return a compression method and its ranks as text; None for a model that is not compressed."""
-    if not block:
+    if not isinstance(block, dict) or not block:
         return None
     ranks = block.get("ranks")
     return f"{block.get('method', 'not recorded')}" + (f", ranks {json.dumps(ranks)}" if ranks else "")

@@ -7,6 +7,7 @@ prepares both for `dvc repro`; `make repro` calls it first.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import sys
@@ -40,15 +41,18 @@ def is_rwlock_readable() -> bool:
 def delete_unreadable_rwlock() -> None:
     """Delete DVC's table of running stages if a killed `dvc` left it unreadable; otherwise every `dvc` would fail.
 
-    DVC locks `rwlock.lock` while it writes the table. If that lock is held, nothing is deleted.
+    DVC locks `rwlock.lock` while it writes the table. If that lock is held, nothing is deleted. The file is not made
+    here: with `core.hardlink_lock`, DVC takes its existence as another `dvc` at work.
     """
     if is_rwlock_readable():
         return
-    with Path(f"{RWLOCK}.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError):
+            lock = stack.enter_context(Path(f"{RWLOCK}.lock").open("rb"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
         # Another `dvc` may have completed the table before the lock was taken.
         if not is_rwlock_readable():
             RWLOCK.unlink()

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common.checkpoint_folder import check_adapter
+from tsfmscope.tasks.models.common.checkpoint_folder import LARGEST_CONFIG, check_adapter
 from tsfmscope.tasks.models.registry import families
 from tsfmscope.tasks.regular_files import read_text
 
-# Bytes of a config.json; the largest of the Hugging Face hub has a hundredth of that.
-LARGEST_CONFIG = 2**22
 # Class name under `architectures` -> family.
 ARCHITECTURES = {
     "Chronos2Model": "chronos-2",

@@ -279,9 +279,10 @@ def _start_local(resources: Resources, folder: Path, quiet: Mapping[str, Any]) -
     """
     import ray
 
-    # Ray writes its token here, at first readable for everyone.
+    # Ray writes its token here, at first readable for everyone who can enter the folder.
     token = Path.home() / ".ray" / "auth_token"
-    token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    token.parent.mkdir(parents=True, exist_ok=True)
+    token.parent.chmod(0o700)
     ray.init(
         # Without "local", Ray joins an instance that `ray start` left on this machine, and then
         # refuses the arguments below.

@@ -135,9 +135,11 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
         raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it next to its weights")
     try:
         config = json.loads(read_text(path, LARGEST_CONFIG))
+        # Python reads NaN and 1e999, which are no JSON; networks are made with them, and fail where they run.
+        json.dumps(config, allow_nan=False)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; this is no {family} checkpoint") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")

@@ -182,6 +182,20 @@ def test_the_card_has_the_facts_and_checksums_and_no_path_of_this_machine(server
     assert "/home/me" not in card
 
 
+@pytest.mark.parametrize("compression", [["x"], {"method": "\x1b[31mx\ny"}], ids=["a list", "a method of two lines"])
+def test_texts_of_the_folder_add_no_lines_to_the_card(server: Hub, tmp_path: Path, compression: object) -> None:
+    ChronosBolt.new(SHAPE, seed=0).save(tmp_path)
+    change_config(tmp_path, compression=compression)
+    (tmp_path / "recipe.json").write_text(
+        json.dumps({"recipe": {"license": "mit\ntags: [x]", "base_model": "hub:a/b\nc"}})
+    )
+    done = run("push", str(tmp_path), "org/tiny")
+    assert done.exit_code == 0, done.stderr
+    lines = server.files["README.md"].decode().splitlines()
+    assert "license: mit\\ntags: [x]" in lines and "base_model: a/b\\nc" in lines
+    assert not any("\x1b" in line for line in lines)
+
+
 def test_a_card_that_is_there_is_kept(server: Hub, folder: Path) -> None:
     server.files["README.md"] = b"of the hub"
     done = run("push", str(folder), "org/tiny")

@@ -69,6 +69,17 @@ def test_a_run_continues_after_dvc_was_killed_while_it_wrote_its_table(repositor
     assert rwlock.read_text() == before
 
 
+def test_a_run_continues_after_that_where_locks_are_hard_links(repository: Path) -> None:
+    """DVC deletes such a lock after use, and takes any file in its place as a `dvc` at work."""
+    (repository / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n    hardlink_lock = true\n")
+    assert dvc("repro").returncode == 0
+    (repository / ".dvc" / "tmp" / "rwlock").write_text("")
+    (repository / "source").write_text("other text")
+    assert run(*PREPARE).returncode == 0
+    done = dvc("repro")
+    assert (done.returncode, (repository / "copy").read_text()) == (0, "other text"), done.stderr
+
+
 def test_make_repro_prepares_dvc_s_files_first() -> None:
     lines = subprocess.run(["make", "-n", "repro"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     assert lines[-3:-1] == ["python -m tsfmscope.stages.pipeline.dvc_folder", "dvc repro"]

@@ -71,3 +71,9 @@ def test_a_folder_without_a_readable_config(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ModelError, match=r"config\.json: expected"):
             family_of_folder(tmp_path)
+
+
+def test_a_config_of_five_million_bytes_is_read_for_its_family_as_for_its_network(tmp_path: Path) -> None:
+    example_model("chronos-bolt").save(tmp_path)
+    change_config(tmp_path, vocabulary="x" * 5_000_000)
+    assert family_of_folder(tmp_path) == "chronos-bolt"

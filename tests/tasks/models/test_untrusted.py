@@ -93,6 +93,8 @@ BROKEN_CONFIGS: dict[str, Callable[[Path], object]] = {
     "no text": lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"),
     "two hundred thousand brackets": lambda folder: (folder / "config.json").write_text("[" * 200_000),
     "seventeen million bytes": lambda folder: (folder / "config.json").write_text(" " * (LARGEST_CONFIG + 1)),
+    "a number that is none": lambda folder: change_config(folder, dropout_rate=float("nan")),
+    "a number without end": lambda folder: change_config(folder, chronos_config={"a": [float("inf")]}),
 }
 
 
