@@ -132,8 +132,8 @@ def list_files(path: Path) -> list[Path]:
 def _select(series: list[Series], path: Path, min_length: int | None, sample: tuple[int, int] | None) -> LoadedSeries:
     """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
-    A series with gaps has no frequency of its own, and that of a short one does not count. Weeks that begin on several days are one frequency, and so are years
-    and quarters of several months.
+    A series with gaps has no frequency of its own, and that of a short one does not count. Weeks that begin on several
+    days are one frequency, and so are years and quarters of several months.
     """
     usable = select(series, min_length=min_length)
     long = [item for item in usable.series if len(item.values) >= MIN_LENGTH] or usable.series

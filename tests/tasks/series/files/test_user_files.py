@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note, series_note
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS
 from tsfmscope.tasks.series.files.user_files import load_own
 
