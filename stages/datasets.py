@@ -40,7 +40,7 @@ def main(params: Params) -> None:
         print(f"datasets: {name}: {len(loaded.series)} of {loaded.available} series{unusable}")
         if loaded.series:
             if modality(dataset.source) == "series":
-                print(f"datasets: {series_note(name, loaded.series)}")
+                print(f"datasets: {series_note(name, loaded)}")
             write_series(OUT, name, loaded.series)
             rows.append(dataset_row(name, dataset, loaded.series, loaded.available + len(loaded.skipped)))
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
 import tsfmscope as ts
 from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.tasks.errors import DataError
 from tsfmscope.user_data import usable_series
 
 STEPS = np.arange(64)
 VALUES = np.sin(STEPS) + STEPS % 5
+DAYS = pd.date_range("2024-01-01", periods=64)
 MASK = STEPS % 9 == 3
 HOLED = np.where(MASK, np.nan, VALUES)
 
@@ -27,6 +32,9 @@ HOLED = np.where(MASK, np.nan, VALUES)
         (np.ma.masked_array(np.where(MASK, -9999, STEPS), MASK), {"series-0": np.where(MASK, np.nan, STEPS)}),
         ([np.ma.masked_array(VALUES, MASK), VALUES[:40]], {"series-0": HOLED, "series-1": VALUES[:40]}),
         ([VALUES, VALUES[:40].tolist()], {"series-0": VALUES, "series-1": VALUES[:40]}),
+        ([Decimal(int(step)) if step else None for step in STEPS], {"series-0": np.where(STEPS, STEPS, np.nan)}),
+        ([[*VALUES[:40], None]], {"series-0": [*VALUES[:40], np.nan]}),
+        (pa.table({"day": DAYS[::-1], "y": VALUES[::-1]}), {"y": VALUES}),
         ({"a": VALUES, "b": VALUES[:40]}, {"a": VALUES, "b": VALUES[:40]}),
         (VALUES.tolist(), {"series-0": VALUES}),
         (torch.tensor(VALUES, requires_grad=True), {"series-0": VALUES}),
@@ -49,11 +57,48 @@ def test_one_line_states_what_was_read(caplog: pytest.LogCaptureFixture) -> None
     irregular = days.set_index(days.index[:1].append(days.index[1:] + pd.to_timedelta(STEPS[1:] ** 3, unit="s")))
     for data in (days, irregular, VALUES):
         usable_series(params_here(), data, None, 0)
-    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
+    usable_series(params_here(), np.stack([VALUES, VALUES]), 1, 0)
+    columns = "DataFrame: times from 'timestamp', a series from each of 2 of 3 columns ('y', 'z')"
+    lines = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line for line in lines if line != columns] == [
         "data: 2 series, frequency h, season 24, from 2024-01-01 00:00",
         "data: 2 series from 2024-01-01 00:00, no regular frequency: steps are taken as equally spaced, season 1",
         "data: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1",
+        "data: 1 of 2 series (a seeded sample), no times: steps are taken as equally spaced, season 1",
     ]
+    assert lines.count(columns) == 2
+
+
+def test_a_file_is_named_as_the_user_names_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "shop.2024.csv"
+    pd.DataFrame({"y": VALUES}).to_csv(path, index=False)
+    usable_series(params_here(), path, None, 0, takes_any=True)
+    note = f"{path}: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1"
+    assert [record.message for record in caplog.records].count(note) == 1
+
+
+@pytest.mark.parametrize("name", ["no.csv", "~nosuch/x", "x" * 300, "a\0b"])
+def test_a_file_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match="which is no file, no folder and no data set"):
+        usable_series(params_here(), name, None, 0)
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_series_in_a_list_or_dict_keep_their_times(kind: type) -> None:
+    hours = pd.date_range("2024-01-02", periods=64, freq="h")
+    items = {"b": pd.Series(VALUES, hours), "a": pd.Series(VALUES[:40], hours[:40] - pd.Timedelta(hours=24))[::-1]}
+    data = items if kind is dict else list(items.values())
+    first, second = usable_series(params_here(), data, None, 0).loaded.series
+    assert (first.series, second.series) == (("b", "a") if kind is dict else ("series-0", "series-1"))
+    assert (first.freq, first.start, second.start) == ("h", hours[0], hours[0] - pd.Timedelta(hours=24))
+    np.testing.assert_array_equal(second.values, VALUES[:40])
+
+
+@pytest.mark.parametrize("data", [{1, 2}, None, ["1", "2"], [1j] * 40, [{"target": VALUES}]])
+def test_other_data_are_refused_in_one_line(data: Any) -> None:
+    with pytest.raises(DataError, match=r"data: expected a DataFrame, a Series, .* no array of real numbers") as error:
+        usable_series(params_here(), data, None, 0)
+    assert len(str(error.value)) < 250
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "moirai", "timesfm"])

@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from tsfmscope.measures import real_array
 from tsfmscope.stages.cli.certifying import list_data
+from tsfmscope.stages.cli.inspection import log_series, read_series, resolve_data
 from tsfmscope.stages.config import DataSet
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.model_reference import slug
-from tsfmscope.stages.pipeline.named_sets import NamedSeries, find_data_set, load_named_set
+from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.tasks.defaults import HORIZON, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import CATALOG
-from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import select, series_note
-from tsfmscope.tasks.series.files.time_grid import missing_times
-from tsfmscope.tasks.series.files.user_files import load_frame, load_own
+from tsfmscope.tasks.series.files.columns import Columns
+from tsfmscope.tasks.series.files.parquet import select
+from tsfmscope.tasks.series.files.user_files import load_frame
 from tsfmscope.tasks.series.seasons import season_of
-from tsfmscope.tasks.series.types import Series, Windows, count_reasons, describe_reasons
+from tsfmscope.tasks.series.types import Series, Windows
 
 logger = logging.getLogger("tsfmscope")
 
@@ -55,28 +54,21 @@ def usable_series(
     if unknown := set(columns or ()) - set(KEYS):
         raise ValueError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
     named = Columns(**(columns or {}))
+    if isinstance(data, str | Path):
+        try:
+            resolved = resolve_data(params, str(data), named)
+        except ParamsError as error:
+            raise DataError(str(error)) from None
+        return read_series(params, str(data), *resolved, named, max_series, seed, takes_any=takes_any)
     sample = None if max_series is None else (max_series, seed)
     min_length = None if takes_any else params.datasets.min_length
-    if isinstance(data, pd.Series):
-        data = data.to_frame("value" if data.name is None else str(data.name))
+    data = _to_frame(data)
     if isinstance(data, pd.DataFrame):
         loaded = load_frame(data, name="data", columns=named, min_length=min_length, sample=sample)
-        found = NamedSeries("data", OWN, loaded)
-    elif isinstance(data, str | Path):
-        found = _named_series(params, str(data), max_series, seed, named, takes_any)
     else:
         loaded = select(_array_series(data), min_length=min_length, sample=sample)
-        found = NamedSeries("data", OWN, loaded)
-    loaded = found.loaded
-    for line in loaded.notes:
-        logger.info(line)
-    if loaded.missing:
-        logger.warning(missing_times(loaded.missing))
-    if not loaded.series:
-        raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
-    if found.dataset is OWN:
-        logger.warning(series_note(found.name, loaded.series))
-    return found
+    log_series("data", loaded)
+    return NamedSeries("data", OWN, loaded)
 
 
 def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
@@ -90,27 +82,18 @@ def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
     return items
 
 
-def _named_series(
-    params: Params, text: str, max_series: int | None, seed: int, columns: Columns, takes_any: bool
-) -> NamedSeries:
-    if (dataset := find_data_set(text, params)) is not None:
-        if columns != UNNAMED:
-            raise ValueError(f"columns: expected a file or a DataFrame, got the data set {text!r}")
-        loaded = load_named_set(text, dataset, params, max_series=max_series, seed=seed, takes_any=takes_any)
-        return NamedSeries(text, dataset, loaded)
-    try:
-        path = Path(text).expanduser()
-        exists = path.exists()
-    # A name that is too long, and the home folder of a user that does not exist.
-    except (OSError, RuntimeError, ValueError):
-        exists = False
-    if not exists:
-        raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
-    name = slug(path.resolve().name.partition(".")[0]) or "data"
-    sample = None if max_series is None else (max_series, seed)
-    min_length = None if takes_any else params.datasets.min_length
-    loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
-    return NamedSeries(name, OWN, loaded)
+def _to_frame(data: Any) -> Any:
+    """Return a Series, a list or dict of them with their indices, or a table as a DataFrame; other data unchanged."""
+    items = data if isinstance(data, Mapping) else dict(enumerate(data)) if isinstance(data, list | tuple) else {}
+    if items and all(isinstance(item, pd.Series) for item in items.values()):
+        names = [str(name) if isinstance(data, Mapping) else f"series-{name}" for name in items]
+        data = pd.concat([item.rename("value") for item in items.values()], keys=names, names=["series"])
+    elif hasattr(data, "__dataframe__") and not isinstance(data, pd.DataFrame):
+        # Tables of pyarrow, polars and other packages.
+        data = pa.table(data).to_pandas()
+    if isinstance(data, pd.Series):
+        data = data.rename("value" if data.name is None else data.name).to_frame()
+    return data
 
 
 def _array_series(data: Any) -> Iterable[Series]:
@@ -134,11 +117,15 @@ def _array_series(data: Any) -> Iterable[Series]:
 def _real_values(data: Any) -> np.ndarray:
     """Return numbers in float64, or float32 if they are; masked ones are NaN. Raises DataError for other data."""
     try:
-        values = real_array(_without_mask(data))
-    except (TypeError, ValueError) as error:
-        problem = " ".join(str(error).removeprefix("x: ").split())
+        data = _without_mask(data)
+        # Decimals and other objects that are numbers, and None where missing.
+        is_object = isinstance(data, list | tuple | np.ndarray) and np.asarray(data).dtype == object
+        values = np.array(data, dtype=np.float64) if is_object else real_array(data)
+    except (TypeError, ValueError, OverflowError):
+        kind = getattr(data, "dtype", "")
         raise DataError(
-            f"data: expected numbers [step] or [series, step], or a list or dict of [step]: {problem}"
+            "data: expected a DataFrame, a Series, numbers [step] or [series, step], or a list or dict of [step], got "
+            f"{type(data).__name__}{kind and f' of {kind}'} that is no array of real numbers"
         ) from None
     return values if values.dtype == np.float32 else values.astype(np.float64)
 

@@ -267,8 +267,8 @@ def open_data(params: Params, request: InspectRequest, names: Sequence[str]) -> 
     """Return a function that reads each of `list_data`, by its name. ParamsError for a name that is not valid."""
     readers: dict[str, Callable[[], NamedSeries]] = {}
     for text in list_data(params, names):
-        one_request = replace(request, data=text)
-        readers[text] = partial(load_series, params, one_request, *resolve_data(params, one_request))
+        resolved = resolve_data(params, text, request.columns)
+        readers[text] = partial(load_series, params, replace(request, data=text), *resolved)
     return readers
 
 

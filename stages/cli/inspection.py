@@ -207,7 +207,7 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
     """Load the requested model and series. Raises the errors of `inspect_layers`."""
     watch("loading the model", 0, 0)
     source = resolve(params, request.model, request.family).running_in(request.precision)
-    name, dataset = resolve_data(params, request)
+    name, dataset = resolve_data(params, request.data, request.columns)
     kind = modality(dataset.source)
     model = load_family(source, request.device)
     if model.modality != kind:
@@ -310,22 +310,22 @@ def hidden_states(case: LoadedCase, tokens: Tokens, kinds: Sequence[str] = KINDS
     )
 
 
-def resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]:
-    """Return the name and the data set that the request names.
+def resolve_data(params: Params, text: str, columns: Columns = UNNAMED) -> tuple[str, DataSet]:
+    """Return the name and the data set that a user names.
 
     It is a data set of params.yaml or of catalog.yaml, or the user's own file or folder. Raises ParamsError
     otherwise.
     """
-    text, known = request.data, params.datasets.sets
+    known = params.datasets.sets
     if (dataset := find_data_set(text, params)) is not None:
-        if request.columns != UNNAMED:
-            raise ParamsError(f"--time, --id, --value, --time-format: expected a file, got the data set {text!r}")
+        if columns != UNNAMED:
+            raise ParamsError(f"names of columns: expected a file, got the data set {text!r}")
         return text, dataset
     if not os.path.exists(os.path.expanduser(text)):
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {hint}")
-    name = slug(Path(text).resolve().name.partition(".")[0]) or "data"
+    name = slug(Path(text).expanduser().resolve().name.partition(".")[0]) or "data"
     return name, DataSet(source="folder", file=text, horizon=HORIZON)
 
 
@@ -367,30 +367,49 @@ def load_series(params: Params, request: InspectRequest, name: str, dataset: Dat
     """Return the usable series of a resolved data set. Raises DataError, with the reasons, if there is none."""
     seed = params.seed if request.seed is None else request.seed
     max_series = params.datasets.max_series if request.max_series is None else request.max_series
-    if dataset.file == request.data and dataset.source == "folder":
-        from tsfmscope.tasks.series.files.time_grid import missing_times
+    return read_series(params, request.data, name, dataset, request.columns, max_series, seed)
+
+
+def read_series(
+    params: Params,
+    text: str,
+    name: str,
+    dataset: DataSet,
+    columns: Columns,
+    max_series: int | None,
+    seed: int,
+    *,
+    takes_any: bool = False,
+) -> NamedSeries:
+    """Return the usable series of a data set that `resolve_data` returned for a text, and log what was read.
+
+    takes_any: short and constant series are usable too. Raises DataError, with the reasons, if there is none.
+    """
+    if dataset.file == text and dataset.source == "folder":
         from tsfmscope.tasks.series.files.user_files import load_own
 
-        path, sample = Path(os.path.expanduser(request.data)), (max_series, seed)
-        loaded = load_own(
-            path, name=name, columns=request.columns, min_length=params.datasets.min_length, sample=sample
-        )
-        for line in loaded.notes:
-            logger.warning(line)
-        if loaded.series:
-            logger.warning(series_note(request.data, loaded.series))
-        if loaded.missing:
-            logger.warning(missing_times(loaded.missing))
+        path, sample = Path(os.path.expanduser(text)), None if max_series is None else (max_series, seed)
+        min_length = None if takes_any else params.datasets.min_length
+        loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
+        log_series(text, loaded)
     else:
-        loaded = load_named_set(name, dataset, params, max_series=max_series, seed=seed)
-        if len(loaded.series) < loaded.available:
-            logger.warning(
-                f"{name}: {len(loaded.series)} of {loaded.available} series, a seeded sample; --max-series takes more"
-            )
-    if not loaded.series:
-        reasons = describe_reasons(count_reasons(loaded.skipped))
-        raise DataError(f"{request.data}: no usable series: {reasons}")
+        loaded = load_named_set(name, dataset, params, max_series=max_series, seed=seed, takes_any=takes_any)
+        if not loaded.series or len(loaded.series) < loaded.available:
+            log_series(text, loaded)
     return NamedSeries(name, dataset, loaded)
+
+
+def log_series(label: str, loaded: LoadedSeries) -> None:
+    """Log what was read. Raises DataError, with the reasons, if no series is usable."""
+    from tsfmscope.tasks.series.files.time_grid import missing_times
+
+    for line in loaded.notes:
+        logger.warning(line)
+    if not loaded.series:
+        raise DataError(f"{label}: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
+    logger.warning(series_note(label, loaded))
+    if loaded.missing:
+        logger.warning(missing_times(loaded.missing))
 
 
 def count_left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:

@@ -17,9 +17,9 @@ import pandas as pd
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import Columns
-from tsfmscope.tasks.series.files.frames import TIMES, transposed_labels
+from tsfmscope.tasks.series.files.frames import TIMES, is_text, transposed_labels
 from tsfmscope.tasks.series.files.parquet import check_room
-from tsfmscope.tasks.series.files.roles import IDS, is_text
+from tsfmscope.tasks.series.files.roles import IDS
 from tsfmscope.tasks.series.files.times import DIGITS
 
 # Cells that stand for a missing value.
@@ -77,7 +77,7 @@ def read_csv(path: Path, columns: Columns) -> tuple[pd.DataFrame, list[str]]:
         return _read_text(path, path, columns)
     except (duckdb.Error, UnicodeDecodeError) as error:
         problem = " ".join(str(error).partition("Possible")[0].split())[:200]
-        failure = DataError(f"{path}: expected a CSV table in UTF-8 with a header, got {problem}")
+        failure = DataError(f"{path}: expected a CSV table in UTF-8 with a header, got {problem}; correct the file")
         if path.suffix == ".gz" or (encoding := _other_encoding(path)) is None:
             raise failure from error
     with TemporaryDirectory() as folder:

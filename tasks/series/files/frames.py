@@ -15,7 +15,7 @@ from pandas.api import types
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import Columns
 
-# Names of columns of times, in lower case.
+# Names of columns of times, in lower case; index levels may also be years.
 TIMES = {"ds", "timestamp", "date", "datetime", "time"}
 # Beginning of a date in any order, a quarter, month or week of a year.
 DATE_START = re.compile(
@@ -36,7 +36,7 @@ def make_plain(frame: pd.DataFrame, columns: Columns, location: str) -> tuple[pd
     """
     # The column names of a MultiIndex are tuples.
     names = [":".join(filter(None, map(str, name))) if isinstance(name, tuple) else str(name) for name in frame]
-    frame, keys = _without_index(frame.set_axis(names, axis=1))
+    frame, keys = _without_index(frame.set_axis(names, axis=1), location)
     if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
         raise DataError(f"{location}: column {duplicated[0]!r} occurs twice, perhaps in the index; rename one of them")
     frame = pd.DataFrame({name: _plain_column(frame[name], location) for name in frame}, index=frame.index)
@@ -63,36 +63,51 @@ def transposed_labels(names: list[str]) -> list[str]:
     return names[:n_labels] if are_years or all(map(DATE_START.match, dates)) else []
 
 
-def _without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _without_index(frame: pd.DataFrame, location: str) -> tuple[pd.DataFrame, list[str]]:
     """Return the table with the levels of its index as columns, and the names of those that are ids.
 
-    Numbers that are no times and do not repeat count the rows, and so does the last level of numbers next to ids.
+    Numbers that are no times and do not repeat count the rows. The last level of numbers next to ids, or of durations,
+    orders them.
     """
-    levels = [frame.index.get_level_values(n) for n in range(frame.index.nlevels)]
+    frame, index = frame.reset_index(drop=True), frame.index
+    levels = [_plain_column(index.get_level_values(n).to_series(frame.index), location) for n in range(index.nlevels)]
     is_time = [
-        isinstance(level, pd.DatetimeIndex | pd.PeriodIndex) or str(level.name).lower() in TIMES for level in levels
+        str(level.name).lower() in {*TIMES, "year"} or types.is_datetime64_any_dtype(level) or begins_with_date(level)
+        for level in levels
     ]
-    if len(levels) > 1 and not any(is_time) and types.is_numeric_dtype(levels[-1]):
-        order = np.argsort(levels[-1].to_numpy(), kind="stable")
-        frame = frame.iloc[order]
-        levels = [level[order] for level in levels[:-1]]
-    n_levels = frame.index.nlevels
-    frame, keys = frame.reset_index(drop=True), []
+    has_durations = types.is_timedelta64_dtype(levels[-1])
+    if not any(is_time) and (has_durations or (len(levels) > 1 and types.is_numeric_dtype(levels[-1]))):
+        frame = frame.loc[levels.pop().sort_values(kind="stable").index]
+    keys = []
     for number, level in enumerate(levels):
-        is_key = not is_time[number] and (n_levels > 1 or (level.name is not None and not level.is_unique))
+        is_key = not is_time[number] and (index.nlevels > 1 or (level.name is not None and not level.is_unique))
         if types.is_numeric_dtype(level) and not is_key and not is_time[number]:
             continue
         name = str(level.name) if level.name is not None else "timestamp" if is_time[number] else f"index {number}"
-        frame = pd.concat([pd.Series(level, name=name), frame], axis=1)
+        frame = pd.concat([level.rename(name).loc[frame.index], frame], axis=1)
         if is_key:
             keys.append(name)
-    return frame, keys
+    return frame.reset_index(drop=True), keys
+
+
+def begins_with_date(column: pd.Series) -> bool:
+    """Return whether a column contains text, the first of which begins with a date."""
+    cells = column.dropna()
+    return is_text(column) and not cells.empty and DATE_START.match(str(cells.iloc[0]).strip()) is not None
+
+
+def is_text(column: pd.Series) -> bool:
+    """Return whether a column contains text, and nothing else but missing cells."""
+    return types.infer_dtype(column, skipna=True) in {"string", "categorical", "bytes"}
 
 
 def _plain_column(column: pd.Series, location: str) -> pd.Series:
     """Return a column of numbers, times or text. Types that cannot be read stay as they are."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         # Categories may have no row.
+        column = column.astype(object).infer_objects()
+    elif isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "MmOU":
+        # Dates, times, durations, decimals and text of pyarrow.
         column = column.astype(object).infer_objects()
     kind = types.infer_dtype(column, skipna=True)
     if "complex" in kind:

@@ -150,11 +150,14 @@ def unusable(values: np.ndarray, min_length: int | None = MIN_LENGTH) -> str | N
     return "constant" if observed.min() == observed.max() else None
 
 
-def series_note(label: object, series: Sequence[Series]) -> str:
+def series_note(label: object, loaded: LoadedSeries) -> str:
     """Write the line that states how series were read: their number, frequency, season and first time."""
+    series = loaded.series
     first, season = series[0], season_of(series)
     starts = [item.start.replace(tzinfo=None) for item in series if item.start is not None]
     count = f"{label}: {len(series)} series" if len(series) > 1 else f"{label}: 1 series of {len(first.values)} steps"
+    if len(series) < loaded.available:
+        count = f"{label}: {len(series)} of {loaded.available} series (a seeded sample)"
     if first.freq:
         start = f", from {min(starts):%Y-%m-%d %H:%M}" if starts else ""
         return f"{count}, frequency {first.freq}, season {season}{start}"
@@ -177,7 +180,7 @@ def open_series_file(path: Path) -> pq.ParquetFile:
     except FileNotFoundError as error:
         raise DataError(f"{path.name}: no such file in {path.parent}; check the name and datasets.root") from error
     except DAMAGED as error:
-        raise DataError(f"{path.name}: expected a Parquet file, got {_short(error)}") from error
+        raise DataError(f"{path.name}: expected a Parquet file, got {shorten(error)}") from error
     for column, (expected, fits) in _COLUMNS.items():
         types = [field.type for field in schema if field.name == column]
         if len(types) != 1 or not fits(types[0]):
@@ -197,7 +200,7 @@ def _read(path: Path) -> pa.Table:
         table = table.set_column(1, "start", table["start"].cast(pa.timestamp("ms"), safe=False))
         table = table.set_column(2, "freq", table["freq"].cast(pa.string()))
     except DAMAGED as error:
-        raise DataError(f"{path.name}: the file is damaged or its text is not UTF-8: {_short(error)}") from error
+        raise DataError(f"{path.name}: the file is damaged or its text is not UTF-8: {shorten(error)}") from error
     counts = Counter(table["item_id"].to_pylist())
     worst, times = max(counts.items(), key=lambda item: (item[0] is None, item[1]), default=("", 1))
     if worst is None or times > 1:
@@ -250,7 +253,8 @@ def match_ids(ids: Sequence[str], items: str | Sequence[str] | None, path: Path)
     return matches
 
 
-def _short(error: BaseException) -> str:
+def shorten(error: BaseException) -> str:
+    """Return the class and the text of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 

@@ -9,7 +9,7 @@ from pandas.api import types
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import Columns
-from tsfmscope.tasks.series.files.frames import DATE_START, TIMES
+from tsfmscope.tasks.series.files.frames import TIMES, begins_with_date, is_text
 from tsfmscope.tasks.series.files.times import is_clock, row_of
 
 # Names that give a column its role, in lower case.
@@ -51,7 +51,7 @@ def assign_roles(frame: pd.DataFrame, columns: Columns, location: str) -> Roles:
             )
     times = columns.times or _time_columns(frame, columns, location)
     others = [name for name in names if name not in (*times, *columns.ids, *columns.values)]
-    ids = [name for name in others if name.lower() in IDS and not types.is_float_dtype(frame[name])]
+    ids = [name for name in others if name.lower() in IDS and not has_fractions(frame[name])]
     if not columns.ids and len(ids) > 1:
         raise DataError(f"{location}: expected one column of ids, got {join(ids)}; name it, or each of them, with --id")
     ids = columns.ids or ids
@@ -70,7 +70,7 @@ def _time_columns(frame: pd.DataFrame, columns: Columns, location: str) -> list[
     clocks = [name for name in free if name.lower() in TIMES and is_clock(frame[name])]
     choices = (
         [name for name in free if name.lower() in TIMES and name not in clocks],
-        [name for name in free if types.is_datetime64_any_dtype(frame[name]) or _begins_with_date(frame[name])],
+        [name for name in free if types.is_datetime64_any_dtype(frame[name]) or begins_with_date(frame[name])],
         [name for name in free if name.lower() == "year"],
     )
     found = next(filter(None, choices), [])
@@ -134,11 +134,6 @@ def _value_columns(frame: pd.DataFrame, columns: Columns, times: list[str], ids:
     return numbers
 
 
-def _begins_with_date(column: pd.Series) -> bool:
-    cells = column.dropna()
-    return is_text(column) and not cells.empty and DATE_START.match(str(cells.iloc[0]).strip()) is not None
-
-
-def is_text(column: pd.Series) -> bool:
-    """Return whether a column holds text, and nothing else but missing cells."""
-    return types.infer_dtype(column, skipna=True) in {"string", "categorical", "bytes"}
+def has_fractions(column: pd.Series) -> bool:
+    """Return whether a column contains numbers that are not whole."""
+    return types.is_float_dtype(column) and bool((column.dropna() % 1 != 0).any())

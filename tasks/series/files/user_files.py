@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float64
+from pandas.api import types
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
@@ -29,8 +30,9 @@ from tsfmscope.tasks.series.files.parquet import (
     match_ids,
     numbers_of,
     select,
+    shorten,
 )
-from tsfmscope.tasks.series.files.roles import Roles, assign_roles, join
+from tsfmscope.tasks.series.files.roles import Roles, assign_roles, has_fractions, join
 from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS, Grid, fit_freq, frequency, grid
 from tsfmscope.tasks.series.files.times import localize, read_times
 from tsfmscope.tasks.series.types import Series, Skip
@@ -64,8 +66,7 @@ def load_own(
     must be the same for all usable series. A time that is missing between regular times becomes a missing value of
     each series. A column that counts rows (year, index, step) is left out.
 
-    The notes list which columns were read in which role, which were not read, and how many series were
-    sampled.
+    The notes list which columns were read in which role, and which were not read.
 
     name: name of the data set. columns: columns that the user names. domain, items, min_length, sample: as in
     `load_parquet`. Raises DataError also for a CSV without a header, a table whose columns could be read in
@@ -90,10 +91,6 @@ def load_own(
         series_of_files = [item for item, is_match in zip(series_of_files, matches, strict=True) if is_match]
     selected = _select(series_of_files, path, min_length, sample)
     missing = {item.series: missing[item.series] for item in selected.series if item.series in missing}
-    if len(selected.series) < selected.available:
-        notes.append(
-            f"{path}: {len(selected.series)} of {selected.available} series, a seeded sample; --max-series takes more"
-        )
     return LoadedSeries(selected.series, skipped + selected.skipped, selected.usable, missing, notes)
 
 
@@ -135,19 +132,26 @@ def list_files(path: Path) -> list[Path]:
 def _select(series: list[Series], path: Path, min_length: int | None, sample: tuple[int, int] | None) -> LoadedSeries:
     """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
-    A series with gaps has no frequency of its own. Weeks that begin on several days are one frequency, and so are years
-    and quarters of several months.
+    A series with gaps has no frequency of its own, and that of a short one does not count. Weeks that begin on several
+    days are one frequency, and so are years and quarters of several months.
     """
     usable = select(series, min_length=min_length)
-    freqs = Counter(item.freq for item in usable.series if item.freq)
+    long = [item for item in usable.series if len(item.values) >= MIN_LENGTH] or usable.series
+    freqs = Counter(item.freq for item in long if item.freq)
     if len({freq.partition("-")[0] for freq in freqs}) > 1:
         raise DataError(
             f"{path}: series of several frequencies, {', '.join(sorted(freqs))}; use the series of one frequency at a "
             "time"
         )
     common = freqs.most_common(1)[0][0] if freqs else ""
-    same = [dataclasses.replace(item, freq=common) for item in usable.series]
-    return dataclasses.replace(select(same, min_length=min_length, sample=sample), skipped=usable.skipped)
+    kinds = {"", common.partition("-")[0]}
+    same = [dataclasses.replace(item, freq=common) for item in usable.series if item.freq.partition("-")[0] in kinds]
+    other = [
+        Skip(item.series, f"under {MIN_LENGTH} steps, of another frequency")
+        for item in usable.series
+        if item.freq.partition("-")[0] not in kinds
+    ]
+    return dataclasses.replace(select(same, min_length=min_length, sample=sample), skipped=usable.skipped + other)
 
 
 def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
@@ -166,7 +170,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
         names = set(pq.read_schema(path).names)
         numbers = numbers_of(path)
     except DAMAGED as error:
-        raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
+        raise DataError(f"{path}: expected a Parquet file, got {shorten(error)}") from error
     if names >= OURS and dataclasses.replace(columns, season=None) == UNNAMED:
         loaded = load_parquet(path, dataset=name, min_length=None)
         return [(item, 0) for item in loaded.series], loaded.skipped, []
@@ -174,7 +178,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
     try:
         frame = _to_pandas(pq.ParquetFile(path).read())
     except DAMAGED as error:
-        raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
+        raise DataError(f"{path}: expected a Parquet file, got {shorten(error)}") from error
     series, notes = _read_frame(frame, path, name, columns)
     return series, [], notes
 
@@ -208,9 +212,10 @@ def _read_frame(
         times, zone = localize(times, ids, columns.tz, f"{path}, column {times.name!r}")
         if zone:
             notes.append(f"{path}: the hour that occurs twice is read as the change of clocks in {zone}; else set --tz")
-        times = times.sort_values(kind="stable")
-        frame = frame.loc[times.index]
-        ids = None if ids is None else ids.loc[times.index]
+        # Series stay in the order of the table.
+        position = 0 if ids is None else pd.factorize(ids)[0]
+        order = pd.DataFrame({"series": position, "time": times}).sort_values(["series", "time"]).index
+        times, frame, ids = times.loc[order], frame.loc[order], None if ids is None else ids.loc[order]
     return list(_series(frame, path, name, roles, ids, times)), notes
 
 
@@ -219,8 +224,10 @@ def _ids(frame: pd.DataFrame, path: Path, roles: Roles) -> pd.Series | None:
     for column in roles.ids:
         if n := int(frame[column].isna().sum()):
             raise DataError(f"{path}, column {column!r}: expected one id per row, got {n} rows without an id")
-    if len(roles.ids) < 2:
-        return frame[roles.ids[0]] if roles.ids else None
+    if not roles.ids:
+        return None
+    whole = [name for name in roles.ids if types.is_float_dtype(frame[name]) and not has_fractions(frame[name])]
+    frame = frame.astype(dict.fromkeys(whole, "Int64"))
     ids: pd.Series = frame[roles.ids[0]].astype(str)
     for column in roles.ids[1:]:
         ids = ids + "/" + frame[column].astype(str)
@@ -328,7 +335,3 @@ def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
             "correct the row"
         )
     return pd.DatetimeIndex(times)
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

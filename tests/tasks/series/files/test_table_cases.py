@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tests.tasks.series.files.table_cases import DAYS, HOURS, STEPS, Case, Y, cases
@@ -13,7 +14,7 @@ from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import LoadedSeries, load_parquet, series_note
 from tsfmscope.tasks.series.files.user_files import OURS, load_frame, load_own
-from tsfmscope.tasks.series.windows import season_of
+from tsfmscope.tasks.series.seasons import season_of
 
 CASES = list(cases())
 
@@ -33,10 +34,8 @@ def test_a_table_gives_its_series(tmp_path: Path, case: Case) -> None:
     path.write_bytes(case.data)
     loaded = load_own(path, name="mine", columns=case.columns)
     _check(loaded, case)
-    note = series_note(path, loaded.series)
-    known = (
-        f"frequency {case.freq}, season {season_of(loaded.series[0])}, from {pd.Timestamp(case.start):%Y-%m-%d %H:%M}"
-    )
+    note = series_note(path, loaded)
+    known = f"frequency {case.freq}, season {season_of(loaded.series)}, from {pd.Timestamp(case.start):%Y-%m-%d %H:%M}"
     assert (known if case.freq else "no regular frequency: steps are taken as equally spaced, season 1") in note
 
 
@@ -72,6 +71,16 @@ LEVELS = pd.MultiIndex.from_product([["a", "b"], range(30)])
         (_frame(y=pd.Series([*Y[:-1], None], dtype=object)), ["y"]),
         (_frame(y=pd.Series(Y).astype("category")), ["y"]),
         (_frame(ds=DAYS.to_period("D")), ["y"]),
+        (_frame(day=pd.Series(DAYS.date, dtype=pd.ArrowDtype(pa.date32()))).sample(frac=1, random_state=0), ["y"]),
+        (_frame(at=pd.Series(DAYS.tz_localize("UTC"), dtype=pd.ArrowDtype(pa.timestamp("us", "UTC")))), ["y"]),
+        (_frame(unique_id=[1.0] * 30 + [2.0] * 30, ds=[*DAYS[:30], *DAYS[:30]]), ["1", "2"]),
+        (_frame(unique_id=["b"] * 30 + ["a"] * 30, ds=[*DAYS[30:], *DAYS[:30]]), ["b", "a"]),
+        (pd.DataFrame({"y": Y}, index=pd.MultiIndex.from_product([["a", "b"], DAYS.date[:30]])), ["a", "b"]),
+        (pd.DataFrame({"y": Y}, index=pd.MultiIndex.from_product([["a", "b"], DAYS[:30].strftime("%Y-%m-%d")])),
+         ["a", "b"]),
+        (pd.DataFrame({"y": Y}, index=pd.MultiIndex.from_product([["a", "b"], HOURS[:30] - HOURS[0]])), ["a", "b"]),
+        (pd.DataFrame({"y": Y}, index=pd.Index(HOURS - HOURS[0])).sample(frac=1, random_state=0), ["y"]),
+        (pd.DataFrame({"y": Y}, index=pd.Index(range(1950, 2010), name="year")).sample(frac=1, random_state=0), ["y"]),
     ],
 )  # fmt: skip
 def test_what_pandas_keeps_outside_the_columns_is_read(frame: pd.DataFrame, ids: list[str]) -> None:
@@ -101,6 +110,14 @@ def test_a_frame_that_cannot_be_read_is_refused(frame: pd.DataFrame, columns: Co
     with pytest.raises(DataError, match=wrong) as error:
         load_frame(frame, name="mine", columns=columns)
     assert "\n" not in str(error.value)
+
+
+def test_a_short_series_of_another_frequency_is_left_out_at_any_length(tmp_path: Path) -> None:
+    (case,) = (case for case in CASES if case.name == "one_short_item.csv")
+    (tmp_path / case.name).write_bytes(case.data)
+    loaded = load_own(tmp_path / case.name, name="mine", min_length=None)
+    assert [item.series for item in loaded.series] == ["A"]
+    assert loaded.skipped == [("B", "under 32 steps, of another frequency")]
 
 
 def test_digits_that_are_a_date_and_a_number_since_1970_need_a_format(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
-from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS
 from tsfmscope.tasks.series.files.user_files import load_own
 
@@ -255,8 +255,8 @@ def test_one_line_says_which_columns_were_read_as_what(tmp_path: Path, text: str
 
 def test_a_sample_of_the_series_is_noted(tmp_path: Path) -> None:
     pd.DataFrame({f"s{n}": np.arange(40.0) * (n + 1) for n in range(9)}).to_csv(tmp_path / "a.csv", index=False)
-    notes = load_own(tmp_path / "a.csv", name="mine", sample=(4, 7)).notes
-    assert notes[-1] == f"{tmp_path / 'a.csv'}: 4 of 9 series, a seeded sample; --max-series takes more"
+    note = series_note("a.csv", load_own(tmp_path / "a.csv", name="mine", sample=(4, 7)))
+    assert note.startswith("a.csv: 4 of 9 series (a seeded sample), no times")
     assert len(load_own(tmp_path / "a.csv", name="mine", sample=(9, 7)).notes) == 1
 
 
