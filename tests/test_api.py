@@ -152,7 +152,7 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
     assert list(vectors.index) == [*frame.columns]
     with pytest.raises(ValueError, match="columns: got the key 'ids', expected time, id, value, time_format, tz"):
         ts.embed(model, table, columns={"ids": "shop"})
-    with pytest.raises(ValueError, match="columns: expected a file or a DataFrame, got the data set 'nile'"):
+    with pytest.raises(ValueError, match="columns: expected a file, got the data set 'nile'"):
         ts.embed(model, "nile", columns={"id": "shop"})
 
 

@@ -58,7 +58,7 @@ def certify(
     if isinstance(data, str | Path) or not isinstance(data, Sequence) or not len(data):
         raise ValueError(f"data: got {type(data).__name__}, expected a list of data sets")
     check_counts(context=context, max_series=max_series)
-    horizons = () if horizon is None else (horizon,) if isinstance(horizon, int) else tuple(horizon)
+    horizons = () if horizon is None else tuple(horizon) if isinstance(horizon, Sequence) else (horizon,)
     base, small = as_model(base), as_model(small)
     if not isinstance(small, CompressedModel) and base.source == small.source:
         raise ValueError(f"small: got {small.name}, which is the base")

@@ -21,7 +21,7 @@ from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.named_sets import NamedSeries
 from tsfmscope.tasks.defaults import HORIZON, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.columns import Columns
+from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
 from tsfmscope.tasks.series.files.parquet import select
 from tsfmscope.tasks.series.files.user_files import load_frame
 from tsfmscope.tasks.series.seasons import season_of
@@ -58,7 +58,8 @@ def usable_series(
         try:
             resolved = resolve_data(params, str(data), named)
         except ParamsError as error:
-            raise DataError(str(error)) from None
+            # Named columns of a data set that is no table are a wrong argument.
+            raise (DataError if named == UNNAMED else ValueError)(str(error)) from None
         return read_series(params, str(data), *resolved, named, max_series, seed, takes_any=takes_any)
     sample = None if max_series is None else (max_series, seed)
     min_length = None if takes_any else params.datasets.min_length

@@ -26,7 +26,7 @@ def plan(
 
     \b
     tsfmscope plan
-    tsfmscope plan params/paper.yaml --json
+    tsfmscope plan params.yaml --json
 
     It works offline. It prints how many models, data sets and cells each study has, the observed steps of every
     context length, as far as the data are on this machine, and the jobs, rows, bytes and seconds of each model and

@@ -112,7 +112,7 @@ def _split_reference(params: Params, name: str, family: str | None) -> tuple[str
         return family, name
     if hub.looks_like_hub(name) and (family is not None or head == hub.PREFIX.rstrip(":")):
         return family, name
-    if Path(name).is_file():
+    if os.path.isfile(name):
         registry.check_reference(name)
     near = difflib.get_close_matches(name, params.models, 2)
     if hub.looks_like_hub(name):

@@ -231,7 +231,8 @@ def check_reference(reference: str) -> None:
             return
     elif hub.looks_like_hub(reference):
         return
-    if (file := Path(reference).expanduser()).is_file():
+    file = Path(os.path.expanduser(reference))
+    if os.path.isfile(file):
         rename = f", where it must have the name {PICKLED}" if file.suffix == ".ckpt" and file.name != PICKLED else ""
         raise ModelError(f"{reference}: got a file, expected a folder; name the folder that contains it{rename}")
     raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; fix the reference")

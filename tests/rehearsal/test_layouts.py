@@ -14,7 +14,7 @@ from tests.rehearsal.weights import LayoutError, check_published, predict_bytes,
 from tsfmscope.tasks.models.config_family import family_of_config
 from tsfmscope.tasks.models.released import RELEASED
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_released_model_of_the_paper_profile_has_a_layout_of_its_family() -> None:

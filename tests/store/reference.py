@@ -31,10 +31,10 @@ SETTINGS = ("size_ratio", "d0", "alpha", "flow_d0", "flow_alpha", "flat_d0", "fl
 
 
 def of_files(folder: Path = FOLDER) -> Numbers:
-    """Every number of the files, those that name a row too."""
+    """Every number of the files of KEYS, those that name a row too; other files hold what no paper here printed."""
     found: Numbers = {}
-    for path in sorted(folder.glob("*.csv")):
-        keys = KEYS[path.stem]
+    for name_of_file, keys in KEYS.items():
+        path = folder / f"{name_of_file}.csv"
         for row in csv.DictReader(path.read_text().splitlines()):
             name = (path.stem, *(_plain(row[key]) for key in keys))
             values = [(column, text) for column, text in row.items() if text and _is_number(text)]

@@ -50,6 +50,8 @@ STEP = np.arange(160)
 FEW = "fewer than 16 observed steps in the context"
 NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have the measure
     *("reason", "base_model", "size_parameter", "size_rule", "samples"),
+    # Its description states that it is null with a vocabulary.
+    "zeta_adjusted_isotropic",
     *(f"{name}_sd" for name in REPEATED),
 )
 ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))

@@ -128,7 +128,7 @@ def test_every_command_that_prints_results_has_json() -> None:
         (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
         (("tables", "geometry"), {"name", "meaning", "columns"}),
         (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),
-        (("plan",), {"studies", "contexts", "absent", "models", "costs"}),
+        (("plan",), {"studies", "contexts", "absent", "models", "work"}),
         (("retry",), {"stages"}),
         (("new", "study", "mine", "--models", "all", "--measures", "weights"), {"study", "file", "line"}),
     ],

@@ -125,7 +125,7 @@ def test_ones_own_csv_is_windowed_as_asked() -> None:
 
 
 def test_csv_parquet_and_a_folder_of_the_same_series_look_the_same() -> None:
-    frame = pd.DataFrame({"a": wave(80).astype(np.float32)})
+    frame = pd.DataFrame({"a": wave(80)})
     frame.to_csv("mine.csv", index=False)
     Path("mine").mkdir()
     frame.to_parquet("mine/mine.parquet")

@@ -81,7 +81,8 @@ def test_a_run_continues_after_that_where_locks_are_hard_links(repository: Path)
 
 
 def test_make_repro_prepares_dvc_s_files_first() -> None:
-    lines = subprocess.run(["make", "-n", "repro"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    command = ["make", "--no-print-directory", "-n", "repro"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     assert lines[-3:-1] == ["python -m tsfmscope.stages.pipeline.dvc_folder", "dvc repro"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,8 +62,11 @@ def test_weights_in_several_files_load(moirai: Moirai, windows: Make, tmp_path: 
     path = tmp_path / "model.safetensors"
     tensors = load_file(path)
     path.unlink()
-    for place in range(2):
-        save_file(dict(list(tensors.items())[place::2]), tmp_path / f"part-{place}.safetensors")
+    parts = {f"part-{place}.safetensors": dict(list(tensors.items())[place::2]) for place in range(2)}
+    for name, part in parts.items():
+        save_file(part, tmp_path / name)
+    shards = {tensor: name for name, part in parts.items() for tensor in part}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     assert same_forecasts(Moirai.load(tmp_path), moirai, windows())
 
 
