@@ -2,13 +2,13 @@
 
     python -m tests.golden compare BEFORE.duckdb AFTER.duckdb [--renamed OLD=NEW ...]
     python -m tests.golden record RESULTS.duckdb smoke|default
-    python -m tests.golden spread RESULTS.duckdb OTHER.duckdb
+    python -m tests.golden spread RESULTS.duckdb OTHER.duckdb [...]
 
 `compare` prints one line for each table or column that differs, and ends with exit code 1 where there is one. It is for
 two runs on one machine: rounding differs between CPUs. `record` writes the summary that a slow test compares with.
-`spread` prints the differences of two summaries as lines of TOLERANCES, which the test allows on every CPU. Run one
-profile on two CPUs for it, or a second time with ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2,
-OPENBLAS_CORETYPE=Haswell and NPY_DISABLE_CPU_FEATURES="AVX512F AVX512_SKX". Job keys, times and places of files are
+`spread` adds the differences of runs to TOLERANCES, which the test allows on every CPU. Run one profile on several
+CPUs for it, or again with ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2, OPENBLAS_CORETYPE=Haswell and
+NPY_DISABLE_CPU_FEATURES="AVX512F AVX512_SKX". Job keys, times and places of files are
 left out: they may differ where the results are the same.
 """
 
@@ -39,8 +39,9 @@ LEFT_OUT_COLUMNS = {
 }
 # Largest difference of a column of doubles that has no line in TOLERANCES, relative to its largest absolute value.
 TOLERANCE = 1e-6
-# Columns that differ more between CPUs: table, column, measured difference of its numbers, tolerance, number of nulls
-# that may differ. Counts, keys and texts without a line are compared exactly.
+# Columns that differ more between CPUs: table, column, measured difference of its numbers, tolerance (five times as
+# much), number of nulls that may differ (two, or twice the measured). Counts, keys and texts without a line are
+# compared exactly.
 TOLERANCES = Path(__file__).with_name("golden_tolerances.csv")
 # Numbers in the summary of a column. `signed` is the mean with a sign that depends on the row's texts, so that two rows
 # whose values are exchanged are noticed.
@@ -167,20 +168,41 @@ def largest_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
     return max(abs(old[name] - new[name]) for name in NUMBERS) / scale if scale else 0.0
 
 
-def spread(one: Summary, other: Summary) -> Iterator[str]:
-    """Yield a line of TOLERANCES for each column that differs by more than a column without a line may.
+def spread(one: Summary, others: Sequence[Summary]) -> dict[tuple[str, str], tuple[float, int]]:
+    """Return the largest differences of other summaries by table and column: of numbers, and of the count of nulls.
 
-    The tolerance is ten times the measured difference, rounded up to a power of ten.
+    Columns that differ by no more than a column without a line in TOLERANCES may are left out.
     """
-    for name in sorted(set(one) & set(other)):
-        for column, old in one[name]["columns"].items():
-            new = other[name]["columns"].get(column)
-            if new is None or NO_TOLERANCE.holds(old, new):
-                continue
-            difference = largest_difference(old, new) if "mean" in old and "mean" in new else 0.0
-            tolerance = 10 ** math.ceil(math.log10(max(10 * difference, TOLERANCE)))
-            nulls = 2 * abs(old["nulls"] - new["nulls"])
-            yield f"{name},{column},{difference:.2g},{tolerance:g},{nulls}"
+    measured: dict[tuple[str, str], tuple[float, int]] = {}
+    for other in others:
+        for name in sorted(set(one) & set(other)):
+            for column, old in one[name]["columns"].items():
+                new = other[name]["columns"].get(column)
+                if new is None or NO_TOLERANCE.holds(old, new):
+                    continue
+                numbers, nulls = measured.get((name, column), (0.0, 0))
+                if "mean" in old and "mean" in new:
+                    numbers = max(numbers, largest_difference(old, new))
+                measured[name, column] = numbers, max(nulls, abs(old["nulls"] - new["nulls"]))
+    return measured
+
+
+def write_tolerances(measured: Mapping[tuple[str, str], tuple[float, int]]) -> None:
+    """Write TOLERANCES: five times the measured differences, or those of earlier lines where they are larger.
+
+    A tolerance of 1 is that of a column whose values depend on the CPU.
+    """
+    largest = dict(measured)
+    with TOLERANCES.open() as lines:
+        for line in csv.DictReader(lines):
+            key = (line["table"], line["column"])
+            numbers, nulls = largest.get(key, (0.0, 0))
+            largest[key] = max(numbers, float(line["measured"])), max(nulls, int(line["nulls"]) // 2)
+    rows = ["table,column,measured,tolerance,nulls"]
+    for (name, column), (numbers, nulls) in sorted(largest.items()):
+        tolerance = min(1.0, max(5 * numbers, TOLERANCE))
+        rows.append(f"{name},{column},{numbers:.2g},{tolerance:.1g},{max(2, 2 * nulls)}")
+    TOLERANCES.write_text("\n".join(rows) + "\n")
 
 
 def _view_floats(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
@@ -242,16 +264,12 @@ def main() -> int:
     recording = commands.add_parser("record", help="write the summary that the slow test compares with")
     recording.add_argument("database", type=Path)
     recording.add_argument("profile", choices=RECORDS)
-    measuring = commands.add_parser("spread", help="print the differences of two summaries as lines of the tolerances")
+    measuring = commands.add_parser("spread", help="add the differences of runs on several CPUs to the tolerances")
     measuring.add_argument("one", type=Path)
-    measuring.add_argument("other", type=Path)
+    measuring.add_argument("others", type=Path, nargs="+")
     options = parser.parse_args()
     if options.command == "spread":
-        print(
-            "\n".join(
-                ["table,column,measured,tolerance,nulls", *spread(summarize(options.one), summarize(options.other))]
-            )
-        )
+        write_tolerances(spread(summarize(options.one), [summarize(other) for other in options.others]))
         return 0
     if options.command == "record":
         write_record(summarize(options.database), options.profile)
