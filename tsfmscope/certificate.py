@@ -59,6 +59,8 @@ def certify(
         raise ValueError(f"data: got {type(data).__name__}, expected a list of data sets")
     check_counts(context=context, max_series=max_series)
     horizons = () if horizon is None else tuple(horizon) if isinstance(horizon, Sequence) else (horizon,)
+    for steps in horizons:
+        check_counts(context=None, horizon=steps)
     base, small = as_model(base), as_model(small)
     if not isinstance(small, CompressedModel) and base.source == small.source:
         raise ValueError(f"small: got {small.name}, which is the base")
