@@ -153,7 +153,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         ),
         "mase_ratio": (
             "MASE divided by that of probabilistic seasonal naive, geometric mean over cells [ratio] "
-            "(docs/science.md, Error)"
+            "(docs/science.md, Error); the seasons stand in forecasts.season"
         ),
     },
     "pretrained_loss": {
