@@ -84,7 +84,7 @@ def list_items(data: Sequence[Data]) -> list[tuple[str, Data]]:
 
 
 def _to_frame(data: Any) -> Any:
-    """Return a Series, a list or dict of them with their indices, or a table as a DataFrame; other data unchanged."""
+    """Return a Series, a list or dict of them, or a table as a DataFrame, and other data unchanged."""
     items = data if isinstance(data, Mapping) else dict(enumerate(data)) if isinstance(data, list | tuple) else {}
     if items and all(isinstance(item, pd.Series) for item in items.values()):
         names = [str(name) if isinstance(data, Mapping) else f"series-{name}" for name in items]
@@ -93,7 +93,7 @@ def _to_frame(data: Any) -> Any:
         # Tables of pyarrow, polars and other packages.
         data = pa.table(data).to_pandas()
     if isinstance(data, pd.Series):
-        data = data.rename("value" if data.name is None else data.name).to_frame()
+        data = data.to_frame("value" if data.name is None else data.name)
     return data
 
 

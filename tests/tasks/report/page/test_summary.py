@@ -66,10 +66,11 @@ def test_skill_is_of_what_was_trained_here_and_the_sine_of_every_model(tables: R
     frame.loc[0, ratio] = np.nan
     words = _words(_with(tables, "skill", frame))
     first, second = frame["model"][:2]
-    assert f"below 1 is skill: {second} 0.74" in words and "0.23" not in words
-    assert f"relative to forecasting zero, 0 is exact: {first} 1.00, {second} 1.03" in words
+    (one, other), without = frame["sine_error"][:2], tables.skill.frame["wql_vs_median"][0]
+    assert f"below 1 is skill: {second} {frame['wql_vs_median'][1]:.2f}" in words and f"{without:.2f} (" not in words
+    assert f"relative to forecasting zero, 0 is exact: {first} {one:.2f}, {second} {other:.2f}" in words
     alone = _words(_with(tables, "skill", frame[:1]))
-    assert "below 1 is skill" not in alone and f"0 is exact: {first} 1.00." in alone
+    assert "below 1 is skill" not in alone and f"0 is exact: {first} {one:.2f}." in alone
 
 
 def test_small_checkpoints_are_not_the_papers_models(tables: ReportTables) -> None:
