@@ -38,7 +38,7 @@ LEFT_OUT_COLUMNS = {
     *("job_key", "path", "bytes", "fingerprint", "commit", "versions", "host", "time_ratio", "tokens_per_s", "ended")
 }
 # Largest difference of a column of doubles that has no line in TOLERANCES, relative to its largest absolute value.
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 # Columns that differ more between CPUs: table, column, measured difference of its numbers, tolerance (five times as
 # much), number of nulls that may differ (two, or twice the measured). Counts, keys and texts without a line are
 # compared exactly.
