@@ -24,9 +24,10 @@ class _Stage(NamedTuple):
     measures: Sequence[str]
 
 
+TOKENIZED = sorted(set(get_args(Measure)) - WITHOUT_TOKENS)
 STAGES = (
-    _Stage("tokens", "dumps", sorted(set(get_args(Measure)) - WITHOUT_TOKENS)),
-    _Stage("embeddings", "dumps", sorted(set(get_args(Measure)) - WITHOUT_TOKENS)),
+    _Stage("tokens", "dumps", TOKENIZED),
+    _Stage("embeddings", "dumps", TOKENIZED),
     _Stage("forecasts", "forecasts", ("isotropy", "forecasts")),
     _Stage("geometry", "geometry", ("isotropy",)),
 )
@@ -37,7 +38,8 @@ class PlannedWork:
     """Work of one model in one stage.
 
     cells: cells that the studies request. measured: those of the same model whose rows are stored. The others are None
-    where no cell is measured; else they are the measured means per cell times `cells`. seconds: of one worker.
+    where no cell is measured or no time of its jobs is stored; else they are the measured means per cell times `cells`.
+    seconds: of one worker.
     """
 
     stage: str
@@ -86,7 +88,9 @@ def _measure(params: Params, stage: _Stage, data: Path) -> defaultdict[str, _Mea
         entry.cells.add((row["model"], row["dataset"], row["condition"]))
         entry.rows += row.get("rows", 1)
         entry.bytes += row.get("bytes", 0)
-    for row in read_rows(data / "timings" / stage.name, "timings").select(["subject", "seconds"]).to_pylist():
+    timings = read_rows(data / "timings" / stage.name, "timings").select(["key", "subject", "seconds"]).to_pylist()
+    # A job that was run again has several rows.
+    for row in {row["key"]: row for row in timings}.values():
         entry = sums[row["subject"]]
         entry.jobs += 1
         entry.seconds += row["seconds"]
@@ -94,8 +98,9 @@ def _measure(params: Params, stage: _Stage, data: Path) -> defaultdict[str, _Mea
 
 
 def _extrapolate(stage: str, model: str, cells: int, measured: _Measured) -> PlannedWork:
-    if not (count := len(measured.cells)):
-        return PlannedWork(stage, model, cells, 0)
+    count = len(measured.cells)
+    if not count or not measured.jobs:
+        return PlannedWork(stage, model, cells, count)
     factor = cells / count
     jobs, rows, size = (round(factor * value) for value in (measured.jobs, measured.rows, measured.bytes))
     return PlannedWork(stage, model, cells, count, jobs, rows, size, factor * measured.seconds)

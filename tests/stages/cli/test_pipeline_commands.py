@@ -79,7 +79,10 @@ def test_plan_extrapolates_the_work_of_a_model_from_its_finished_jobs(folder: Pa
     row = valid_row("dumps") | {"job_key": "a", "model": "patchtst-nano", "dataset": first, "condition": "noisy"}
     write_rows(folder / "data/embeddings/dumps/00000.parquet", "dumps", [row | {"rows": 700, "bytes": 9000}])
     timing = valid_row("timings") | {"stage": "embeddings", "subject": "patchtst-nano", "seconds": 1.5}
-    write_rows(folder / "data/timings/embeddings/timings/00000.parquet", "timings", [timing])
+    unknown = [row for row in json.loads(run("plan", "--json").stdout)["work"] if row["measured"]]
+    assert [(row["jobs"], row["seconds"]) for row in unknown] == [(None, None)]
+    # A job that ran twice counts once.
+    write_rows(folder / "data/timings/embeddings/timings/00000.parquet", "timings", [timing | {"seconds": 9.0}, timing])
     work = {(row["stage"], row["model"]): row for row in json.loads(run("plan", "--json").stdout)["work"]}
     assert set(work) == set(itertools.product(("tokens", "embeddings", "forecasts", "geometry"), params["models"]))
     found = work["embeddings", "patchtst-nano"]
