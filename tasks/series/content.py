@@ -13,7 +13,7 @@ from tsfmscope.tasks.series.types import Series
 SIZE = 16
 # Key of recipe.json and onnx.json: digests of the series that calibrated or healed the model.
 CALIBRATION_SERIES = "calibration_series"
-# The same, of names of data sets, for models that were compressed before the digests were recorded.
+# Key of names of data sets, for models that were compressed before digests were recorded.
 CALIBRATION_DATASETS = "calibration_datasets"
 
 
