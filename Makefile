@@ -20,7 +20,6 @@ help:  ## list the targets
 	.uv/bin/pip install --quiet uv
 
 $(READY): pyproject.toml constraints.txt
-	@[ ! -d tsfmscope ] || for name in stages tasks store; do [ -d tsfmscope/$$name ] || ln -sfn ../$$name tsfmscope/$$name; done
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
 	$(UV) venv --quiet --allow-existing --python 3.11 .venv
 	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --all-extras --group dev
@@ -31,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)  ## create the virtual environment, once
 
 repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
-	@python -m tsfmscope.stages.pipeline.dvc_folder
+	@python -m stages.planning.dvc_folder
 	@dvc repro
 	@python -m tsfmscope report
 
@@ -48,8 +47,8 @@ retry: $(READY)  ## run the failed jobs of all stages again
 	@python -m tsfmscope retry
 
 # Tests that a change of the core most likely breaks: measures, statistics, params, pipeline, schemas and queries.
-QUICK := tests/tasks/geometry tests/tasks/ranks tests/tasks/statistics tests/tasks/forecasting tests/stages/config \
-  tests/stages/test_pipeline.py tests/store/test_schema.py tests/store/test_answers.py tests/tasks/models/test_registry.py \
+QUICK := tests/tsfmscope/geometry tests/tsfmscope/ranks tests/tsfmscope/statistics tests/tsfmscope/forecasting tests/stages/config \
+  tests/stages/test_pipeline.py tests/store/test_schema.py tests/store/test_answers.py tests/tsfmscope/models/test_registry.py \
   tests/test_prose.py tests/test_task_versions.py
 
 quick: $(READY) lint  ## check lint and types, and run the tests that a change most likely breaks, in two minutes

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tsfmscope.tasks.models.chronos_2 import Chronos2
+from tsfmscope.models.chronos_2 import Chronos2
 
 BASE = {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_heads": 12, "initializer_factor": 0.05}
 SMALL = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "initializer_factor": 0.05}

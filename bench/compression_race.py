@@ -56,18 +56,18 @@ from bench.race_tables import (
     with_mean_sizes,
 )
 from bench.truncation_trained import load_series, log_wql, score_windows
-from tsfmscope.stages.cli.compressing import SYNTHETIC
-from tsfmscope.stages.config.compression import WHOLE
-from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.calibration_data import CalibrationData
-from tsfmscope.tasks.compression.compress import compress_with
-from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
-from tsfmscope.tasks.defaults import MethodName
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.config_family import family_of_folder
-from tsfmscope.tasks.models.registry import load
-from tsfmscope.tasks.series.tables import series_table
+from stages.config.compression import WHOLE
+from tsfmscope.cli.compressing import SYNTHETIC
+from tsfmscope.compression.budget import BudgetError
+from tsfmscope.compression.calibration_data import CalibrationData
+from tsfmscope.compression.compress import compress_with
+from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.defaults import MethodName
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import load
+from tsfmscope.series.tables import series_table
 
 TRAINED = "chronos-bolt-350k"
 # Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the

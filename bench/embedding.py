@@ -17,7 +17,7 @@ of tokens that a stack keeps: that of params/paper.yaml (LARGE; fewer for the Ch
 pass takes seconds anyway), that of the default parameters, or all. The paper's profile runs released shapes,
 so its jobs decide; smaller ones show the fixed cost of a job, about 8 ms.
 
-Further tables: the rates by batch from which PASS_TOKENS in tasks/entries/embeddings.py was chosen, and the changes
+Further tables: the rates by batch from which PASS_TOKENS in tasks/embeddings.py was chosen, and the changes
 that a float16 store makes in every measure of the geometry.
 
 Last line JSON: min_forward_share (least share over the families, for released shapes and jobs of the paper's
@@ -45,20 +45,20 @@ from threadpoolctl import threadpool_limits
 from bench.float16 import half_changes
 from bench.geometry import ROOT, real_series
 from bench.memory import MIB, peak, resident_bytes
-from tsfmscope.store.dumps import read_table, write_job_dump
-from tsfmscope.store.files import sync
-from tsfmscope.tasks.entries.embeddings import EmbedSpec, embed, sample_seed
-from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource, WindowOptions
-from tsfmscope.tasks.entries.tokens import TokensSpec, tokenize
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
-from tsfmscope.tasks.models.base import Family
-from tsfmscope.tasks.models.common.batches import KINDS, kept_rows, pass_windows, run_windows, window_tokens
-from tsfmscope.tasks.models.common.capture import even_batches
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.models.types import Tokens, tokens_from_table
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.sweep.cluster import MEMORY
+from store.dumps import read_table, write_job_dump
+from store.files import sync
+from tasks.embeddings import EmbedSpec, embed, sample_seed
+from tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
+from tasks.parts import CellIdentity, ModelSource, WindowOptions
+from tasks.sweep.cluster import MEMORY
+from tasks.tokens import TokensSpec, tokenize
+from tsfmscope.models.base import Family
+from tsfmscope.models.common.batches import KINDS, kept_rows, pass_windows, run_windows, window_tokens
+from tsfmscope.models.common.capture import even_batches
+from tsfmscope.models.registry import family_class
+from tsfmscope.models.types import Tokens, tokens_from_table
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series
 
 CONTEXT, HORIZON = 500, 64
 # rows of every stack; Bolt's decoder has one row per window, so 2,048 rows would need 2,048 windows
@@ -120,7 +120,7 @@ def series() -> list[Series]:
 def models(device: str) -> Iterator[tuple[str, str, Family]]:
     """Yield family, shape and model: first the committed checkpoints, then the released shapes."""
     for name in RELEASED:
-        yield name, "nano", family_class(name).load(ROOT / "checkpoints" / f"{name}-nano", device=device)
+        yield name, "nano", family_class(name).load(ROOT / "tsfmscope" / "checkpoints" / f"{name}-nano", device=device)
     for name, config in RELEASED.items():
         model = family_class(name).new(config, seed=0)
         model.network.to(device)

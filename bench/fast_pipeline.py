@@ -23,7 +23,7 @@ import torch
 
 import tsfmscope as ts
 from bench.forecast_case import SHAPES, windows
-from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.models.registry import family_class
 
 SAMPLES = 20
 # Smaller shapes run in less time, but a smaller share of it is spent in matrix products.

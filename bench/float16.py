@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.measure import measure_states
-from tsfmscope.tasks.geometry.measures import presets
-from tsfmscope.tasks.models.base import Family
-from tsfmscope.tasks.models.types import Tokens
+from tsfmscope.geometry.dimension import effective_dimension
+from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import presets
+from tsfmscope.models.base import Family
+from tsfmscope.models.types import Tokens
 
 # shares of variance of the effective dimension
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)

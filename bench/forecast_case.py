@@ -13,14 +13,14 @@ import numpy as np
 
 from bench import memory
 from bench.memory import MIB
-from tsfmscope.tasks.compression import schedules
-from tsfmscope.tasks.compression.neurons import mlps
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import Widths
-from tsfmscope.tasks.models.common.mlp import count_neurons, keep_neurons
-from tsfmscope.tasks.models.common.precision import run_in
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series.types import Windows
+from tsfmscope.compression import schedules
+from tsfmscope.compression.neurons import mlps
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common.attention import Widths
+from tsfmscope.models.common.mlp import count_neurons, keep_neurons
+from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.registry import family_class
+from tsfmscope.series.types import Windows
 
 # Yu et al. 2026, Fig. 7, at the printed size ratio 0.075
 FIRST, GROWTH, ORIGIN = 3, 0.27, 2
@@ -219,7 +219,7 @@ def encoding(case: Case, model: Any) -> dict[str, float]:
     """Return the seconds of our sampler's encoder, and the size of the caches after it, in MiB."""
     import torch
 
-    from tsfmscope.tasks.models.t5.decoding import StepDecoder
+    from tsfmscope.models.t5.decoding import StepDecoder
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))

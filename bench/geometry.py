@@ -30,17 +30,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
-from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters
-from tsfmscope.tasks.geometry.dimension import covariance_spectrum, effective_dimension
-from tsfmscope.tasks.models.base import Family
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.models.types import TokenKind, Tokens
-from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
-from tsfmscope.tasks.series.files.parquet import load_parquet
-from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.series.windows import spread_windows
+from tsfmscope.errors import ModelError
+from tsfmscope.geometry.adjusted import adjusted_cosine
+from tsfmscope.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.geometry.dimension import covariance_spectrum, effective_dimension
+from tsfmscope.models.base import Family
+from tsfmscope.models.registry import family_class
+from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.types import Series
+from tsfmscope.series.windows import spread_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 K_MAX = 10
@@ -92,7 +92,7 @@ def plain(states: np.ndarray) -> ClusteringRun:
 
 
 def run_ours(states: np.ndarray) -> ClusteringRun:
-    """Run the clustering of tsfmscope.tasks.geometry, from states to labels."""
+    """Run the clustering of tsfmscope.geometry, from states to labels."""
     start = time.process_time()
     clusters = choose_clusters(states, seed=0)
     seconds = time.process_time() - start
@@ -177,7 +177,7 @@ def real_series() -> list[list[Series]]:
 def widest_checkpoint() -> tuple[str, Family]:
     """Return the committed checkpoint with the widest states, the first by name among equals."""
     models = {}
-    for folder in sorted(path.parent for path in (ROOT / "checkpoints").glob("*/recipe.json")):
+    for folder in sorted(path.parent for path in (ROOT / "tsfmscope" / "checkpoints").glob("*/recipe.json")):
         recipe = json.loads((folder / "recipe.json").read_text())["recipe"]
         # Raised for a family whose package is not installed.
         with contextlib.suppress(ModelError):

@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from bench.truncation_trained import CALIBRATION, SETS, Benchmark, ratio
-from tsfmscope.stages.cli.compressing import SYNTHETIC
-from tsfmscope.tasks.compression import two_step
-from tsfmscope.tasks.compression.compress import compress_model
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.training.healing import STEPS, healer
+from tsfmscope.cli.compressing import SYNTHETIC
+from tsfmscope.compression import two_step
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.series.tables import series_table
+from tsfmscope.training.healing import STEPS, healer
 
 # Without data sets, synthetic series calibrate.
 CALIBRATIONS: list[list[str]] = [["covid_deaths", "nn5_weekly", "pedestrian"], ["dominick", "fred_md"], []]

@@ -29,10 +29,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.memory import MIB, peak, resident_bytes
-from tsfmscope.tasks.series.synthetic.kernels import Composition, compositions
-from tsfmscope.tasks.series.synthetic.kernelsynth import covariance, draw_at, draw_many
-from tsfmscope.tasks.series.synthetic.priors.draw import draw_from_seed
-from tsfmscope.tasks.series.synthetic.random_streams import series_seeds
+from tsfmscope.series.synthetic.kernels import Composition, compositions
+from tsfmscope.series.synthetic.kernelsynth import covariance, draw_at, draw_many
+from tsfmscope.series.synthetic.priors.draw import draw_from_seed
+from tsfmscope.series.synthetic.random_streams import series_seeds
 
 SEED = 0
 LENGTH = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 
-from tsfmscope.tasks import process_memory
+from tsfmscope import process_memory
 
 MIB = 2**20
 

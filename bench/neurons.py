@@ -31,8 +31,8 @@ import torch
 
 from bench.compression_race import MODELS, Race
 from bench.truncation_trained import load_series, log_wql, ratio
-from tsfmscope.tasks.compression.neurons import OutputLoss, best_weights, eliminate, gather_losses, mlps
-from tsfmscope.tasks.models.common.mlp import keep_neurons
+from tsfmscope.compression.neurons import OutputLoss, best_weights, eliminate, gather_losses, mlps
+from tsfmscope.models.common.mlp import keep_neurons
 
 SHARES = (0.75, 0.5, 0.25)
 Order = Callable[[OutputLoss], np.ndarray]

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from tsfmscope.tasks.compression.onnx_export import write_onnx
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.base import Family
-from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
-from tsfmscope.tasks.models.config_family import family_of_folder
+from tsfmscope.compression.onnx_export import write_onnx
+from tsfmscope.models import registry
+from tsfmscope.models.base import Family
+from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.config_family import family_of_folder
 
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[1] / "tsfmscope" / "checkpoints"
 QUICK = "chronos-bolt-nano"
 MODELS = ("chronos-bolt-mini", "chronos-2-mini", "patchtst-mini", "timesfm-mini", "timesfm-2.5-mini")
 WIDE = "chronos-bolt, width 512"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.candidates import count_parameters
-from tsfmscope.tasks.compression.fidelity import last_states, window_errors
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import NAMES
-from tsfmscope.tasks.models.common.int8 import dequantise, quantise
+from tsfmscope.compression.budget import BudgetError
+from tsfmscope.compression.candidates import count_parameters
+from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common.attention import NAMES
+from tsfmscope.models.common.int8 import dequantise, quantise
 
 ROUNDED = ("bfloat16", "int8")
 

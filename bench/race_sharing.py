@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from tsfmscope.tasks.compression.calibration_data import CalibrationData
-from tsfmscope.tasks.compression.candidates import Candidate, inert_matrices
-from tsfmscope.tasks.compression.loss_statistics import LossStatistics, gather_gradients
-from tsfmscope.tasks.compression.matrices import weighted_factors
-from tsfmscope.tasks.compression.methods.allocation import one_share
-from tsfmscope.tasks.compression.methods.peers import root
-from tsfmscope.tasks.compression.products import Factors
-from tsfmscope.tasks.compression.truncation import ranks_by_budget
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.compression.calibration_data import CalibrationData
+from tsfmscope.compression.candidates import Candidate, inert_matrices
+from tsfmscope.compression.loss_statistics import LossStatistics, gather_gradients
+from tsfmscope.compression.matrices import weighted_factors
+from tsfmscope.compression.methods.allocation import one_share
+from tsfmscope.compression.methods.peers import root
+from tsfmscope.compression.products import Factors
+from tsfmscope.compression.truncation import ranks_by_budget
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common.attention import AttentionLayer
 
 # Layers that share a basis, and the largest size at which coefficients are fitted (authors' configurations).
 GROUP, FITTED = 2, 0.6

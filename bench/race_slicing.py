@@ -30,14 +30,14 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.calibration_data import CalibrationData
-from tsfmscope.tasks.compression.candidates import count_parameters
-from tsfmscope.tasks.compression.loss_statistics import loss_batches
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.base import Forecaster
-from tsfmscope.tasks.models.common.capture import capture
-from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.compression.budget import BudgetError
+from tsfmscope.compression.calibration_data import CalibrationData
+from tsfmscope.compression.candidates import count_parameters
+from tsfmscope.compression.loss_statistics import loss_batches
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common.capture import capture
+from tsfmscope.models.types import TokenKind
 
 # Names of the last Linear of a branch.
 OUTPUTS = ("o", "wo", "out_proj", "o_proj", "fc2", "3")

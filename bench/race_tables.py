@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.race_removals import ROUNDED
-from tsfmscope.stages.config.compression import METHOD as OURS
-from tsfmscope.tasks.statistics import means
+from stages.config.compression import METHOD as OURS
+from tsfmscope.statistics import means
 
 # Method -> size -> geometric mean of the errors, and its 95 % interval.
 Table = dict[str, dict[float, tuple[float, float, float]]]

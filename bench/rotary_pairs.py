@@ -34,11 +34,11 @@ import torch
 
 from bench.compression_race import WHOLE_RACE, Race, RaceSize
 from bench.truncation_trained import load_series, log_wql, ratio
-from tsfmscope.tasks.compression.calibration import Moments, gather
-from tsfmscope.tasks.compression.methods.whole_matrices import single_matrices
-from tsfmscope.tasks.compression.refit import RIDGE
-from tsfmscope.tasks.models.common.attention import AttentionLayer
-from tsfmscope.tasks.models.common.low_rank import put_product
+from tsfmscope.compression.calibration import Moments, gather
+from tsfmscope.compression.methods.whole_matrices import single_matrices
+from tsfmscope.compression.refit import RIDGE
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.low_rank import put_product
 
 # A model with a token per step.
 LONG = RaceSize(series=2, windows=8, context=256, synthetic=32)

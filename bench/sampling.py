@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.tasks.models.lag_llama.family import LagLlama
-from tsfmscope.tasks.models.lag_llama.network import StudentT, features
-from tsfmscope.tasks.models.lag_llama.sampling import _quantiles_at, sample_paths
-from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.tasks.models.t5.sampling import StepDecoder, sample_ids, walk
-from tsfmscope.tasks.models.time_moe.continuation import continue_values
-from tsfmscope.tasks.models.time_moe.family import TimeMoE
-from tsfmscope.tasks.models.wavetoken.family import SAMPLING, WaveToken
-from tsfmscope.tasks.series.calendar import FEATURES
+from tsfmscope.models.lag_llama.family import LagLlama
+from tsfmscope.models.lag_llama.network import StudentT, features
+from tsfmscope.models.lag_llama.sampling import _quantiles_at, sample_paths
+from tsfmscope.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.models.t5.sampling import StepDecoder, sample_ids, walk
+from tsfmscope.models.time_moe.continuation import continue_values
+from tsfmscope.models.time_moe.family import TimeMoE
+from tsfmscope.models.wavetoken.family import SAMPLING, WaveToken
+from tsfmscope.series.calendar import FEATURES
 
 LAG_LLAMA = {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16, "tokens": 256}
 TIME_MOE = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 12}

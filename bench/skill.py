@@ -6,7 +6,7 @@ The guided sets are the bundled ones and the files of the folder TSFMSCOPE_DATA,
 The report sets are the files of the corpus folder whose group in its groups.csv is `report`; no other file of it is
 read. Each set gives the last windows of at most 64 evenly spaced series (fewer for `SLOW`), context 512.
 
-The season is that of `tsfmscope.tasks.series.seasons`. The horizon of a guided set is the catalogue's. A report set may
+The season is that of `tsfmscope.series.seasons`. The horizon of a guided set is the catalogue's. A report set may
 hold several frequencies: each has its own season and horizon (`HORIZONS`), and the errors of its windows are added up.
 A ratio is the sum of the model's losses over that of point seasonal naive on the same windows of the set. Reference
 rows: AutoTheta, probabilistic seasonal naive, and point seasonal naive with GluonTS's season (1 for days and weeks).
@@ -33,21 +33,21 @@ import numpy as np
 import torch
 
 from docs.building.skill import SERIES, table
-from tsfmscope.tasks.forecasting.baselines import seasonal_naive
-from tsfmscope.tasks.forecasting.group_skill import COLUMNS, group_skill, read_rows
-from tsfmscope.tasks.forecasting.local_baselines import Local
-from tsfmscope.tasks.forecasting.scores import MEDIAN, absolute_errors, quantile_losses
-from tsfmscope.tasks.forecasting.skill import sample_seed
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.base import QUANTILES
-from tsfmscope.tasks.models.config_family import family_of_folder
-from tsfmscope.tasks.models.types import Forecast
-from tsfmscope.tasks.series.catalog import CATALOG
-from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
-from tsfmscope.tasks.series.files.parquet import MIN_LENGTH, load_parquet, select
-from tsfmscope.tasks.series.seasons import gluonts_seasonality
-from tsfmscope.tasks.series.types import Series, Windows
-from tsfmscope.tasks.series.windows import last_windows
+from tsfmscope.forecasting.baselines import seasonal_naive
+from tsfmscope.forecasting.group_skill import COLUMNS, group_skill, read_rows
+from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, quantile_losses
+from tsfmscope.forecasting.skill import sample_seed
+from tsfmscope.models import registry
+from tsfmscope.models.base import QUANTILES
+from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.types import Forecast
+from tsfmscope.series.catalog import CATALOG
+from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.parquet import MIN_LENGTH, load_parquet, select
+from tsfmscope.series.seasons import gluonts_seasonality
+from tsfmscope.series.types import Series, Windows
+from tsfmscope.series.windows import last_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "results" / "skill.csv"
@@ -128,7 +128,7 @@ def load(name: str) -> tuple[Any, str]:
         return GluontsNaive(), ""
     if name in BASELINES:
         return Local(name), ""
-    folder = ROOT / "checkpoints" / name
+    folder = ROOT / "tsfmscope" / "checkpoints" / name
     folder = folder if folder.is_dir() else Path(os.environ["TSFMSCOPE_WEIGHTS"], name)
     family = registry.family_class(str(family_of_folder(folder)))
     return family.load(folder), registry.resolve(str(folder)).fingerprint[:12]
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="CSV file of the rows; default: docs/results/skill.csv, none if quick")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    minis = sorted(folder.name for folder in (ROOT / "checkpoints").glob("*-mini"))
+    minis = sorted(folder.name for folder in (ROOT / "tsfmscope" / "checkpoints").glob("*-mini"))
     names = options.models or (["gluonts-naive", "patchtst-mini"] if options.quick else [*BASELINES, *minis, *NANOS])
     out = options.out or (None if options.quick else OUT)
     pairs = cut_windows([*guided_parts(), *report_parts(options.corpus)])

@@ -7,7 +7,7 @@ steps of the logarithm. `ours` folds each block into R as it is made; `torch` is
 stack. With --rows only ours runs, on that many rows: 10 million of 1024, 2.1e13 operations, take a quarter of
 an hour on one core.
 
-Weights: the matrices of one block of a base-shape T5. `ours` is tsfmscope.tasks.ranks.spectrum.singular_values.
+Weights: the matrices of one block of a base-shape T5. `ours` is tsfmscope.ranks.spectrum.singular_values.
 `weightwatcher` is its public WeightWatcher.get_ESD of every layer (`uv pip install --group bench` installs
 the package). `its SVD` is the line of it that does the work, scipy.linalg.svd of the matrix in float64, which
 runs without the package too.
@@ -37,8 +37,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.memory import MIB, peak, resident_bytes
-from tsfmscope.tasks.ranks.spectrum import singular_values
-from tsfmscope.tasks.ranks.tall import TallQR
+from tsfmscope.ranks.spectrum import singular_values
+from tsfmscope.ranks.tall import TallQR
 
 WIDTH, HEIGHT = 1024, 2048
 # rows of the stack, 1 GiB, which LAPACK copies

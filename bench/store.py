@@ -3,7 +3,7 @@
     python -m bench.store [--quick] [--folder DIR] [--only VIEW ...]
 
 The benchmark makes tables of the store's schema (bench/store_rows.py), writes them as the store writes
-Parquet, and builds a results.duckdb with tsfmscope.store.catalogue. Then it measures, each in a process of its own:
+Parquet, and builds a results.duckdb with store.catalogue. Then it measures, each in a process of its own:
 - every view, on a read-only connection of its own with two threads and MEMORY;
 - ranks by layer over 100,000 and a million spectra of 768 singular values, at all six tolerances of
   flow_of_ranks;
@@ -43,8 +43,8 @@ import pyarrow as pa
 
 from bench.memory import MIB, peak, resident_bytes
 from bench.store_rows import Rows, Scale
-from tsfmscope.store import catalogue
-from tsfmscope.store.query import LOCKED
+from store import catalogue
+from store.query import LOCKED
 
 THREADS, MEMORY, RUNS, PAGE = 2, "2GB", 3, 1000
 FULL = {"views": Scale(), "million": Scale(measured=False, spectra=1_000_000)}
@@ -94,7 +94,7 @@ def time_query(path: Path, sql: str) -> QueryTimes:
 
 def views() -> list[str]:
     """Return the name of every view."""
-    sql = resources("tsfmscope.store") / "sql"
+    sql = resources("store") / "sql"
     return [name for folder in ("answers", "views") for name, _ in catalogue.queries(sql / folder)]
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tsfmscope.store import files
-from tsfmscope.store.schema import arrow_schema
+from store import files
+from store.schema import arrow_schema
 
 FAMILIES = ("chronos-t5", "chronos-bolt", "moirai", "patchtst", "lag-llama")
 PAPER = ("finance-1", "seasonality-1", "seasonality-2", "trend-1", "trend-2", "retail-1", "retail-2", "energy-1")

@@ -44,13 +44,13 @@ import pyarrow.parquet as pq
 
 from bench.memory import MIB, peak, resident_bytes
 from bench.sweep_peers import ACTORS, PEERS, ROW, spec
-from tsfmscope.stages.pipeline.sweeping import JobLog, PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.store.table_parts import ROWS_PER_FILE, TableParts
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.sweep import actor_pool
-from tsfmscope.tasks.sweep.cluster import Resources, connect
-from tsfmscope.tasks.sweep.job_queue import JobQueue
+from stages.planning.sweeping import JobLog, PlannedJob, read_nothing, run_and_finish
+from store.stage_store import StageStore
+from store.table_parts import ROWS_PER_FILE, TableParts
+from tasks.job import Job, Task
+from tasks.sweep import actor_pool
+from tasks.sweep.cluster import Resources, connect
+from tasks.sweep.job_queue import JobQueue
 
 FULL, QUICK = {"jobs": 100_000, "planned": 1_000_000}, {"jobs": 5_000, "planned": 50_000}
 # factors by which the slower ones get fewer jobs

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.tasks.job import Job, Result
+from tasks.job import Job, Result
 
 ACTORS, IN_FLIGHT = 2, 8
 ROW = {"model": "m", "step": 1, "loss": 0.0, "learning_rate": 0.0}
@@ -60,7 +60,7 @@ def _bare(work: Callable[[Any, list[Any], list[dict[str, Any]]], None], count: i
     """Time the work on warm actors of a Ray that is started as the sweep starts its own."""
     import ray
 
-    from tsfmscope.tasks.sweep.cluster import Resources, connect
+    from tasks.sweep.cluster import Resources, connect
 
     began = time.time()
     with connect(Resources(local_cpus=ACTORS)):
@@ -101,8 +101,8 @@ def _joblib(folder: Path, count: int) -> Times:
 def _tune(folder: Path, count: int) -> Times:
     from ray import tune
 
-    from tsfmscope.tasks.sweep.cluster import Resources, connect, environment
-    from tsfmscope.tasks.sweep.tune import QUIET
+    from tasks.sweep.cluster import Resources, connect, environment
+    from tasks.sweep.tune import QUIET
 
     began = time.time()
     with environment(QUIET), connect(Resources(local_cpus=ACTORS)):

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from tsfmscope.store.dumps import write_dump
-from tsfmscope.tasks.series.synthetic.shards import CorpusOptions, shard_tables
-from tsfmscope.tasks.training.corpora import Corpus
-from tsfmscope.tasks.training.initialization import start
-from tsfmscope.tasks.training.parallel import Share
-from tsfmscope.tasks.training.pretraining import _draw, _step
-from tsfmscope.tasks.training.shard_corpus import GROUP_STEPS, StreamedCorpus
+from store.dumps import write_dump
+from tsfmscope.series.synthetic.shards import CorpusOptions, shard_tables
+from tsfmscope.training.corpora import Corpus
+from tsfmscope.training.initialization import start
+from tsfmscope.training.parallel import Share
+from tsfmscope.training.pretraining import _draw, _step
+from tsfmscope.training.shard_corpus import GROUP_STEPS, StreamedCorpus
 
 COMMON = {"context_length": 512, "prediction_length": 64, "n_tokens": 4096}
 # the shape of params/compression.yaml, and amazon/chronos-t5-tiny

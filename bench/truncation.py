@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.tasks.compression import two_step
-from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.compression.compress import compress_model
-from tsfmscope.tasks.models.base import Family
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series.files.bundled import load_bundled
-from tsfmscope.tasks.series.tables import series_table, table_series
-from tsfmscope.tasks.series.windows import spread_windows
+from tsfmscope.compression import two_step
+from tsfmscope.compression.budget import BudgetError
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.models.base import Family
+from tsfmscope.models.registry import family_class
+from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.tables import series_table, table_series
+from tsfmscope.series.windows import spread_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 SERIES = ("co2", "elnino", "macrodata", "sunspots")
@@ -111,7 +111,7 @@ def main() -> None:
     print(table_line("model", "size", {method: method for method in METHODS}, "seconds of the last"))
     pairs = []
     for name in names:
-        folder = ROOT / "checkpoints" / f"{name}-nano"
+        folder = ROOT / "tsfmscope" / "checkpoints" / f"{name}-nano"
         dense = loss(family_class(name).load(folder), windows)
         for size in SIZES[-2:] if options.quick else SIZES:
             lost: dict[str, float] = {}

@@ -28,20 +28,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.stages.cli.compressing import SYNTHETIC
-from tsfmscope.tasks.compression import two_step
-from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
-from tsfmscope.tasks.compression.compress import compress_model
-from tsfmscope.tasks.compression.refit import fit_outputs
-from tsfmscope.tasks.models.base import QUANTILES, Forecaster
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series.catalog import CATALOG
-from tsfmscope.tasks.series.files.parquet import load_parquet
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Windows
-from tsfmscope.tasks.series.windows import last_windows
-from tsfmscope.tasks.statistics import means
+from tsfmscope.cli.compressing import SYNTHETIC
+from tsfmscope.compression import two_step
+from tsfmscope.compression.calibration import gather
+from tsfmscope.compression.calibration_windows import calibration_tokens
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.refit import fit_outputs
+from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.registry import family_class
+from tsfmscope.series.catalog import CATALOG
+from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Windows
+from tsfmscope.series.windows import last_windows
+from tsfmscope.statistics import means
 
 SETS = ["australian_electricity", "car_parts", "covid_deaths", "dominick", "dominick_categories", "exchange_rate"]
 SETS += ["fred_md", "hospital", "metr_la_week", "nn5_weekly", "pedestrian", "solar_weekly", "traffic_i94_hourly"]

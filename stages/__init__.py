@@ -1,7 +1,7 @@
 """Stages of the pipeline, one module per DVC stage.
 
 A stage reads params, hands out work and writes its declared outputs. It contains no science.
-The list below is the pipeline; `python -m tsfmscope.stages.pipeline.dvc_file` makes dvc.yaml from it.
+The list below is the pipeline; `python -m stages.planning.dvc_file` makes dvc.yaml from it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Run one stage: `python -m tsfmscope.stages NAME`, which dvc.yaml calls. Users have the command `tsfmscope`."""
+"""Run one stage: `python -m stages NAME`, which dvc.yaml calls. Users have the command `tsfmscope`."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
 
-from tsfmscope.stages import BY_NAME
-from tsfmscope.stages.pipeline.dvc_folder import protect_site_cache
-from tsfmscope.stages.pipeline.exit_codes import KNOWN, USAGE, report_error, report_interrupt
-from tsfmscope.stages.pipeline.run_stage import run_stage
+from stages import BY_NAME
+from stages.planning.dvc_folder import protect_site_cache
+from stages.planning.exit_codes import KNOWN, USAGE, report_error, report_interrupt
+from stages.planning.run_stage import run_stage
 
 
 def main(arguments: list[str]) -> int:

@@ -11,30 +11,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import dataset_skill, planning, training_curves
-from tsfmscope.stages.pipeline.checkpoint_folders import LOG, install
-from tsfmscope.stages.pipeline.checkpoint_rows import (
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import dataset_skill, planning, training_curves
+from stages.planning.checkpoint_folders import LOG, install
+from stages.planning.checkpoint_rows import (
     checkpoint_row,
     former_rows,
     is_available,
     print_changed,
     skill_line,
 )
-from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.population import population_jobs
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
-from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
-from tsfmscope.store.stage_outputs import read_rows
-from tsfmscope.tasks.entries.checkpoints import SkillOptions, SkillSpec
-from tsfmscope.tasks.job import Job, Task
+from stages.planning.model_folders import prune, publish, work_folder
+from stages.planning.population import population_jobs
+from stages.planning.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
+from stages.planning.training_jobs import MODELS, recipes, training_jobs
+from store.stage_outputs import read_rows
+from tasks.checkpoints import SkillOptions, SkillSpec
+from tasks.job import Job, Task
 
 SKILL = Task(
     "skill",
     5,
-    "tsfmscope.tasks.entries.checkpoints:measure_skill",
-    "tsfmscope.tasks.entries.loading:load_model",
+    "tasks.checkpoints:measure_skill",
+    "tasks.loading:load_model",
     table="skill",
 )
 CURVES = Path(DATA, "checkpoints", "curves")

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.compressed_models import (
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.compressed_models import (
     MODELS,
     calibration_datasets,
     calibration_spec,
@@ -21,30 +21,30 @@ from tsfmscope.stages.pipeline.compressed_models import (
     print_missing,
     read_recipe,
 )
-from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, resources, run, sweep
-from tsfmscope.store.dumps import read_table
-from tsfmscope.store.files import read_parquet
-from tsfmscope.tasks.entries.compression import (
+from stages.planning.model_folders import prune, publish, work_folder
+from stages.planning.sweeping import PlannedJob, open_store, resources, run, sweep
+from store.dumps import read_table
+from store.files import read_parquet
+from tasks.compression import (
     CompressSpec,
     FidelityOptions,
     FidelitySpec,
     MethodSpec,
 )
-from tsfmscope.tasks.job import Job, Task
+from tasks.job import Job, Task
 
 COMPRESS = Task(
     "compress",
     7,
-    "tsfmscope.tasks.entries.compression:compress",
-    "tsfmscope.tasks.entries.loading:load_model",
+    "tasks.compression:compress",
+    "tasks.loading:load_model",
     table="compression",
 )
 FIDELITY = Task(
     "fidelity",
     2,
-    "tsfmscope.tasks.entries.compression:measure_fidelity",
-    "tsfmscope.tasks.entries.compression:load_pair",
+    "tasks.compression:measure_fidelity",
+    "tasks.compression:load_pair",
     table="fidelity",
 )
 

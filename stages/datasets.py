@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.load_series import load_data_set
-from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
-from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.catalog import modality
-from tsfmscope.tasks.series.files.parquet import series_note
-from tsfmscope.tasks.series.types import Skip
+from stages import DATA
+from stages.config.params import Params
+from stages.planning.load_series import load_data_set
+from stages.planning.series_files import dataset_row, write_series, write_tables
+from tsfmscope.errors import DataError
+from tsfmscope.series.catalog import modality
+from tsfmscope.series.files.parquet import series_note
+from tsfmscope.series.types import Skip
 
 OUT = Path(DATA, "datasets")
 # Unusable series of a data set that the table `skipped` names, for each reason.

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
-from tsfmscope.store.dumps import read_table
-from tsfmscope.tasks.entries.embeddings import EmbedSpec, SampledModel
-from tsfmscope.tasks.entries.parts import CellIdentity
-from tsfmscope.tasks.job import Job, Task
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.sweeping import PlannedJob, open_store, sweep
+from store.dumps import read_table
+from tasks.embeddings import EmbedSpec, SampledModel
+from tasks.job import Job, Task
+from tasks.parts import CellIdentity
 
 TASK = Task(
     "embed",
     5,
-    "tsfmscope.tasks.entries.embeddings:embed",
-    "tsfmscope.tasks.entries.loading:load_model",
+    "tasks.embeddings:embed",
+    "tasks.loading:load_model",
     table="dumps",
 )
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import DATA, PARAMS
-from tsfmscope.stages.config import DATA_VARIABLE
-from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
-from tsfmscope.store.files import fingerprint, write_text
-from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.models.plugins import codes
-from tsfmscope.tasks.series.files.user_files import list_files
+from stages import DATA, PARAMS
+from stages.config import DATA_VARIABLE
+from stages.config.params import COMPRESSED, Params, ParamsError
+from store.files import fingerprint, write_text
+from tsfmscope.errors import DataError
+from tsfmscope.models.plugins import codes
+from tsfmscope.series.files.user_files import list_files
 
 OUT = Path(DATA, "external_inputs.json")
 PLUGINS = Path(DATA, "plugins.json")

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
-from tsfmscope.store.dumps import read_table
-from tsfmscope.tasks.entries.forecasts import ForecastSpec, ScoreSpec
-from tsfmscope.tasks.job import Job, Task
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.sweeping import PlannedJob, open_store, sweep
+from store.dumps import read_table
+from tasks.forecasts import ForecastSpec, ScoreSpec
+from tasks.job import Job, Task
 
-ENTRY = "tsfmscope.tasks.entries.forecasts:evaluate"
-LOCAL = "tsfmscope.tasks.entries.baselines"
-LOADER = "tsfmscope.tasks.entries.loading:load_model"
+ENTRY = "tasks.forecasts:evaluate"
+LOCAL = "tasks.baselines"
+LOADER = "tasks.loading:load_model"
 TASK = Task("evaluate", 4, ENTRY, LOADER, table="forecasts")
 EARLIER = Task("validate", 3, ENTRY, LOADER, table="validation")
 BASELINE = Task("baseline", 4, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")

@@ -6,17 +6,17 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
-from tsfmscope.store.dumps import LayerKey, last_layers, layers, read_states
-from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions
-from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
-from tsfmscope.tasks.geometry import measures
-from tsfmscope.tasks.job import Job, Task
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.sweeping import PlannedJob, open_store, sweep
+from store.dumps import LayerKey, last_layers, layers, read_states
+from tasks.geometry import GeometrySpec, MeasureOptions
+from tasks.job import Job, Task
+from tasks.parts import CellIdentity, LayerPlace
+from tsfmscope.geometry import measures
 
-TASK = Task("measure", measures.VERSION, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
+TASK = Task("measure", measures.VERSION, "tasks.geometry:entry", table="geometry")
 
 
 def main(params: Params) -> None:

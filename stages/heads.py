@@ -9,20 +9,20 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
-from tsfmscope.store.dumps import read_table
-from tsfmscope.tasks.entries.heads import HeadsSpec, LemmaSpec
-from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.models import registry
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.sweeping import PlannedJob, open_store, sweep
+from store.dumps import read_table
+from tasks.heads import HeadsSpec, LemmaSpec
+from tasks.job import Job, Task
+from tasks.parts import CellIdentity, ModelSource
+from tsfmscope.models import registry
 
-LOADER = "tsfmscope.tasks.entries.loading:load_model"
-ALIGN = Task("align", 2, "tsfmscope.tasks.entries.heads:align", LOADER, table="alignment")
-PARTITION = Task("head_partition", 2, "tsfmscope.tasks.entries.heads:partition", LOADER, table="partition")
-LEMMA = Task("lemma1", 2, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="jacobian")
+LOADER = "tasks.loading:load_model"
+ALIGN = Task("align", 2, "tasks.heads:align", LOADER, table="alignment")
+PARTITION = Task("head_partition", 2, "tasks.heads:partition", LOADER, table="partition")
+LEMMA = Task("lemma1", 2, "tasks.heads:lemma", LOADER, table="jacobian")
 
 
 def main(params: Params) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.kernel_sets import draw_kernel_set
-from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
+from stages import DATA
+from stages.config.params import Params
+from stages.planning.kernel_sets import draw_kernel_set
+from stages.planning.series_files import dataset_row, write_series, write_tables
 
 OUT = Path(DATA, "kernelsynth")
 

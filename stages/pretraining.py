@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import training_curves
-from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, judge, open_store, resources
-from tsfmscope.stages.pipeline.trial_rows import (
+from stages.config.params import Params
+from stages.planning import training_curves
+from stages.planning.model_folders import prune, publish, work_folder
+from stages.planning.sweeping import RETRY_VARIABLE, judge, open_store, resources
+from stages.planning.trial_rows import (
     CURVES,
     MODELS,
     SEARCHES,
@@ -29,13 +29,13 @@ from tsfmscope.stages.pipeline.trial_rows import (
     stored_curves,
     trial_row,
 )
-from tsfmscope.stages.pipeline.trials import trials
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.store.status import Status, write_status
-from tsfmscope.tasks.entries.pretraining import PretrainSpec
-from tsfmscope.tasks.job import Job, StoreCallbacks
-from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
+from stages.planning.trials import trials
+from store.stage_store import StageStore
+from store.status import Status, write_status
+from tasks.job import Job, StoreCallbacks
+from tasks.pretraining import PretrainSpec
+from tasks.sweep.halving import Halving
+from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 
 def main(params: Params) -> None:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tsfmscope import store
-from tsfmscope.stages import BY_NAME, DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.pca_states import answer_islands
-from tsfmscope.stages.pipeline.report_figures import FIGURES, write_figures
-from tsfmscope.stages.pipeline.sources import sources
-from tsfmscope.store import catalogue
-from tsfmscope.store.files import write_text
-from tsfmscope.store.report_queries import ReportQuery, load_queries
-from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
-from tsfmscope.tasks.report.page import run_page
-from tsfmscope.tasks.report.page.page import render
-from tsfmscope.tasks.report.plot import load_plot
-from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
+import store
+from stages import BY_NAME, DATA
+from stages.config.params import Params
+from stages.planning.pca_states import answer_islands
+from stages.planning.report_figures import FIGURES, write_figures
+from stages.planning.sources import sources
+from store import catalogue
+from store.files import write_text
+from store.report_queries import ReportQuery, load_queries
+from tsfmscope.report.dvc_metrics import KEY_COLUMNS, nest_rows
+from tsfmscope.report.page import run_page
+from tsfmscope.report.page.page import render
+from tsfmscope.report.plot import load_plot
+from tsfmscope.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,26 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.snapshots import snapshots, studies_by_model
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, environments, open_store, sweep
-from tsfmscope.store.dumps import layers, read_states, read_table
-from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace, ModelIdentity
-from tsfmscope.tasks.entries.spec import Spec
-from tsfmscope.tasks.entries.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
-from tsfmscope.tasks.entries.state_spectra import GaussianSpec, InputSpec
-from tsfmscope.tasks.job import Job, Task
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.snapshots import snapshots, studies_by_model
+from stages.planning.sweeping import PlannedJob, environments, open_store, sweep
+from store.dumps import layers, read_states, read_table
+from tasks.job import Job, Task
+from tasks.parts import CellIdentity, LayerPlace, ModelIdentity
+from tasks.spec import Spec
+from tasks.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
+from tasks.state_spectra import GaussianSpec, InputSpec
 
-LOADER = "tsfmscope.tasks.entries.loading:load_model"
-INPUT = Task("input_spectrum", 2, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
-GAUSSIAN = Task("gaussian_angles", 2, "tsfmscope.tasks.entries.state_spectra:gaussian_angles", table="angles")
-WEIGHTS = Task("weight_spectra", 3, "tsfmscope.tasks.entries.spectra:weight_spectra", LOADER, table="spectra")
-CONSTANT = Task("constant_spectra", 2, "tsfmscope.tasks.entries.spectra:constant_spectra", LOADER, table="spectra")
-PLANE = Task("token_plane", 2, "tsfmscope.tasks.entries.spectra:token_plane", LOADER, table="planes")
-TOKEN_ANGLES = Task("token_angles", 2, "tsfmscope.tasks.entries.spectra:token_angles", LOADER, table="angles")
-ROW_ANGLES = Task("row_angles", 2, "tsfmscope.tasks.entries.spectra:row_angles", LOADER, table="angles")
+LOADER = "tasks.loading:load_model"
+INPUT = Task("input_spectrum", 2, "tasks.state_spectra:input_spectrum", table="spectra")
+GAUSSIAN = Task("gaussian_angles", 2, "tasks.state_spectra:gaussian_angles", table="angles")
+WEIGHTS = Task("weight_spectra", 3, "tasks.spectra:weight_spectra", LOADER, table="spectra")
+CONSTANT = Task("constant_spectra", 2, "tasks.spectra:constant_spectra", LOADER, table="spectra")
+PLANE = Task("token_plane", 2, "tasks.spectra:token_plane", LOADER, table="planes")
+TOKEN_ANGLES = Task("token_angles", 2, "tasks.spectra:token_angles", LOADER, table="angles")
+ROW_ANGLES = Task("row_angles", 2, "tasks.spectra:row_angles", LOADER, table="angles")
 # Tasks that read a token dump.
 OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
 

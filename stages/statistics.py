@@ -7,16 +7,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tsfmscope import store
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config import Study
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.inference import infer
-from tsfmscope.stages.pipeline.population_tests import STATISTICS, Hypothesis, frozen_commit, read_hypotheses
-from tsfmscope.stages.pipeline.sources import tables
-from tsfmscope.store import catalogue
-from tsfmscope.store.files import write_rows
-from tsfmscope.tasks.statistics.study import Options
+import store
+from stages import DATA
+from stages.config import Study
+from stages.config.params import Params
+from stages.planning.inference import infer
+from stages.planning.population_tests import STATISTICS, Hypothesis, frozen_commit, read_hypotheses
+from stages.planning.sources import tables
+from store import catalogue
+from store.files import write_rows
+from tsfmscope.statistics.study import Options
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 STUDIES = OUT.with_name("studies.parquet")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.sources import sources
-from tsfmscope.store import catalogue
+from stages import DATA
+from stages.config.params import Params
+from stages.planning.sources import sources
+from store import catalogue
 
 OUT = Path(DATA, "results.duckdb")
 

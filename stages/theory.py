@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, read_nothing, sweep
-from tsfmscope.tasks.entries.theory import BoundsSpec, PointsSpec
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.theory.statements import STATEMENTS
+from stages.config.params import Params
+from stages.planning.sweeping import PlannedJob, open_store, read_nothing, sweep
+from tasks.job import Job, Task
+from tasks.theory import BoundsSpec, PointsSpec
+from tsfmscope.theory.statements import STATEMENTS
 
-BOUNDS = Task("theory_bounds", 2, "tsfmscope.tasks.entries.theory:bounds", table="theory")
-POINTS = Task("theory_points", 2, "tsfmscope.tasks.entries.theory:points", table="theory")
+BOUNDS = Task("theory_bounds", 2, "tasks.theory:bounds", table="theory")
+POINTS = Task("theory_points", 2, "tasks.theory:points", table="theory")
 
 
 def main(params: Params) -> None:

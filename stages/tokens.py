@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.config import WITHOUT_TOKENS, Measure
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
-from tsfmscope.store.dumps import dump_metadata, read_table
-from tsfmscope.tasks.entries.tokens import TokensSpec
-from tsfmscope.tasks.job import Job, Task
+from stages import DATA
+from stages.config import WITHOUT_TOKENS, Measure
+from stages.config.params import Params
+from stages.planning import planning
+from stages.planning.sweeping import PlannedJob, open_store, sweep
+from store.dumps import dump_metadata, read_table
+from tasks.job import Job, Task
+from tasks.tokens import TokensSpec
 
 TASK = Task(
     "tokenize",
     4,
-    "tsfmscope.tasks.entries.tokens:tokenize",
-    "tsfmscope.tasks.entries.loading:load_model",
+    "tasks.tokens:tokenize",
+    "tasks.loading:load_model",
     table="dumps",
 )
 

@@ -17,6 +17,6 @@ def open(path: str | Path = "data/results.duckdb", *, threads: int | None = None
     path: DuckDB file, or a folder that `tsfmscope save-results` wrote. threads: number of DuckDB threads; None uses
     all cores. With one thread, results are the same to the last digit each time.
     """
-    from tsfmscope.store.saved_results import connect
+    from store.saved_results import connect
 
     return connect(path, threads=threads)

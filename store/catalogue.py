@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tsfmscope.store import checksums, files, generated_checks, sample
-from tsfmscope.store.errors import CheckFailed, StoreError
-from tsfmscope.store.schema import TABLES, arrow_schema
-from tsfmscope.store.tables import answers, results
-from tsfmscope.store.tables.columns import Table
+from store import checksums, files, generated_checks, sample
+from store.errors import CheckFailed, StoreError
+from store.schema import TABLES, arrow_schema
+from store.tables import answers, results
+from store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
 # Pinned because DuckDB 1.4 cannot open a file in DuckDB 2.0's own format.
@@ -82,7 +82,7 @@ def build(
     if unknown := sorted(set(sources) - set(TABLES)):
         raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
     checks = list(generated_checks.generate(TABLES.values())) if sql is None and is_checked else []
-    sql = sql or resources("tsfmscope.store") / "sql"
+    sql = sql or resources("store") / "sql"
     checks += queries(sql / "checks") if is_checked else []
     _verify(sources)
     with files.translate_full_disk(path):
@@ -125,7 +125,7 @@ def create_empty() -> duckdb.DuckDBPyConnection:
     """Return a catalogue in memory with every table and view, but without measured rows."""
     connection = duckdb.connect()
     _fill(connection, {}, 0)
-    _create_views(connection, resources("tsfmscope.store") / "sql")
+    _create_views(connection, resources("store") / "sql")
     return connection
 
 
@@ -162,7 +162,7 @@ def read_printed(table: Table) -> pa.Table:
     Raises ValueError if the header differs from the columns of the schema.
     """
     schema = arrow_schema(table.name)
-    with (resources("tsfmscope.store") / "published" / f"{table.name}.csv").open("rb") as file:
+    with (resources("store") / "published" / f"{table.name}.csv").open("rb") as file:
         types = pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""])
         rows = pyarrow.csv.read_csv(file, convert_options=types)
     if rows.column_names != schema.names:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from tsfmscope.store.errors import DamagedFile
+from store.errors import DamagedFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tsfmscope.store import files
-from tsfmscope.store.manifests import locate
+from store import files
+from store.manifests import locate
 
 # (stack, layer, normed): identifies a record batch of an embedding dump.
 LayerKey = tuple[str, int, bool]

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from tsfmscope.store import checksums
-from tsfmscope.store.errors import StaleInput, StoreFull
-from tsfmscope.store.manifests import locate
-from tsfmscope.store.schema import to_arrow
+from store import checksums
+from store.errors import StaleInput, StoreFull
+from store.manifests import locate
+from store.schema import to_arrow
 
 # Prefix of files that are being written; readers ignore them.
 TEMPORARY = ".tmp-"

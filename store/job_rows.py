@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store import provenance
-from tsfmscope.store.schema import arrow_schema, to_arrow
-from tsfmscope.store.table_parts import ROWS_PER_FILE
+from store import provenance
+from store.schema import arrow_schema, to_arrow
+from store.table_parts import ROWS_PER_FILE
 
 Record = Mapping[str, Any]
 

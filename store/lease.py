@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.store.errors import LocationError, StoreBusy, StoreError
-from tsfmscope.store.shared_file import SharedFile
+from store.errors import LocationError, StoreBusy, StoreError
+from store.shared_file import SharedFile
 
 logger = logging.getLogger(__name__)
 # Another driver may take over the folder after this time without a heartbeat.

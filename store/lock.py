@@ -11,8 +11,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tsfmscope.store import files
-from tsfmscope.store.errors import StoreBusy
+from store import files
+from store.errors import StoreBusy
 
 # Seconds of retrying, because `tsfmscope status` holds the lock for a moment when it checks.
 PATIENCE = 0.5

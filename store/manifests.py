@@ -17,7 +17,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from tsfmscope.store.errors import DamagedFile
+from store.errors import DamagedFile
 
 NAME = "manifest.json"
 

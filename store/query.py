@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from tsfmscope.store.errors import QueryError, StillRunning
+from store.errors import QueryError, StillRunning
 
 DATABASE = Path("data/results.duckdb")
 # Seconds in which a statement must end after Ctrl-C; otherwise StillRunning is raised.

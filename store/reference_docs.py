@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store import query, saved_results
-from tsfmscope.store.catalogue import create_empty, queries, question
-from tsfmscope.store.errors import QueryError
-from tsfmscope.store.generated_checks import generate
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables.columns import Table
+from store import query, saved_results
+from store.catalogue import create_empty, queries, question
+from store.errors import QueryError
+from store.generated_checks import generate
+from store.schema import TABLES
+from store.tables.columns import Table
 
 HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
 STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
@@ -85,7 +85,7 @@ def tables(requested: Sequence[Table]) -> str:
     ]
     if len(requested) < len(TABLES):
         return "\n".join(parts)
-    sql = resources("tsfmscope.store") / "sql"
+    sql = resources("store") / "sql"
     for folder, title in FOLDERS.items():
         checks = list(generate(TABLES.values())) if folder == "checks" else []
         rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]

@@ -18,8 +18,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tsfmscope.store.errors import QueryError
-from tsfmscope.store.printable import UNPRINTABLE, printable
+from store.errors import QueryError
+from store.printable import UNPRINTABLE, printable
 
 FORMATS = ("table", "csv", "json", "markdown")
 

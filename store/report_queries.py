@@ -6,11 +6,11 @@ import re
 from importlib.resources import files as resources
 from typing import NamedTuple
 
-from tsfmscope.store import catalogue
+from store import catalogue
 
 # Subfolders: `page` for sections of the whole page, `study` for sections of one study, `metrics` for
 # `dvc metrics`, `dvc_plots` for `dvc plots`.
-ROOT = resources("tsfmscope.store") / "sql" / "report"
+ROOT = resources("store") / "sql" / "report"
 PARAMETER = re.compile(r"\$(\w+)")
 Value = str | int | list[str]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tsfmscope.store import files, render
-from tsfmscope.store.errors import QueryError
+from store import files, render
+from store.errors import QueryError
 
 
 def single(tables: Sequence[pa.Table]) -> pa.Table:

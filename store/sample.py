@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tsfmscope.store import dumps
-from tsfmscope.store.schema import arrow_schema
+from store import dumps
+from store.schema import arrow_schema
 
 TOKENS_PER_MODEL = 1_000
 # Maximum number of record batches (layers) read for a model, whatever the number of its dumps.

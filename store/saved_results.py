@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from tsfmscope.store import catalogue, files, query
-from tsfmscope.store.errors import QueryError
-from tsfmscope.store.schema import TABLES
+from store import catalogue, files, query
+from store.errors import QueryError
+from store.schema import TABLES
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
 LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store.tables import (
+from store.tables import (
     compression,
     forecasts,
     inputs,
@@ -20,7 +20,7 @@ from tsfmscope.store.tables import (
     skill,
     theory,
 )
-from tsfmscope.store.tables.columns import Table
+from store.tables.columns import Table
 
 PARTS = (inputs, skill, population, results, forecasts, ranks, compression, theory, printed, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from tsfmscope.store import files
+from store import files
 
 # Seconds. A claim is held only during a write, so an older claim belongs to a writer that died.
 CLAIM_SECONDS = 30.0

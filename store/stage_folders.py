@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tsfmscope.store import files
-from tsfmscope.store.lease import SECONDS, Lease
-from tsfmscope.store.lock import Lock
+from store import files
+from store.lease import SECONDS, Lease
+from store.lock import Lock
 
 
 class StageFolders:

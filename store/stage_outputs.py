@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 from blake3 import blake3
 
-from tsfmscope.store import checksums, files, manifests
-from tsfmscope.store.errors import LocationError
-from tsfmscope.store.job_rows import summarize_error
-from tsfmscope.store.schema import arrow_schema
-from tsfmscope.store.table_folder import parquet_files
-from tsfmscope.store.table_parts import conform
+from store import checksums, files, manifests
+from store.errors import LocationError
+from store.job_rows import summarize_error
+from store.schema import arrow_schema
+from store.table_folder import parquet_files
+from store.table_parts import conform
 
 # Dumps read in parallel.
 READS = 8

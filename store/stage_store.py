@@ -8,7 +8,7 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
 
 If other `folders` are given, such as shared ones, all of this is stored there, and root and companion each
-contain a manifest of it (`tsfmscope.store.manifests`).
+contain a manifest of it (`store.manifests`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsfmscope.store import dumps, files, job_rows, stage_outputs
-from tsfmscope.store.errors import DamagedPart
-from tsfmscope.store.lock import Lock
-from tsfmscope.store.schema import arrow_schema, table, to_arrow
-from tsfmscope.store.stage_folders import StageFolders
-from tsfmscope.store.table_parts import TableParts
+from store import dumps, files, job_rows, stage_outputs
+from store.errors import DamagedPart
+from store.lock import Lock
+from store.schema import arrow_schema, table, to_arrow
+from store.stage_folders import StageFolders
+from store.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 # Dumps verified in parallel.

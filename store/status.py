@@ -10,9 +10,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tsfmscope.store.errors import StoreError
-from tsfmscope.store.files import FULL, READ_ONLY, TEMPORARY
-from tsfmscope.store.lock import is_held
+from store.errors import StoreError
+from store.files import FULL, READ_ONLY, TEMPORARY
+from store.lock import is_held
 
 FOLDER = Path("data/.status")
 

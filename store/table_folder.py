@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tsfmscope.store import files
+from store import files
 
 
 class TableFolder:

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsfmscope.store import files
-from tsfmscope.store.errors import DamagedFile, StoreFull
-from tsfmscope.store.table_folder import TableFolder
+from store import files
+from store.errors import DamagedFile, StoreFull
+from store.table_folder import TableFolder
 
 logger = logging.getLogger(__name__)
 # Approximate number of rows of a compacted file.

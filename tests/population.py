@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.store.conftest import valid_row
-from tsfmscope.tasks.statistics.study import Options
+from tsfmscope.statistics.study import Options
 
 QUICK = Options(permutations=199, resamples=100, seed=3)
 HYPOTHESIS = {"name": "h", "claim": "c", "study": "s", "measure": "zeta", "grouping": "across_runs"}

@@ -15,10 +15,10 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.stages import STAGES
-from tsfmscope.tasks import entries
-from tsfmscope.tasks.entries.spec import Spec
-from tsfmscope.tasks.job import Task
+import tasks
+from stages import STAGES
+from tasks.job import Task
+from tasks.spec import Spec
 
 RECORD = Path(__file__).with_name("task_versions.json")
 
@@ -30,7 +30,7 @@ def tasks() -> dict[str, Task]:
         "pipeline.dataset_skill",
         "cli.corpora",
     ]
-    modules = [importlib.import_module(f"tsfmscope.stages.{name}") for name in names]
+    modules = [importlib.import_module(f"stages.{name}") for name in names]
     values = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
     return {task.name: task for task in values}
 

@@ -32,13 +32,13 @@ from pathlib import Path
 import numpy as np
 
 from tests.store.conftest import valid_row
-from tsfmscope import store
-from tsfmscope.stages.geometry import TASK
-from tsfmscope.store import catalogue, files
-from tsfmscope.stages.config.measures import Geometry
-from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
-from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
-from tsfmscope.tasks.job import Job
+import store
+from stages.geometry import TASK
+from store import catalogue, files
+from stages.config.measures import Geometry
+from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.parts import CellIdentity, LayerPlace
+from tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
@@ -101,7 +101,7 @@ class Copy:
         tables = self.run("-m", "tsfmscope", "tables", "--markdown")
         (self.folder / "docs/tables.md").write_text(tables)
         self.run("-m", "tests.task_versions", "--write")
-        self.run("-m", "tsfmscope.stages.pipeline.dvc_file")
+        self.run("-m", "stages.planning.dvc_file")
 
     def touched(self) -> set[str]:
         """Return the files that were added or changed, the generated ones left out."""
@@ -127,7 +127,7 @@ def repository(tmp_path: Path) -> Copy:
         )
     for name in FILES:
         shutil.copy2(ROOT / name, folder / name)
-    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
+    (folder / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     # With the cache of `make lint`, mypy checks only what differs.
     if (ROOT / ".mypy_cache").is_dir():
         shutil.copytree(ROOT / ".mypy_cache", folder / ".mypy_cache")
@@ -147,17 +147,17 @@ def indented(text: str, spaces: int) -> str:
 def add_family(repository: Copy) -> set[str]:
     """Take the steps of "Add a family" and return the files that they name."""
     line, example = snippets("Add a family")
-    shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tasks/models/patch_line.py")
-    repository.insert("tasks/models/registry.py", indented(line, 4), '    "patchtst"')
-    repository.insert("tasks/conformance/examples.py", indented(example, 8), '        "patchtst"')
-    return {"tasks/models/patch_line.py", "tasks/models/registry.py", "tasks/conformance/examples.py"}
+    shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tsfmscope/models/patch_line.py")
+    repository.insert("tsfmscope/models/registry.py", indented(line, 4), '    "patchtst"')
+    repository.insert("tsfmscope/conformance/examples.py", indented(example, 8), '        "patchtst"')
+    return {"tsfmscope/models/patch_line.py", "tsfmscope/models/registry.py", "tsfmscope/conformance/examples.py"}
 
 
 def add_measure(repository: Copy) -> set[str]:
     """Take the steps of "Add a measure" and return the files that they name."""
     function, *entries = snippets("Add a measure")
     measure, column = (entry.rstrip() + ",\n" for entry in entries)
-    file = "tasks/geometry/measures.py"
+    file = "tsfmscope/geometry/measures.py"
     repository.insert(file, f"{function}\n\n", "MEASURES: ")
     text = (repository.folder / file).read_text()
     version = re.search(r"^VERSION = (\d+)$", text, re.MULTILINE)
@@ -183,9 +183,9 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     assert repository.touched() == named
     repository.run("-m", "mypy", "tsfmscope/tasks/models/patch_line.py", "tsfmscope/tasks/geometry/measures.py")
     # The shared tests of families contain the checks of `tsfmscope check-family`.
-    shared = [f"tests/tasks/models/test_{name}.py" for name in SHARED]
+    shared = [f"tests/tsfmscope/models/test_{name}.py" for name in SHARED]
     own = ["tests/test_task_versions.py", "tests/test_facts.py", "tests/store/test_docs.py"]
-    own.append("tests/tasks/geometry/test_measure.py")
+    own.append("tests/tsfmscope/geometry/test_measure.py")
     words = " or ".join(["patch-line", *(Path(file).stem for file in own)])
     printed = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *shared, *own, "-k", words)
     passed = re.search(r"(\d+) passed", printed)

@@ -19,16 +19,16 @@ from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
+from stages.config.defaults import params_here
+from stages.config.params import ParamsError
+from store.errors import QueryError
 from tests.quick_params import QUICK_PARAMS
-from tests.tasks.models.families import FORECASTERS, SMALLEST
-from tsfmscope.model import Model
-from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.store.errors import QueryError
-from tsfmscope.tasks.compression.compress import compress_model
-from tsfmscope.tasks.compression.export import save
-from tsfmscope.tasks.errors import DataError, ModelError
+from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
+from tsfmscope.cli.app import app
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.export import save
+from tsfmscope.errors import DataError, ModelError
+from tsfmscope.functions.model import Model
 
 ROOT = Path(__file__).parents[1]
 SIGNATURES = {
@@ -58,7 +58,7 @@ CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder, with a params file that measures in less time."""
     (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -508,7 +508,7 @@ def test_measures_of_constant_tiny_and_huge_arrays() -> None:
 
 
 def test_results_answer_in_sql(tmp_path: Path) -> None:
-    from tsfmscope.store import catalogue
+    from store import catalogue
 
     catalogue.build(tmp_path / "results.duckdb", {})
     with ts.results(tmp_path / "results.duckdb") as connection:

@@ -67,7 +67,7 @@ def test_every_pod_of_kuberay_mounts_the_claim_and_runs_the_pinned_ray() -> None
 
 
 def test_kuberays_entrypoint_is_bash_that_parses_and_its_job_has_time_to_stop() -> None:
-    from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE
+    from tasks.sweep.cluster import PYTHON_VARIABLE
 
     _, job = documents("kuberay.yaml")
     shell, option, script = shlex.split(job["spec"]["entrypoint"])
@@ -82,11 +82,17 @@ def test_rayignore_keeps_data_out_of_an_upload_and_lets_code_in(tmp_path: Path) 
     from ray._private.runtime_env.packaging import create_package
 
     shutil.copy2(ROOT / ".rayignore", tmp_path)
-    for name in ("data/rows.parquet", ".venv/bin/python", ".dvc/cache/ab", "tasks/series/data/kept.py", "params.yaml"):
+    for name in (
+        "data/rows.parquet",
+        ".venv/bin/python",
+        ".dvc/cache/ab",
+        "tsfmscope/series/data/kept.py",
+        "params.yaml",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     package = tmp_path.parent / f"{tmp_path.name}.zip"
     create_package(str(tmp_path), package, include_gitignore=False)
     with zipfile.ZipFile(package) as upload:
         files = {name for name in upload.namelist() if not name.endswith("/")}
-    assert files == {".rayignore", "tasks/series/data/kept.py", "params.yaml"}
+    assert files == {".rayignore", "tsfmscope/series/data/kept.py", "params.yaml"}

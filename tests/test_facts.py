@@ -6,14 +6,14 @@ from typing import get_args
 
 import numpy as np
 
-from tsfmscope.stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables.results import isotropy_measures
-from tsfmscope.tasks.compression import lems, two_step, whole_model
-from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS
-from tsfmscope.tasks.geometry.measure import measure_states
-from tsfmscope.tasks.geometry.measures import MEASURES, presets
-from tsfmscope.tasks.report.charts import compression as plots
+from stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
+from store.schema import TABLES
+from store.tables.results import isotropy_measures
+from tsfmscope.compression import lems, two_step, whole_model
+from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import MEASURES, presets
+from tsfmscope.report.charts import compression as plots
 
 
 def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:

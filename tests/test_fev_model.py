@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 import tsfmscope as ts
-from tsfmscope.model import Model
-from tsfmscope.tasks import lens
-from tsfmscope.tasks.compression.export import densify, save
-from tsfmscope.tasks.errors import DataError, ModelError
-from tsfmscope.tasks.series.types import Series
+from tsfmscope import lens
+from tsfmscope.compression.export import densify, save
+from tsfmscope.errors import DataError, ModelError
+from tsfmscope.functions.model import Model
+from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[1]
 CONTEXT, HORIZON, WINDOWS, SEASON = 64, 6, 2, 7
@@ -31,7 +31,7 @@ LENGTHS = (160, 130, 160, 50, 20)
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder, with a cache of its own for Hugging Face data sets."""
-    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -204,7 +204,7 @@ def test_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ModelError, match="t5-text-nano: expected a model that forecasts, but family t5-text reads text"
     ):
         ts.fev_model("t5-text-nano")
-    for module in ("fev", "tsfmscope.fev_adapter"):
+    for module in ("fev", "tsfmscope.functions.fev_adapter"):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "fev", None)
     with pytest.raises(

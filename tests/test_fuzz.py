@@ -21,11 +21,11 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.stages.config.bounded_yaml import load_yaml
-from tsfmscope.stages.config.params import ParamsError, load
-from tsfmscope.tasks.errors import DataError, ModelError
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.series.files.parquet import load_parquet
+from stages.config.bounded_yaml import load_yaml
+from stages.config.params import ParamsError, load
+from tsfmscope.errors import DataError, ModelError
+from tsfmscope.models.registry import family_class
+from tsfmscope.series.files.parquet import load_parquet
 
 ROOT = Path(__file__).resolve().parents[1]
 some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -80,8 +80,8 @@ def test_no_byte_of_a_footer_ends_the_process(tmp_path: Path, series: bytes) -> 
 EVERY_BYTE = """
 import sys
 from pathlib import Path
-from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.parquet import load_parquet
+from tsfmscope.errors import DataError
+from tsfmscope.series.files.parquet import load_parquet
 
 folder, refused = Path(sys.argv[1]), 0
 content = (folder / "good").read_bytes()
@@ -102,7 +102,7 @@ print(refused)
 def test_a_damaged_checkpoint(tmp_path: Path, family: str, changes: list[Edit], weights: bool) -> None:
     folder = tmp_path / "model"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "checkpoints" / f"{family}-nano", folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / f"{family}-nano", folder)
     path = folder / ("model.safetensors" if weights else "config.json")
     path.write_bytes(edited(path.read_bytes(), changes, first=4000))  # headers: other numbers are other weights
     with suppress(ModelError):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.local_hub import LocalHub, Repository, serving
-from tsfmscope.tasks import hub
-from tsfmscope.tasks.errors import MissingOnHubError
+from tsfmscope import hub
+from tsfmscope.errors import MissingOnHubError
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.entries.embeddings import embed
-from tsfmscope.tasks.entries.loading import load_model
-from tsfmscope.tasks.job import IDENTITY
-from tsfmscope.tasks.entries.tokens import tokenize
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series
-from tsfmscope.tasks.job import Job, Task
+from tsfmscope.models import registry
+from tasks.embeddings import embed
+from tasks.loading import load_model
+from tasks.job import IDENTITY
+from tasks.tokens import tokenize
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series
+from tasks.job import Job, Task
 
 assert "patch_line" not in sys.modules
 folder = sys.argv[1]
@@ -91,10 +91,10 @@ def test_the_install_command_of_the_page_adds_the_package_to_this_environment(tm
 
 
 def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> None:
-    from tsfmscope.tasks.conformance.answers import MATRIX_NAMES
-    from tsfmscope.tasks.models.base import Forecaster
-    from tsfmscope.tasks.models.common.capture import Pass
-    from tsfmscope.tasks.models.types import TokenKind, Tokens
+    from tsfmscope.conformance.answers import MATRIX_NAMES
+    from tsfmscope.models.base import Forecaster
+    from tsfmscope.models.common.capture import Pass
+    from tsfmscope.models.types import TokenKind, Tokens
 
     page = (ROOT / "docs" / "plugins.md").read_text()
     cells = {cell.strip() for line in page.splitlines() if line.startswith("| ") for cell in line.split("|")}
@@ -121,7 +121,7 @@ def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tm
     done = run(target, profile(tmp_path, "patch-lime"), "-m", "tsfmscope", "plan")
     assert done.returncode == 2
     assert "models.mine.family: unknown family 'patch-lime'; did you mean patch-line or patchtst-fm?" in done.stderr
-    done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "external_inputs")
+    done = run(target, profile(tmp_path, "patch-line"), "-m", "stages", "external_inputs")
     assert done.returncode == 0, done.stderr
     (code,) = json.loads((tmp_path / "data" / "plugins.json").read_text())["patch-line"]
     assert code.startswith("patch-line 0.1.0 ")
@@ -149,8 +149,8 @@ def test_jobs_load_it_and_embed_what_it_tokenises(target: Path, tmp_path: Path) 
 
 
 def test_the_page_on_plugins_lists_every_check_as_it_is() -> None:
-    from tsfmscope.tasks.conformance import CHECKS
-    from tsfmscope.tasks.conformance.verdict import demand_of, name_of
+    from tsfmscope.conformance import CHECKS
+    from tsfmscope.conformance.verdict import demand_of, name_of
 
     page = (ROOT / "docs" / "plugins.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables.answers import MEANINGS, OWN
+from store.schema import TABLES
+from store.tables.answers import MEANINGS, OWN
 
 ROOT = Path(__file__).parents[1]
 SQL_FILES = sorted((ROOT / "store" / "sql").rglob("*.sql"))
@@ -36,14 +36,14 @@ BARE_NAMES = {
 }  # fmt: skip
 # Exceptions by file: columns of a table, keys of params.yaml, and usual terms of linear algebra.
 ALLOWED_NAMES = {
-    "tasks/compression/products.py": {"left"},
-    "tasks/geometry/alignment.py": {"left"},
-    "tasks/models/common/low_rank.py": {"left"},
-    "tasks/ranks/spectrum_columns.py": {"what"},
-    "tasks/ranks/tall.py": {"other"},
-    "tasks/report/charts/grid.py": {"left"},
-    "tasks/theory/compression.py": {"left"},
-    "tasks/theory/experiments.py": {"kept"},
+    "tsfmscope/compression/products.py": {"left"},
+    "tsfmscope/geometry/alignment.py": {"left"},
+    "tsfmscope/models/common/low_rank.py": {"left"},
+    "tsfmscope/ranks/spectrum_columns.py": {"what"},
+    "tsfmscope/ranks/tall.py": {"other"},
+    "tsfmscope/report/charts/grid.py": {"left"},
+    "tsfmscope/theory/compression.py": {"left"},
+    "tsfmscope/theory/experiments.py": {"kept"},
 }
 # Callables whose text arguments a user reads.
 PRINTING = {"print", "echo", "secho"}

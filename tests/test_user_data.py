@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import tsfmscope as ts
-from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.tasks.errors import DataError
-from tsfmscope.user_data import usable_series
+from stages.config.defaults import params_here
+from tsfmscope.errors import DataError
+from tsfmscope.functions.user_data import usable_series
 
 STEPS = np.arange(64)
 VALUES = np.sin(STEPS) + STEPS % 5
@@ -112,8 +112,8 @@ def test_an_embedding_does_not_depend_on_a_large_level(family: str, level: float
 
 
 def test_a_forecast_follows_a_large_level() -> None:
-    from tsfmscope.tasks.series.types import Series
-    from tsfmscope.tasks.series.windows import last_windows
+    from tsfmscope.series.types import Series
+    from tsfmscope.series.windows import last_windows
 
     values = np.round(640 * np.sin(STEPS / 3)) / 64
     for family in ("chronos-bolt", "chronos-2"):

@@ -20,12 +20,12 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 PARTS = {
     "store/sql/answers/correlation.sql",
     "store/published/printed_ranks.csv",
-    "tasks/series/catalog.yaml",
-    "tasks/report/page/layout.html.j2",
-    "tasks/report/page/parts.html.j2",
-    "tasks/report/page/report.html.j2",
-    "tasks/report/page/run.html.j2",
-} | {f"tasks/report/page/page.{kind}" for kind in ("css", "js")}
+    "tsfmscope/series/catalog.yaml",
+    "tsfmscope/report/page/layout.html.j2",
+    "tsfmscope/report/page/parts.html.j2",
+    "tsfmscope/report/page/report.html.j2",
+    "tsfmscope/report/page/run.html.j2",
+} | {f"tsfmscope/report/page/page.{kind}" for kind in ("css", "js")}
 PACKAGES = ("stages", "tasks", "store")
 FOREIGN = ("tasks.py", "stages.py", "store/__init__.py")
 FOREIGN_NAMES = {"tasks.py", "stages.py", "store"}

@@ -11,10 +11,10 @@ from torch import nn
 
 from docs.plugin.patch_line import CONFIG, PatchLine
 from docs.plugin.patch_line import Network as OneStack
-from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.types import Tokens, WeightMatrix
-from tsfmscope.tasks.series.types import Windows
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.types import Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
 
 
 class Network(OneStack):

@@ -11,30 +11,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsfmscope.any_module import states_of, weights
-    from tsfmscope.api import embed, inspect, results, states
-    from tsfmscope.benchmarks import fev_model
-    from tsfmscope.certificate import certify
-    from tsfmscope.compression import compress
-    from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
-    from tsfmscope.model import load
-    from tsfmscope.tasks.models.base import Family, Forecaster
-    from tsfmscope.tasks.models.t5.fast_pipeline import fast
-    from tsfmscope.tasks.models.types import TokenKind, Tokens
+    from tsfmscope.functions.any_module import states_of, weights
+    from tsfmscope.functions.api import embed, inspect, results, states
+    from tsfmscope.functions.benchmarks import fev_model
+    from tsfmscope.functions.certificate import certify
+    from tsfmscope.functions.compression import compress
+    from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
+    from tsfmscope.functions.model import load
+    from tsfmscope.models.base import Family, Forecaster
+    from tsfmscope.models.t5.fast_pipeline import fast
+    from tsfmscope.models.types import TokenKind, Tokens
 
-_API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.measures"
+_API, _MODULE, _MEASURES = "tsfmscope.functions.api", "tsfmscope.functions.any_module", "tsfmscope.functions.measures"
 # Name -> the module that defines it.
 _MODULES = {
     **dict.fromkeys(("embed", "inspect", "results", "states"), _API),
-    "certify": "tsfmscope.certificate",
-    "compress": "tsfmscope.compression",
-    "fast": "tsfmscope.tasks.models.t5.fast_pipeline",
-    "fev_model": "tsfmscope.benchmarks",
-    "load": "tsfmscope.model",
+    "certify": "tsfmscope.functions.certificate",
+    "compress": "tsfmscope.functions.compression",
+    "fast": "tsfmscope.models.t5.fast_pipeline",
+    "fev_model": "tsfmscope.functions.benchmarks",
+    "load": "tsfmscope.functions.model",
     **dict.fromkeys(("states_of", "weights"), _MODULE),
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
-    **dict.fromkeys(("Family", "Forecaster"), "tsfmscope.tasks.models.base"),
-    **dict.fromkeys(("TokenKind", "Tokens"), "tsfmscope.tasks.models.types"),
+    **dict.fromkeys(("Family", "Forecaster"), "tsfmscope.models.base"),
+    **dict.fromkeys(("TokenKind", "Tokens"), "tsfmscope.models.types"),
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Run the command: `python -m tsfmscope`, the same as `tsfmscope`."""
 
-from tsfmscope.stages.cli.app import main
+from tsfmscope.cli.app import main
 
 if __name__ == "__main__":
     main()

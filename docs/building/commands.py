@@ -17,7 +17,7 @@ Made from what `--help` prints. [The command tsfmscope](../cli.md) explains the 
 
 def page() -> str:
     """Return the page of all commands as Markdown."""
-    from tsfmscope.stages.cli.app import PROGRAM, app
+    from tsfmscope.cli.app import PROGRAM, app
 
     return "\n".join([LEAD, *_section(PROGRAM, typer.main.get_command(app), level=2)])
 

@@ -14,7 +14,7 @@ ORIGINS = {
     "overview.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
-    "checkpoints.md": "checkpoints/README.md",
+    "checkpoints.md": "tsfmscope/checkpoints/README.md",
 }
 PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "checkpoints": "checkpoints.md",
@@ -23,7 +23,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "docs/results/ranks": "studies/index.md",
     "docs/results/compression": "studies/index.md",
     "docs/results/population": "population.md",
-    "stages/cli": "reference/commands.md",
+    "tsfmscope/cli": "reference/commands.md",
     "stages/config": "reference/params.md",
     "store/tables": "tables.md",
 }

@@ -15,7 +15,7 @@ COPIED = {
     "overview.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
-    "checkpoints.md": "checkpoints/README.md",
+    "checkpoints.md": "tsfmscope/checkpoints/README.md",
 }
 GEOMETRY = [
     "cosine",
@@ -32,36 +32,36 @@ GEOMETRY = [
 # Title -> lead of the page, the modules whose docstrings it shows, and their package.
 PYTHON = {
     "Isotropy": (
-        "`tsfmscope.tasks.geometry`: arrays in, numbers out. States are [N, d], one row per token.",
+        "`tsfmscope.geometry`: arrays in, numbers out. States are [N, d], one row per token.",
         GEOMETRY,
-        "tsfmscope.tasks.geometry",
+        "tsfmscope.geometry",
     ),
     "Rank": (
-        "`tsfmscope.tasks.ranks`: singular values, numerical ranks, angles.",
+        "`tsfmscope.ranks`: singular values, numerical ranks, angles.",
         ["spectrum", "tall", "angles", "plane"],
-        "tsfmscope.tasks.ranks",
+        "tsfmscope.ranks",
     ),
     "Statistics": (
-        "`tsfmscope.tasks.statistics`: correlations with intervals, permutation and sign tests, corrections.",
+        "`tsfmscope.statistics`: correlations with intervals, permutation and sign tests, corrections.",
         ["study", "permutation", "bootstrap", "signs", "ranks", "power", "means", "mixed", "adjust"],
-        "tsfmscope.tasks.statistics",
+        "tsfmscope.statistics",
     ),
     "Compression": (
-        "`tsfmscope.tasks.compression`: narrower attention layers, and their checkpoints.",
+        "`tsfmscope.compression`: narrower attention layers, and their checkpoints.",
         ["truncation", "products", "matrices", "budget", "schedules", "export", "fidelity"],
-        "tsfmscope.tasks.compression",
+        "tsfmscope.compression",
     ),
     "Theory": (
-        "`tsfmscope.tasks.theory`: the theorems of Yu et al. 2026 at random instances.",
+        "`tsfmscope.theory`: the theorems of Yu et al. 2026 at random instances.",
         ["statements", "theorem1", "theorem2", "theorem3", "theorem4", "theorem6", "bound_check"],
-        "tsfmscope.tasks.theory",
+        "tsfmscope.theory",
     ),
     "Models": (
-        "`tsfmscope.tasks.models`: the interface of every family, and the registry of names.",
+        "`tsfmscope.models`: the interface of every family, and the registry of names.",
         ["base", "types", "registry"],
-        "tsfmscope.tasks.models",
+        "tsfmscope.models",
     ),
-    "Results": ("`tsfmscope.store`: the results as a read-only connection, and as rows.", ["query"], "tsfmscope.store"),
+    "Results": ("`store`: the results as a read-only connection, and as rows.", ["query"], "store"),
 }
 
 
@@ -101,7 +101,7 @@ def _python_path(title: str) -> str:
 def _python(title: str) -> str:
     """Return a page with references to modules, which mkdocstrings replaces by their docstrings."""
     lead, modules, package = PYTHON[title]
-    whole = [f"::: {package}\n    options: {{members: [open]}}"] if package == "tsfmscope.store" else []
+    whole = [f"::: {package}\n    options: {{members: [open]}}"] if package == "store" else []
     parts = [f"# {title}", lead, *whole, *(f"::: {package}.{name}" for name in modules)]
     return "\n\n".join(parts) + "\n"
 

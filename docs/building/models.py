@@ -10,8 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.tasks.models.registry import FAMILIES
-from tsfmscope.tasks.models.released import RELEASED, Released
+from tsfmscope.models.registry import FAMILIES
+from tsfmscope.models.released import RELEASED, Released
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "models.md"
@@ -23,7 +23,7 @@ HEADINGS = (
     *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),
     *("small checkpoint here", "released layouts that load", "released weights run"),
 )
-TESTS = "tests/tasks/models"
+TESTS = "tests/tsfmscope/models"
 
 
 def table() -> str:
@@ -100,7 +100,11 @@ def _describe(row: dict[str, str]) -> str:
 
 def _committed(family: str) -> Iterator[Path]:
     """Yield the folders of the family's committed checkpoints."""
-    return (folder for size in ("mini", "nano") if (folder := ROOT / "checkpoints" / f"{family}-{size}").is_dir())
+    return (
+        folder
+        for size in ("mini", "nano")
+        if (folder := ROOT / "tsfmscope" / "checkpoints" / f"{family}-{size}").is_dir()
+    )
 
 
 def _short(checkpoints: tuple[str, ...]) -> Iterator[str]:

@@ -27,9 +27,9 @@ CHOICES = "## {title}\n\n| value | meaning |\n| --- | --- |\n{rows}\n"
 
 def page() -> str:
     """Return the page: the whole file first, then one section per block, in order of first use."""
-    from tsfmscope.stages.config import study
-    from tsfmscope.stages.config.params import Params
-    from tsfmscope.tasks.report.plots import describe_plot, plot_names
+    from stages.config import study
+    from stages.config.params import Params
+    from tsfmscope.report.plots import describe_plot, plot_names
 
     sections = list(_sections(Params, "All blocks", set()))
     block = inspect.getsource(study).partition("Measure = Literal[")[2].partition("\n]")[0]

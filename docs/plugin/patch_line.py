@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tsfmscope.tasks.models.base import QUANTILES, Forecaster
-from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
-from tsfmscope.tasks.series.types import Windows
+from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
 
 CONFIG = ("width", "heads", "blocks", "patch", "context", "horizon")
 

@@ -1,8 +1,8 @@
 """Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
 
-from tsfmscope.stages.config.compression import CALIBRATED, Compression
-from tsfmscope.stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
-from tsfmscope.stages.config.measures import (
+from stages.config.compression import CALIBRATED, Compression
+from stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
+from stages.config.measures import (
     Embeddings,
     Forecasts,
     Geometry,
@@ -14,10 +14,10 @@ from tsfmscope.stages.config.measures import (
     Theory,
     Tokens,
 )
-from tsfmscope.stages.config.resources import TASKS, Packages
-from tsfmscope.stages.config.strict import LARGEST_SEED, Seed, Strict
-from tsfmscope.stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
-from tsfmscope.stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.config.resources import TASKS, Packages
+from stages.config.strict import LARGEST_SEED, Seed, Strict
+from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
+from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
 
 __all__ = [
     "CALIBRATED",

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tsfmscope.stages.config.compression import Ranks
-from tsfmscope.stages.config.model_catalog import split_checkpoint
-from tsfmscope.stages.config.strict import Strict
-from tsfmscope.tasks.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
-from tsfmscope.tasks.requested_size import requested_size
-from tsfmscope.tasks.series.catalog import CATALOG, Modality
-from tsfmscope.tasks.series.files.columns import UNNAMED, Columns
+from stages.config.compression import Ranks
+from stages.config.strict import Strict
+from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
+from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.requested_size import requested_size
+from tsfmscope.series.catalog import CATALOG, Modality
+from tsfmscope.series.files.columns import UNNAMED, Columns
 
 # Environment variable that overrides datasets.root.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
@@ -24,7 +24,7 @@ class Model(Strict):
     """A model that studies may name."""
 
     family: str = Field(
-        description="model family: one of tasks/models/registry.py, or one that an installed package adds"
+        description="model family: one of tsfmscope/models/registry.py, or one that an installed package adds"
     )
     ref: str = Field(
         description="checkpoint:NAME (a recipe of this file or of the catalogue) or checkpoint:NAME/step-N (a "

@@ -6,10 +6,10 @@ import importlib.metadata
 import tomllib
 from pathlib import Path
 
-from tsfmscope.stages.config.data import Model
-from tsfmscope.stages.config.model_catalog import load_catalog
-from tsfmscope.stages.config.params import PARAMS_FILE, Params, load
-from tsfmscope.stages.config.training import Recipe
+from stages.config.data import Model
+from stages.config.params import PARAMS_FILE, Params, load
+from stages.config.training import Recipe
+from tsfmscope.models.bundled import load_catalog
 
 PACKAGE = "tsfmscope"
 # Folder in an installed wheel; the build of the wheel puts the files there.

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tsfmscope.stages.config.resources import TaskResources, whole_or_fraction
-from tsfmscope.stages.config.strict import Strict
-from tsfmscope.stages.config.study import Baseline
-from tsfmscope.tasks.defaults import MIN_CONTEXT, ROWS
+from stages.config.resources import TaskResources, whole_or_fraction
+from stages.config.strict import Strict
+from stages.config.study import Baseline
+from tsfmscope.defaults import MIN_CONTEXT, ROWS
 
 
 class Tokens(Strict):

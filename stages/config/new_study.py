@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from tsfmscope.stages.config.params import ParamsError, load, parse
-from tsfmscope.store.files import write_text
+from stages.config.params import ParamsError, load, parse
+from store.files import write_text
 
 # Characters of a line of YAML.
 WIDTH = 110
@@ -23,7 +23,7 @@ WIDTH = 110
 def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
     """Write a study after the last one and return the number of its first line, counted from 1.
 
-    block: keys of tsfmscope.stages.config.Study. Raises ParamsError, and writes nothing, if the file is not
+    block: keys of stages.config.Study. Raises ParamsError, and writes nothing, if the file is not
     valid, if the name is already used or is not a valid name, if the block is not valid, or if `studies` is
     not written as a block.
     """

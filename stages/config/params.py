@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from tsfmscope.stages.config import (
+from stages.config import (
     DATA_VARIABLE,
     TASKS,
     Baseline,
@@ -42,11 +42,11 @@ from tsfmscope.stages.config import (
     Theory,
     Tokens,
 )
-from tsfmscope.stages.config.bounded_yaml import load_yaml
-from tsfmscope.stages.config.model_catalog import CHECKPOINT, complete, split_checkpoint
-from tsfmscope.stages.config.population import Population
-from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.series.catalog import CATALOG, modality
+from stages.config.bounded_yaml import load_yaml
+from stages.config.population import Population
+from tsfmscope.models.bundled import CHECKPOINT, complete, split_checkpoint
+from tsfmscope.regular_files import read_text
+from tsfmscope.series.catalog import CATALOG, modality
 
 PARAMS_FILE = "params.yaml"
 # Bytes of a params file; the largest in this repository has 20 KB.

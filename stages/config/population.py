@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from tsfmscope.stages.config.data import Model
-from tsfmscope.stages.config.model_catalog import CHECKPOINT
-from tsfmscope.stages.config.strict import Seed, Strict
-from tsfmscope.stages.config.training import Recipe
-from tsfmscope.tasks.defaults import RANDOM_SOURCES
+from stages.config.data import Model
+from stages.config.strict import Seed, Strict
+from stages.config.training import Recipe
+from tsfmscope.defaults import RANDOM_SOURCES
+from tsfmscope.models.bundled import CHECKPOINT
 
 # Keys of a recipe whose values follow from the family, its size and the seed.
 DERIVED = ("family", "config", "seed", "snapshots")

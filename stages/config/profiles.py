@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError
+from stages.config.params import PARAMS_FILE, ParamsError
 
 FOLDER = Path("params")
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tsfmscope.stages.config.strict import Strict
-from tsfmscope.tasks.report.plots import check_plot_name
+from stages.config.strict import Strict
+from tsfmscope.report.plots import check_plot_name
 
 # Measures that a study may ask for. docs/building/params.py copies the trailing comments into the
 # documentation, so they stay on the line of their value.
@@ -25,7 +25,7 @@ Measure = Literal[
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
 ]
-# The models of tasks/forecasting/local_baselines.py.
+# The models of tsfmscope/forecasting/local_baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # Measures that need no data set.
 OF_WEIGHTS = {"weights", "row_angles"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tsfmscope.store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, SIZE, STACK, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, SIZE, STACK, TEXT, Table
+from store.tables.columns import Column as C
 
 TABLE_2, DATA_AWARE = "Yu et al. 2026, Table 2", "docs/science.md, Compression"
 _WHICH = (

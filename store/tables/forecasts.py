@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tsfmscope.store.tables.columns import F32, F64, I32, I64, IDENTITY, KEY, REASON, SERIES, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F32, F64, I32, I64, IDENTITY, KEY, REASON, SERIES, Table
+from store.tables.columns import Column as C
 
 FORECAST = (
     *IDENTITY,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tsfmscope.store.tables.columns import (
+from store.tables.columns import (
     CONDITION,
     DATASET,
     DOMAIN,
@@ -27,7 +27,7 @@ from tsfmscope.store.tables.columns import (
     TEXT,
     Table,
 )
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import Column as C
 
 _TOKEN = (
     STACK,

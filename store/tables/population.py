@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tsfmscope.store.tables.columns import F64, FLAG, I32, I64, KEY, MODEL, SEED, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F64, FLAG, I32, I64, KEY, MODEL, SEED, TEXT, Table
+from store.tables.columns import Column as C
 
 TABLES = (
     Table(

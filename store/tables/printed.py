@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tsfmscope.store.tables.columns import F64, I32, I64, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F64, I32, I64, TEXT, Table
+from store.tables.columns import Column as C
 
 _FIGURE = C("figure", TEXT, "figure, table or section of a paper, as a study names it")
 _SOURCE = C("source", TEXT, "place in the paper")

@@ -6,8 +6,8 @@ import math
 
 import pyarrow as pa
 
-from tsfmscope.store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, SIZE, STACK, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, SIZE, STACK, TEXT, Table
+from store.tables.columns import Column as C
 
 EQ_1, EQ_2 = "Yu et al. 2026, eq. 1", "Yu et al. 2026, eq. 2"
 RANK = "docs/science.md, Numerical rank"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tsfmscope.store.tables.columns import (
+from store.tables.columns import (
     F64,
     FLAG,
     I16,
@@ -21,7 +21,7 @@ from tsfmscope.store.tables.columns import (
     Column,
     Table,
 )
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import Column as C
 
 CAI = "Cai et al. 2021"
 THEOREM_2, LEMMA_1 = "Shelim et al. 2025, Theorem 2", "Shelim et al. 2025, Lemma 1"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tsfmscope.store.tables.columns import DATASET, DOMAIN, F64, FLAG, I32, KEY, KNOWN, MODEL, REASON, SEED, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import DATASET, DOMAIN, F64, FLAG, I32, KEY, KNOWN, MODEL, REASON, SEED, TEXT, Table
+from store.tables.columns import Column as C
 
 WQL, SEASONAL = "Ansari et al. 2024, section 5.4", "point seasonal naive on the same windows"
 INTERVAL = "lower end of its 95 % bootstrap interval over data sets; null for fewer than 6"

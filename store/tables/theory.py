@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tsfmscope.store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
-from tsfmscope.store.tables.columns import Column as C
+from store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
+from store.tables.columns import Column as C
 
 RANK = "Yu et al. 2026"
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result, StoreCallbacks
-from tsfmscope.tasks.sweep.policy import Failure
+from tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result, StoreCallbacks
+from tasks.sweep.policy import Failure
+from tsfmscope.errors import SweepError
 
 # Seconds above which a call is long: the jobs queued behind it may find a better actor.
 LONG_S = 1.0

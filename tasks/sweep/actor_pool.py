@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import StoreCallbacks
-from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
-from tsfmscope.tasks.sweep.cluster import Resources, actor_options
-from tsfmscope.tasks.sweep.environments import EnvironmentBuilder
-from tsfmscope.tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
-from tsfmscope.tasks.sweep.nodes import Nodes, Request
-from tsfmscope.tasks.sweep.placement import ActorResources, allocate, cap, fits
-from tsfmscope.tasks.sweep.policy import Failure
+from tasks.job import StoreCallbacks
+from tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
+from tasks.sweep.cluster import Resources, actor_options
+from tasks.sweep.environments import EnvironmentBuilder
+from tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
+from tasks.sweep.nodes import Nodes, Request
+from tasks.sweep.placement import ActorResources, allocate, cap, fits
+from tasks.sweep.policy import Failure
+from tsfmscope.errors import SweepError
 
 # Target duration in seconds, and largest number, of the jobs of one call.
 BATCH_S, BATCH_JOBS = 0.05, 128

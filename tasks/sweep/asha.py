@@ -16,7 +16,7 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-from tsfmscope.tasks.sweep.halving import Halving
+from tasks.sweep.halving import Halving
 
 
 class PersistentAsha(FIFOScheduler):

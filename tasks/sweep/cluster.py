@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.environments import Environment
-from tsfmscope.tasks.sweep.placement import ActorResources
-from tsfmscope.tasks.sweep.signals import kill_on_signal
+from tasks.job import Job
+from tasks.sweep.environments import Environment
+from tasks.sweep.placement import ActorResources
+from tasks.sweep.signals import kill_on_signal
+from tsfmscope.errors import SweepError
 
 # Folder that contains the package `tsfmscope`.
 ROOT = Path(__file__).absolute().parents[3]

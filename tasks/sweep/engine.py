@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tsfmscope.tasks.job import Job, StoreCallbacks
-from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
-from tsfmscope.tasks.sweep.actor_pool import NOWHERE, ActorHandle, ActorPool, Call
-from tsfmscope.tasks.sweep.cluster import Resources, connect
-from tsfmscope.tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
-from tsfmscope.tasks.sweep.load_failures import LoadFailures
-from tsfmscope.tasks.sweep.policy import Action, Failure, decide, fatal
-from tsfmscope.tasks.sweep.progress import Progress, Rate, usage
-from tsfmscope.tasks.sweep.records import Ledger, Summary, outcome_without_answer
-from tsfmscope.tasks.sweep.signals import caught_signals, exit_by_signal
+from tasks.job import Job, StoreCallbacks
+from tasks.sweep.actor import Outcome, WorkerLocation
+from tasks.sweep.actor_pool import NOWHERE, ActorHandle, ActorPool, Call
+from tasks.sweep.cluster import Resources, connect
+from tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
+from tasks.sweep.load_failures import LoadFailures
+from tasks.sweep.policy import Action, Failure, decide, fatal
+from tasks.sweep.progress import Progress, Rate, usage
+from tasks.sweep.records import Ledger, Summary, outcome_without_answer
+from tasks.sweep.signals import caught_signals, exit_by_signal
 
 # Number of nodes that may disappear while they run one job; after that, the job counts as the cause.
 MAX_LOSSES = 10

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tsfmscope.tasks.errors import EnvironmentFailed
-from tsfmscope.tasks.sweep.policy import Failure
+from tasks.sweep.policy import Failure
+from tsfmscope.errors import EnvironmentFailed
 
 # Folder that contains our package: a checkout, or all of site-packages.
 ROOT = Path(__file__).absolute().parents[3]

@@ -11,8 +11,8 @@ from itertools import islice
 from operator import length_hint
 from typing import NamedTuple
 
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.placement import ActorResources
+from tasks.job import Job
+from tasks.sweep.placement import ActorResources
 
 # Prefix of the names of inputs that a loader loads.
 MODEL_INPUT = "model:"

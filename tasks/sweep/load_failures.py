@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from tsfmscope.tasks.sweep.actor import WorkerLocation
-from tsfmscope.tasks.sweep.job_queue import JobGroup
-from tsfmscope.tasks.sweep.policy import Failure
+from tasks.sweep.actor import WorkerLocation
+from tasks.sweep.job_queue import JobGroup
+from tasks.sweep.policy import Failure
 
 # Seconds before a node's first retry; doubled for each further one.
 PAUSE_S = 0.5

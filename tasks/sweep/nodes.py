@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tsfmscope.tasks.sweep.placement import ActorResources, Node
+from tasks.sweep.placement import ActorResources, Node
 
 # Seconds before a node's deadline at which its running jobs are handed back.
 MARGIN_S = 5.0

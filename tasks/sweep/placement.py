@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.sweep.environments import Environment
+    from tasks.sweep.environments import Environment
 
 # Tolerance for floating point; Ray counts resources in ten-thousandths.
 SLACK = 1e-9

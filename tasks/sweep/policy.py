@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from enum import Enum
 
-from tsfmscope.tasks.errors import SweepError
+from tsfmscope.errors import SweepError
 
 # Class names anywhere in an error's ancestry; names, because ray and torch are not imported here.
 TRANSIENT = frozenset(

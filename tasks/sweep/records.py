@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
-from tsfmscope.tasks.sweep.policy import FATAL_ERRNO, Failure
+from tasks.job import Job
+from tasks.sweep.actor import Outcome, WorkerLocation
+from tasks.sweep.policy import FATAL_ERRNO, Failure
+from tsfmscope.errors import SweepError
 
 # Largest number of buffered records. It bounds the driver's memory where jobs end faster than the
 # timer flushes.

@@ -19,18 +19,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import WATCHER, Job, StoreCallbacks
-from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig, WorkerLocation
-from tsfmscope.tasks.sweep.actor_pool import worker_callbacks
-from tsfmscope.tasks.sweep.cluster import Resources, connect, environment
-from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import outcome_without_answer
-from tsfmscope.tasks.sweep.signals import exit_on_signal
+from tasks.job import WATCHER, Job, StoreCallbacks
+from tasks.sweep.actor import Outcome, Worker, WorkerConfig, WorkerLocation
+from tasks.sweep.actor_pool import worker_callbacks
+from tasks.sweep.cluster import Resources, connect, environment
+from tasks.sweep.halving import Halving
+from tasks.sweep.policy import Failure
+from tasks.sweep.records import outcome_without_answer
+from tasks.sweep.signals import exit_on_signal
+from tsfmscope.errors import SweepError
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.sweep.asha import PersistentAsha
+    from tasks.sweep.asha import PersistentAsha
 
 # Subfolder of the search's folder with Tune's own files of one run.
 EXPERIMENT = "tune"
@@ -81,7 +81,7 @@ def search(
     trials that had not ended continue from their jobs' last saved states. The folder belongs to these jobs
     and this halving: name it after both.
     """
-    from tsfmscope.tasks.sweep.asha import PersistentAsha
+    from tasks.sweep.asha import PersistentAsha
 
     folder = Path(folder).absolute()
     (folder / OUTCOMES_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def _tuner(
 ) -> Any:
     from ray import tune
 
-    from tsfmscope.tasks.sweep.asha import ProgressCallback
+    from tasks.sweep.asha import ProgressCallback
 
     return tune.Tuner(
         trainable,

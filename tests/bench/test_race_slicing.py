@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from bench.race_slicing import Stream, Sublayer, change, leading_directions, residual_streams, slice_stream
-from tsfmscope.tasks.conformance.examples import EXAMPLES
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.conformance.examples import EXAMPLES
+from tsfmscope.errors import ModelError
+from tsfmscope.models.registry import family_class
 
 WIDTH, HIDDEN, TOKENS = 12, 20, 400
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from docs.building import studies
+from stages.planning.run_stage import read_params
+from store import catalogue, query
 from tests.docs import accounts
 from tests.docs.blocks import FENCE, PROMPT, ROOT, SHOWN, TRIED, Block, blocks, commands, every, pages
-from tsfmscope.stages.pipeline.run_stage import read_params
-from tsfmscope.store import catalogue, query
 
 UNFENCED = re.compile(r"^ {4,}(?:\$ )?(?:make|python3?|dvc|tsfmscope|uv|pip|ray) [a-z-]", re.MULTILINE)
 COMMANDS = [one for path in pages() for one in commands(str(path.relative_to(ROOT)))]

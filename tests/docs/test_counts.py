@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from stages.config.params import Params, load
 from tests.docs.blocks import ROOT
-from tsfmscope.stages.config.params import Params, load
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.models import registry
+from tsfmscope.models.base import Forecaster
 
 PAGES = (
-    "README.md", "checkpoints/README.md", "docs/index.md", "docs/tutorial.md", "docs/own_study.md", "docs/install.md",
+    "README.md", "tsfmscope/checkpoints/README.md", "docs/index.md", "docs/tutorial.md", "docs/own_study.md", "docs/install.md",
     "docs/reading.md", "docs/faq.md", "docs/cli.md",
 )  # fmt: skip
 WORDS = (

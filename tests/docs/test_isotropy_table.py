@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.measure import measure_states
+from tsfmscope.geometry.dimension import effective_dimension
+from tsfmscope.geometry.measure import measure_states
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "science.md"

@@ -10,9 +10,9 @@ import pytest
 
 from docs.building import models
 from tests.rehearsal.layouts import LAYOUTS
-from tsfmscope.stages.cli.verifying import COLUMNS
-from tsfmscope.tasks.models.registry import FAMILIES
-from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.cli.verifying import COLUMNS
+from tsfmscope.models.registry import FAMILIES
+from tsfmscope.models.released import RELEASED
 
 RUN = "0123456789ab,timesfm,pass,34,0,transformers,128,24,6.5,4.1,0.9,2.2,0.1.0,2026-12-01"
 LINE = f"google/timesfm-2.0-500m-pytorch,{RUN}"

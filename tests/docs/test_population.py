@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from store import query, saved_results
 from tests.docs.blocks import ROOT
-from tsfmscope.store import query, saved_results
 
 PAGE = (ROOT / "docs" / "population.md").read_text("utf-8")
 README = (ROOT / "docs" / "results" / "population" / "README.md").read_text("utf-8")

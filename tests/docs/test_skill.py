@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from docs.building import skill
-from tsfmscope.tasks.forecasting.group_skill import COLUMNS, dataset_ratios, group_skill, read_rows
-from tsfmscope.tasks.models import registry
+from tsfmscope.forecasting.group_skill import COLUMNS, dataset_ratios, group_skill, read_rows
+from tsfmscope.models import registry
 
 ROWS = read_rows(skill.ROWS)
 MODELS = sorted({(row["model"], row["weights"]) for row in ROWS})
@@ -18,7 +18,7 @@ def test_the_table_is_the_generated_one() -> None:
 
 
 def test_every_mini_that_forecasts_was_measured_on_every_set_of_both_groups() -> None:
-    minis = {folder.name for folder in (skill.ROOT / "checkpoints").glob("*-mini")}
+    minis = {folder.name for folder in (skill.ROOT / "tsfmscope" / "checkpoints").glob("*-mini")}
     assert minis <= {model for model, _ in MODELS}
     counts = {(row["model"], row["group"]): row["n_datasets"] for row in group_skill(ROWS)}
     assert {counts[name, "guided"] for name in minis} == {23}
@@ -27,7 +27,7 @@ def test_every_mini_that_forecasts_was_measured_on_every_set_of_both_groups() ->
 
 @pytest.mark.parametrize(("model", "weights"), MODELS)
 def test_the_rows_are_of_the_committed_weights(model: str, weights: str) -> None:
-    folder = skill.ROOT / "checkpoints" / model
+    folder = skill.ROOT / "tsfmscope" / "checkpoints" / model
     if folder.is_dir():
         assert registry.resolve(str(folder)).fingerprint[:12] == weights
     else:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tsfmscope import store
+import store
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -57,6 +57,6 @@ def test_damage_that_dvc_does_not_see_is_named_by_the_stage_that_reads_it(smoke:
         ("data/kernelsynth/series/seasonality-2.parquet", "forecasts"),
     ):
         flip(made.folder / name)
-        done = made.run("python", "-m", "tsfmscope.stages", stage, ok=False)
+        done = made.run("python", "-m", "stages", stage, ok=False)
         assert f"{name}: damaged: expected" in done.stdout + done.stderr, (stage, name)
         assert "Traceback" not in done.stderr

@@ -20,7 +20,7 @@ from tests.docs.accounts import IN_ORDER, TUTORIAL, elsewhere, words_only
 from tests.docs.blocks import ROOT, Block, blocks, commands
 from tests.docs.test_blocks import merge
 from tests.e2e.checkout import Checkout
-from tsfmscope.stages.cli.app import app
+from tsfmscope.cli.app import app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RAN: set[str] = set()  # in the scene: what two pages name is run once

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from store.files import fingerprint, write_parquet
 from tests.e2e.checkout import Checkout
-from tsfmscope.store.files import fingerprint, write_parquet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -54,7 +54,7 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
     assert second.sql("select count(*) as n from geometry where study = 'isotropy'")[0]["n"] == 144
 
     def add(block: dict[str, Any]) -> None:
-        block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "checkpoints/chronos-bolt-nano"}
+        block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "tsfmscope/checkpoints/chronos-bolt-nano"}
 
     second.params(add)
     second.repro("embeddings")
@@ -111,7 +111,7 @@ def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_p
     with pa.ipc.new_file(str(dump), changed.schema) as writer:
         writer.write_table(changed)
     accept(made, dump)
-    made.run("python", "-m", "tsfmscope.stages", "embeddings")
+    made.run("python", "-m", "stages", "embeddings")
     after = states(made)
     assert before["token"].equals(after["token"])
     length = {"encoder": ids.shape[1], "decoder": table.schema.field("kind:decoder").type.list_size}

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from store.generated_checks import generate
+from store.schema import TABLES
 from tests.e2e.checkout import ROOT, Checkout, checkout
-from tsfmscope.store.generated_checks import generate
-from tsfmscope.store.schema import TABLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 

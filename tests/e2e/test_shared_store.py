@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from store import files
+from store.stage_outputs import read_rows, table_files
 from tests.e2e.checkout import Checkout
-from tsfmscope.store import files
-from tsfmscope.store.stage_outputs import read_rows, table_files
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +37,7 @@ def local(smoke: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout
     for stage in ("heads", "spectra", "forecasts", "statistics", "theory"):  # their rows are of all cells
         for out in (f"data/{stage}", f"data/timings/{stage}"):
             shutil.rmtree(made.folder / out, ignore_errors=True)
-    made.run("python", "-m", "tsfmscope.stages", "tables")
+    made.run("python", "-m", "stages", "tables")
     return made
 
 
@@ -50,7 +50,7 @@ def shared(local: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkou
         for out in (f"data/{stage}", f"data/timings/{stage}"):
             shutil.rmtree(made.folder / out)
     assert made.repro("geometry") == ["external_inputs", *STAGES]
-    made.run("python", "-m", "tsfmscope.stages", "tables")
+    made.run("python", "-m", "stages", "tables")
     return made
 
 
@@ -85,7 +85,7 @@ def test_a_dump_that_goes_missing_is_named_and_made_again_alone(shared: Checkout
     row = read_rows(shared.folder / "data/embeddings", "dumps").to_pylist()[0]
     gone = shared.folder.parent / "store/embeddings" / row["path"]
     gone.unlink()
-    output = shared.run("python", "-m", "tsfmscope.stages", "embeddings")
+    output = shared.run("python", "-m", "stages", "embeddings")
     assert f"dump {gone} is gone; its job runs again" in output.stdout + output.stderr
     assert files.fingerprint(gone) == row["fingerprint"]
     (last,) = read_rows(shared.folder / "data/timings/embeddings", "runs").to_pylist()[-1:]

@@ -16,7 +16,7 @@ import yaml
 from nbclient import NotebookClient
 
 from tests.e2e.checkout import ROOT, Checkout
-from tsfmscope.tasks.report.quantize_png import quantize
+from tsfmscope.report.quantize_png import quantize
 
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}

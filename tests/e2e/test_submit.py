@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from stages import PARAMS
 from tests.e2e.checkout import BIN, ROOT, Checkout
 from tests.e2e.cluster import SECOND, Nodes, head, poorer_python
-from tsfmscope.stages import PARAMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JOBS = 156  # of geometry on the smoke profile

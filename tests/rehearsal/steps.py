@@ -24,18 +24,18 @@ from tests.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
-from tsfmscope.tasks import hub, lens
-from tsfmscope.tasks.errors import TsfmscopeError
-from tsfmscope.tasks.extras import describe_missing
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.process_memory import peak_bytes_since_start
-from tsfmscope.tasks.series.files.bundled import load_bundled
-from tsfmscope.tasks.series.other_modalities import documents
-from tsfmscope.tasks.series.windows import last_windows
+from tsfmscope import hub, lens
+from tsfmscope.errors import TsfmscopeError
+from tsfmscope.extras import describe_missing
+from tsfmscope.models import registry
+from tsfmscope.process_memory import peak_bytes_since_start
+from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.other_modalities import documents
+from tsfmscope.series.windows import last_windows
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.models.base import Family
-    from tsfmscope.tasks.series.types import Series
+    from tsfmscope.models.base import Family
+    from tsfmscope.series.types import Series
 
 # One series, `nile`; of text, the first document of `english`.
 CONTEXT, HORIZON = 64, 12
@@ -116,7 +116,7 @@ def _count_states(model: Family, seed: int) -> tuple[int, int]:
 
 def _forecast(layout: Layout, model: Family, seed: int) -> None:
     """Forecast the end of the series; a family that does not forecast computes the logits of its last stack."""
-    from tsfmscope.tasks.models.base import Forecaster
+    from tsfmscope.models.base import Forecaster
 
     windows, _ = last_windows(_series(model), context=CONTEXT, horizon=HORIZON)
     if isinstance(model, Forecaster):

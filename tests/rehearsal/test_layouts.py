@@ -11,8 +11,8 @@ import yaml
 
 from tests.rehearsal.layouts import LAYOUTS, QUICK, Checks
 from tests.rehearsal.weights import LayoutError, check_published, predict_bytes, tensor_shapes
-from tsfmscope.tasks.models.config_family import family_of_config
-from tsfmscope.tasks.models.released import RELEASED
+from tsfmscope.models.config_family import family_of_config
+from tsfmscope.models.released import RELEASED
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,8 +25,8 @@ from tests.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
-from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
-from tsfmscope.tasks.models.lag_llama.family import LagLlama
+from tsfmscope.models.lag_llama.checkpoint import read_lightning
+from tsfmscope.models.lag_llama.family import LagLlama
 
 BOLT = LAYOUTS["chronos-bolt-tiny"]
 # The tests alter files of it, so that a file is small.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.rehearsal.layouts import Layout
-from tsfmscope.tasks.errors import ModelError
+from tsfmscope.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -67,12 +67,12 @@ def _network(layout: Layout) -> Any:
     """Return the network of a layout, made on the current device of torch."""
     config = dict(layout.config)
     if layout.family == "moirai":
-        from tsfmscope.tasks.models.moirai.checkpoint import SCHEMA
+        from tsfmscope.models.moirai.checkpoint import SCHEMA
 
         known = {*SCHEMA.required, *SCHEMA.defaults}
         return SCHEMA.make({**SCHEMA.defaults, **{key: value for key, value in config.items() if key in known}})
     if layout.family == "lag-llama":
-        from tsfmscope.tasks.models.lag_llama.checkpoint import REQUIRED, make_config, make_network
+        from tsfmscope.models.lag_llama.checkpoint import REQUIRED, make_config, make_network
 
         return make_network(make_config({key: config[key] for key in REQUIRED}, layout.name))
     from transformers import T5Config, T5ForConditionalGeneration

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.stage_folders import shared_folders
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.job import Job, Result, Task
-from tsfmscope.tasks.sweep.cluster import Resources
+from stages.planning.sweeping import PlannedJob, read_nothing, run_and_finish
+from store.stage_folders import shared_folders
+from store.stage_store import StageStore
+from tasks.job import Job, Result, Task
+from tasks.sweep.cluster import Resources
 
 WORK = Task("shared_store_toy", 1, "shared_store_toy:entry", table="dumps")
 IDENTITY = {"model": "m", "dataset": "d", "context": 512, "noise": 0.0, "kind": "tokens", "n_windows": 1}

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import yaml
 
+from stages import forecasts
+from stages.config import Baseline
+from stages.config.params import Params, ParamsError, load
+from stages.planning import planning
+from store import files
+from store.errors import CheckFailed
+from store.report_queries import load_queries
+from tasks import baselines
 from tests.stages.test_statistics import Tables, tables
 from tests.store.conftest import open_results
-from tsfmscope.stages import forecasts
-from tsfmscope.stages.config import Baseline
-from tsfmscope.stages.config.params import Params, ParamsError, load
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.store import files
-from tsfmscope.store.errors import CheckFailed
-from tsfmscope.store.report_queries import load_queries
-from tsfmscope.tasks.entries import baselines
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[2]
 STUDY = "two-models"
@@ -66,11 +66,11 @@ def test_a_validation_window_is_another_job_of_another_table(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     _series(tmp_path, "nile")
     made = {"model": "chronos-bolt-nano", "family": "chronos-bolt", "modality": "series", "options": None}
-    made |= {"ref": "checkpoints/chronos-bolt-nano", "fingerprint": "f"}
+    made |= {"ref": "tsfmscope/checkpoints/chronos-bolt-nano", "fingerprint": "f"}
     monkeypatch.setattr(planning, "checkpoints", lambda: {"chronos-bolt-nano": made})
     study = {"title": "v", "models": ["chronos-bolt-nano"], "datasets": ["nile"], "conditions": ["c"]}
     studies = {"both": study | {"measures": ["forecasts", "validation"]}, "last": study | {"measures": ["forecasts"]}}
-    models = {"chronos-bolt-nano": {"family": "chronos-bolt", "ref": "checkpoints/chronos-bolt-nano"}}
+    models = {"chronos-bolt-nano": {"family": "chronos-bolt", "ref": "tsfmscope/checkpoints/chronos-bolt-nano"}}
     params = _params(tmp_path, models=models, studies=studies, report={"study": "both"})
     last, earlier = forecasts.plan(params)
     assert (last.job.task.table, last.studies) == ("forecasts", ["both", "last"])

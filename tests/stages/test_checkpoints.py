@@ -9,18 +9,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.stages import checkpoints
-from tsfmscope.stages.config.params import load
-from tsfmscope.stages.pipeline import checkpoint_folders
-from tsfmscope.stages.pipeline.checkpoint_folders import CARD, install
-from tsfmscope.stages.pipeline.checkpoint_rows import former_rows, print_changed, skill_line
-from tsfmscope.stages.pipeline.model_folders import WORK, key_of
-from tsfmscope.stages.pipeline.training_jobs import MODELS, training_job
-from tsfmscope.store.files import write_rows
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.models.common.checksums import SUMS
+from stages import checkpoints
+from stages.config.params import load
+from stages.planning import checkpoint_folders
+from stages.planning.checkpoint_folders import CARD, install
+from stages.planning.checkpoint_rows import former_rows, print_changed, skill_line
+from stages.planning.model_folders import WORK, key_of
+from stages.planning.training_jobs import MODELS, training_job
+from store.files import write_rows
+from store.stage_store import StageStore
+from tasks.job import Job
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.checksums import SUMS
 
 ROOT = Path(__file__).parents[2]
 NAME = "chronos-bolt-mini"
@@ -33,7 +33,7 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     job = training_job(NAME, load(ROOT / "params" / "full.yaml").checkpoints.recipes[NAME])
-    kept = ROOT / "checkpoints" / NAME
+    kept = ROOT / "tsfmscope" / "checkpoints" / NAME
     monkeypatch.chdir(tmp_path)
     copy, tree, write = shutil.copy2, shutil.copytree, checkpoint_folders.write_text
 
@@ -88,7 +88,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, Pat
     """The job of a checkpoint, and a copy of the folder that is kept in git, which the stage has taken over."""
     job = training_job(NAME, load(ROOT / "params" / "full.yaml").checkpoints.recipes[NAME])
     kept = tmp_path / "kept" / NAME
-    shutil.copytree(ROOT / "checkpoints" / NAME, kept)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / NAME, kept)
     monkeypatch.chdir(tmp_path)
     with installing() as out:
         install(out, NAME, job, str(kept.parent))

@@ -14,24 +14,24 @@ import pytest
 import torch
 import yaml
 
-from tsfmscope.stages import compression, forecasts
-from tsfmscope.stages.config.compression import NARROWING, Method
-from tsfmscope.stages.config.params import Params, ParamsError, load
-from tsfmscope.stages.pipeline import compressed_models, model_folders, planning
-from tsfmscope.store.files import write_parquet, write_rows
-from tsfmscope.store.stage_outputs import read_rows
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.compression.calibration import white
-from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.methods.registry import TRUNCATIONS, list_candidates
-from tsfmscope.tasks.entries.compression import compress
-from tsfmscope.tasks.entries.loading import load_model
-from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
-from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
-from tsfmscope.tasks.series.tables import series_table
+from stages import compression, forecasts
+from stages.config.compression import NARROWING, Method
+from stages.config.params import Params, ParamsError, load
+from stages.planning import compressed_models, model_folders, planning
+from store.files import write_parquet, write_rows
+from store.stage_outputs import read_rows
+from store.stage_store import StageStore
+from tasks.compression import compress
+from tasks.job import Job
+from tasks.loading import load_model
+from tsfmscope.compression.calibration import white
+from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
+from tsfmscope.compression.methods.registry import TRUNCATIONS, list_candidates
+from tsfmscope.errors import DataError
+from tsfmscope.models import registry
+from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 SMALL = "chronos-t5-nano@aware-0.5"
@@ -44,7 +44,7 @@ Change = Callable[[dict[str, Any]], None]
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
     """`params(change)`: the smoke profile, changed, in a folder of its own with series and the row of a checkpoint."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
     checkpoint()
     for seed, name in enumerate(("linear-2", "seasonality-2")):
         write_parquet(Path(f"data/kernelsynth/series/{name}.parquet"), series_table(kernelsynth_series(4, seed)))
@@ -334,7 +334,10 @@ def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None
 
 def test_models_of_text_are_held_against_their_base_and_forecast_nothing(params) -> None:
     def text(block: dict[str, Any]) -> None:
-        block["models"]["t5-text-nano"] = {"family": "t5-text", "ref": str(ROOT / "checkpoints" / "t5-text-nano")}
+        block["models"]["t5-text-nano"] = {
+            "family": "t5-text",
+            "ref": str(ROOT / "tsfmscope" / "checkpoints" / "t5-text-nano"),
+        }
         block["datasets"]["sets"]["english"] = {}
         block["conditions"]["text"] = {"context": 64, "modality": "text"}
         block["studies"]["isotropy-layers"] |= {

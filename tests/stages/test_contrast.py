@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tsfmscope.stages import datasets, external_inputs
-from tsfmscope.stages.config import Recipe
-from tsfmscope.stages.config.params import Params, load
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.training_jobs import training_job
-from tsfmscope.store.files import fingerprint
+from stages import datasets, external_inputs
+from stages.config import Recipe
+from stages.config.params import Params, load
+from stages.planning import planning
+from stages.planning.training_jobs import training_job
+from store.files import fingerprint
 
 ROOT = Path(__file__).parents[2]
 SETS: dict[str, Any] = {

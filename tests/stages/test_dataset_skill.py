@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 import yaml
 
-from tsfmscope.stages import checkpoints
-from tsfmscope.stages.config.params import Params, load
-from tsfmscope.stages.pipeline import dataset_skill
-from tsfmscope.stages.pipeline.dataset_skill import dataset_skill_jobs, is_trained_on, mean_line
-from tsfmscope.store.files import to_arrow, write_parquet
-from tsfmscope.store.stage_outputs import read_rows
-from tsfmscope.tasks.entries import dataset_skill as entries
-from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
-from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series
+from stages import checkpoints
+from stages.config.params import Params, load
+from stages.planning import dataset_skill
+from stages.planning.dataset_skill import dataset_skill_jobs, is_trained_on, mean_line
+from store.files import to_arrow, write_parquet
+from store.stage_outputs import read_rows
+from tasks import dataset_skill as entries
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[2]
 BOLT, THEIRS, BASELINE = "chronos-bolt-nano", "theirs", "auto-theta"
-FOLDER = str(ROOT / "checkpoints" / BOLT)
+FOLDER = str(ROOT / "tsfmscope" / "checkpoints" / BOLT)
 
 
 def params_of(folder: Path, **skill: Any) -> Params:
@@ -39,7 +39,7 @@ def params_of(folder: Path, **skill: Any) -> Params:
     block["studies"]["s"]["conditions"] = ["c"]
     asked = {"windows": 100, "samples": 2, "bootstrap": 100, "context": 64, "baselines": [BASELINE]}
     asked["datasets"] = [name for name in sets if name != "english"]
-    block["checkpoints"] = {"committed": str(ROOT / "checkpoints"), "skill": asked | skill}
+    block["checkpoints"] = {"committed": str(ROOT / "tsfmscope" / "checkpoints"), "skill": asked | skill}
     (folder / "params.yaml").write_text(yaml.safe_dump(block))
     return load(folder / "params.yaml")
 

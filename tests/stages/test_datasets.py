@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tsfmscope.stages import datasets
-from tsfmscope.stages.config import DataSet
-from tsfmscope.stages.config.params import load
-from tsfmscope.stages.pipeline.load_series import load_data_set
+from stages import datasets
+from stages.config import DataSet
+from stages.config.params import load
+from stages.planning.load_series import load_data_set
 
 ROOT = Path(__file__).parents[2]
 

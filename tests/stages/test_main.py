@@ -1,4 +1,4 @@
-"""`python -m tsfmscope.stages NAME` runs one stage: exit codes, and one line for what the user can fix."""
+"""`python -m stages NAME` runs one stage: exit codes, and one line for what the user can fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-m", "tsfmscope.stages", *arguments]
+    command = [sys.executable, "-m", "stages", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 

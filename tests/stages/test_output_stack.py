@@ -11,26 +11,26 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import store
 import tsfmscope as ts
+from stages.config import Model
+from stages.config.measures import Geometry
+from stages.config.params import load
+from stages.geometry import TASK
+from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of
+from store import catalogue, files
+from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.job import Job
+from tasks.parts import CellIdentity, LayerPlace
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
-from tsfmscope import store
-from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.config import Model
-from tsfmscope.stages.config.measures import Geometry
-from tsfmscope.stages.config.params import load
-from tsfmscope.stages.geometry import TASK
-from tsfmscope.stages.pipeline.checkpoint_rows import checkpoint_row as checkpoint_row_of
-from tsfmscope.store import catalogue, files
-from tsfmscope.tasks import lens
-from tsfmscope.tasks.conformance import findings
-from tsfmscope.tasks.conformance.subject import Subject
-from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
-from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.series.types import Series
+from tsfmscope import lens
+from tsfmscope.cli.app import app
+from tsfmscope.conformance import findings
+from tsfmscope.conformance.subject import Subject
+from tsfmscope.models import registry
+from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(registry.FAMILIES, TwoStacks.name, "tests.two_stacks:TwoStacks")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     TwoStacks.new(TwoStacks.example, seed=1).save(tmp_path / "model")
     waves = {f"s{n}": np.sin(np.arange(200) / (3 + n)) + n for n in range(4)}
     pd.DataFrame(waves).to_csv(tmp_path / "mine.csv", index=False)

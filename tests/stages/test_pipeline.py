@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tsfmscope.stages import BY_NAME, PARAMS, STAGES, Stage
-from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import dvc_file
-from tsfmscope.stages.pipeline.sources import writers
-from tsfmscope.stages.statistics import READ
+from stages import BY_NAME, PARAMS, STAGES, Stage
+from stages.config.params import Params
+from stages.planning import dvc_file
+from stages.planning.sources import writers
+from stages.statistics import READ
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-BESIDE = {"tasks/series/catalog.yaml": "tasks/series/catalog.py"}  # data that a module reads
+BESIDE = {"tsfmscope/series/catalog.yaml": "tsfmscope/series/catalog.py"}  # data that a module reads
 # No result depends on these.
 NO_DEP = dvc_file.LEFT_OUT
 
@@ -42,7 +42,7 @@ def nodes(path: Path) -> list[ast.AST]:
 def imported(stage: Stage) -> set[str]:
     """Files of stages, tasks and store that a stage's module imports, directly or not, or names as a task's entry."""
     found: set[str] = set()
-    waiting = [f"tsfmscope.stages.{stage.name}"]
+    waiting = [f"stages.{stage.name}"]
     while waiting:
         base = ROOT.joinpath(*waiting.pop().removeprefix("tsfmscope.").split("."))
         path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
@@ -57,18 +57,14 @@ def imported(stage: Stage) -> set[str]:
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
-            elif (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and node.value.startswith("tsfmscope.tasks.")
-            ):
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tasks."):
                 waiting.append(node.value.partition(":")[0])
     return {name for name in found if name.split("/")[0] in ("stages", "tasks", "store")}
 
 
 def test_dvc_yaml_is_up_to_date() -> None:
     text = dvc_file.FILE.read_text()
-    assert text == dvc_file.render(text), "run: python -m tsfmscope.stages.pipeline.dvc_file"
+    assert text == dvc_file.render(text), "run: python -m stages.planning.dvc_file"
 
 
 def test_dvc_runs_the_listed_stages_in_their_order() -> None:
@@ -78,8 +74,8 @@ def test_dvc_runs_the_listed_stages_in_their_order() -> None:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 class TestEachStage:
     def test_is_run_by_its_own_name(self, stage: Stage) -> None:
-        assert DVC[stage.name]["cmd"] == f"python -m tsfmscope.stages {stage.name}"
-        assert callable(importlib.import_module(f"tsfmscope.stages.{stage.name}").main)
+        assert DVC[stage.name]["cmd"] == f"python -m stages {stage.name}"
+        assert callable(importlib.import_module(f"stages.{stage.name}").main)
 
     def test_declares_what_it_writes(self, stage: Stage) -> None:
         assert set(outs(stage.name)) == set(stage.writes)

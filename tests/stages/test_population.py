@@ -13,20 +13,20 @@ import duckdb
 import pytest
 import yaml
 
+from stages import external_inputs
+from stages.config.params import ParamsError
+from stages.planning.inference import infer
+from stages.planning.population import population_jobs
+from stages.planning.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
+from store.errors import CheckFailed
+from tasks.checkpoints import measure_validation_loss
 from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
 from tests.store.conftest import open_results
-from tsfmscope.stages import external_inputs
-from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.inference import infer
-from tsfmscope.stages.pipeline.population import population_jobs
-from tsfmscope.stages.pipeline.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
-from tsfmscope.store.errors import CheckFailed
-from tsfmscope.tasks.entries.checkpoints import measure_validation_loss
-from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
-from tsfmscope.tasks.models.registry import snapshots
-from tsfmscope.tasks.training.pretraining import pretrain
-from tsfmscope.tasks.training.validation import validation_loss
+from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.registry import snapshots
+from tsfmscope.training.pretraining import pretrain
+from tsfmscope.training.validation import validation_loss
 
 
 def test_the_validation_loss_is_that_of_unseen_series_and_falls_in_training(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tsfmscope.stages import checkpoints, compression, embeddings, forecasts, spectra
-from tsfmscope.stages.config.params import Params, ParamsError, load
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.store.files import write_parquet
-from tsfmscope.tasks.entries.parts import CellIdentity
-from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
-from tsfmscope.tasks.series.tables import series_table
+from stages import checkpoints, compression, embeddings, forecasts, spectra
+from stages.config.params import Params, ParamsError, load
+from stages.planning import planning
+from store.files import write_parquet
+from tasks.parts import CellIdentity
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 BASE, ROUNDED, SMALLER, OTHER = "t5", "t5-rounded", "t5-rounded@joint", "t5-other"

@@ -21,26 +21,26 @@ import yaml
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from tsfmscope.stages import pretraining
-from tsfmscope.stages.config import Recipe
-from tsfmscope.stages.config.params import Params, ParamsError, load
-from tsfmscope.stages.pipeline.model_folders import work_folder
-from tsfmscope.stages.pipeline.sweeping import TooManyFailures, resources
-from tsfmscope.stages.pipeline.training_jobs import training_job
-from tsfmscope.stages.pipeline.trial_rows import stopped_rows
-from tsfmscope.stages.pipeline.trials import trials
-from tsfmscope.store.stage_outputs import read_rows
-from tsfmscope.store.status import read_statuses
-from tsfmscope.tasks.entries.pretraining import pretrain
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.job import Job, StoreCallbacks
-from tsfmscope.tasks.models.registry import family_class
-from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
-from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import outcome_without_answer
-from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
-from tsfmscope.tasks.training.pretraining import PROGRESS
+from stages import pretraining
+from stages.config import Recipe
+from stages.config.params import Params, ParamsError, load
+from stages.planning.model_folders import work_folder
+from stages.planning.sweeping import TooManyFailures, resources
+from stages.planning.training_jobs import training_job
+from stages.planning.trial_rows import stopped_rows
+from stages.planning.trials import trials
+from store.stage_outputs import read_rows
+from store.status import read_statuses
+from tasks.job import Job, StoreCallbacks
+from tasks.pretraining import pretrain
+from tasks.sweep.actor import Outcome, WorkerLocation
+from tasks.sweep.halving import Halving
+from tasks.sweep.policy import Failure
+from tasks.sweep.records import outcome_without_answer
+from tasks.sweep.tune import FinishedTrial, ProgressReport, search
+from tsfmscope.errors import ModelError
+from tsfmscope.models.registry import family_class
+from tsfmscope.training.pretraining import PROGRESS
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -241,7 +241,7 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
 
 def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train to this step and no further, as a search that is killed before Tune writes down what it heard."""
-    from tsfmscope.tasks.training import pretraining as training
+    from tsfmscope.training import pretraining as training
 
     step = training._step
 
@@ -288,7 +288,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
 
     def run() -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tsfmscope.stages", "pretraining"]
+        command = [sys.executable, "-m", "stages", "pretraining"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -341,7 +341,7 @@ def test_trainings_of_both_stages_use_the_processes_of_their_task_and_an_embeddi
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     trained, searched = (
         subprocess.run(
-            [sys.executable, "-m", "tsfmscope.stages", stage],
+            [sys.executable, "-m", "stages", stage],
             cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
         )
         for stage in ("checkpoints", "pretraining")

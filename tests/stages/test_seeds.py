@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tsfmscope.stages import embeddings, forecasts, geometry, heads, spectra, theory, tokens
-from tsfmscope.stages.config.params import Params, load
-from tsfmscope.stages.pipeline import planning
-from tsfmscope.store.files import write_parquet
-from tsfmscope.tasks.entries.embeddings import sample_seed
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
-from tsfmscope.tasks.series.tables import series_table
+from stages import embeddings, forecasts, geometry, heads, spectra, theory, tokens
+from stages.config.params import Params, load
+from stages.planning import planning
+from store.files import write_parquet
+from tasks.embeddings import sample_seed
+from tasks.job import Job
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 CELL = {

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tsfmscope.stages.config.params import ParamsError, load
-from tsfmscope.store import files
-from tsfmscope.store.stage_outputs import read_rows
+from stages.config.params import ParamsError, load
+from store import files
+from store.stage_outputs import read_rows
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tsfmscope.stages import spectra
-from tsfmscope.stages.config.params import load
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.sweep.job_queue import group_of
-from tsfmscope.tasks.sweep.placement import ActorResources
+from stages import spectra
+from stages.config.params import load
+from tasks.sweep.job_queue import group_of
+from tasks.sweep.placement import ActorResources
+from tsfmscope.models import registry
 
 ROOT = Path(__file__).parents[2]
 MODEL = "chronos-t5-nano"
@@ -23,7 +23,7 @@ MODEL = "chronos-t5-nano"
 def trained(tmp_path: Path) -> Path:
     """A checkpoint with snapshots of its training, each of other weights."""
     folder = tmp_path / MODEL
-    shutil.copytree(ROOT / "checkpoints" / MODEL, folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / MODEL, folder)
     for step in (0, 100):
         snapshot = folder / registry.SNAPSHOTS / f"step-{step}"
         snapshot.mkdir(parents=True)

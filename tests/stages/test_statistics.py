@@ -11,15 +11,15 @@ import duckdb
 import numpy as np
 import pytest
 
+from stages.config.params import load
+from stages.planning.inference import infer
+from stages.planning.sources import writers
+from stages.statistics import main
+from store import files
+from store.errors import CheckFailed
+from store.schema import to_arrow
 from tests.store.conftest import open_results, valid_row
-from tsfmscope.stages.config.params import load
-from tsfmscope.stages.pipeline.inference import infer
-from tsfmscope.stages.pipeline.sources import writers
-from tsfmscope.stages.statistics import main
-from tsfmscope.store import files
-from tsfmscope.store.errors import CheckFailed
-from tsfmscope.store.schema import to_arrow
-from tsfmscope.tasks.statistics.study import Options
+from tsfmscope.statistics.study import Options
 
 ROOT = Path(__file__).parents[2]
 QUICK = Options(permutations=999, resamples=200, seed=3)

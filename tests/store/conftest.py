@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.store.tables.columns import Column
+import store
+from store import catalogue, files
+from store.schema import TABLES
+from store.stage_store import StageStore
+from store.tables.columns import Column
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
 TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}

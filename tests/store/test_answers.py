@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import store
 from tests.store.conftest import open_results
-from tsfmscope import store
 
 MODELS, DATASETS, CONDITIONS = [f"m{n}" for n in range(4)], [f"d{n}" for n in range(6)], ["c1", "c2"]
 

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import store
+from store import catalogue, dumps, files
+from store.errors import CheckFailed, StoreError
+from store.schema import TABLES
+from store.tables import answers
+from store.tables.columns import LAYER
 from tests.store.conftest import build_results
 from tests.store.test_generated_checks import WRITTEN
-from tsfmscope import store
-from tsfmscope.store import catalogue, dumps, files
-from tsfmscope.store.errors import CheckFailed, StoreError
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables import answers
-from tsfmscope.store.tables.columns import LAYER
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.store import checksums, files
-from tsfmscope.store.errors import DamagedFile
+from store import checksums, files
+from store.errors import DamagedFile
 
 TABLE = pa.table({"x": [1.5, 2.5], "name": ["a", checksums.KEY + "\x18@" + "0" * 64]})  # a text like the record itself
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tsfmscope.store import catalogue, files
+from store import catalogue, files
 
 OLD = Path(sys.prefix, "duckdb-1.4")  # the Makefile's set-up puts the older client there
 ASK = Path(__file__).with_name("ask.py")

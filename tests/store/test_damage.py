@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tsfmscope import store
-from tsfmscope.store import catalogue, files
-from tsfmscope.store.errors import StoreError
-from tsfmscope.store.manifests import locate
-from tsfmscope.store.stage_outputs import dump_files, table_files
-from tsfmscope.store.stage_store import StageStore
+import store
+from store import catalogue, files
+from store.errors import StoreError
+from store.manifests import locate
+from store.stage_outputs import dump_files, table_files
+from store.stage_store import StageStore
 
 KEYS = [f"{n:064d}" for n in range(6)]
 TABLES = ("geometry", "dumps", "failures", "datasets", "embeddings_sample")  # the others hold times of this machine

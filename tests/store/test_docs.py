@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tsfmscope.store import query, reference_docs
-from tsfmscope.store.schema import TABLES
+from store import query, reference_docs
+from store.schema import TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

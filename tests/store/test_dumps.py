@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from tsfmscope.store import dumps
+from store import dumps
 
 STACKS = pa.array(["encoder", "decoder"])  # an Arrow file has one dictionary a column
 LAYERS = [("encoder", 0, False), ("encoder", 1, False), ("encoder", 1, True), ("decoder", 0, False)]

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from tsfmscope.store import files
-from tsfmscope.store.errors import StaleInput, StoreFull
+from store import files
+from store.errors import StaleInput, StoreFull
 
 
 def test_a_failed_write_leaves_the_former_file_and_no_temporary_one(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tsfmscope.store import catalogue, files
-from tsfmscope.store.errors import StoreFull
+from store import catalogue, files
+from store.errors import StoreFull
 
 MEBIBYTE = 2**20
 JOBS = 1000

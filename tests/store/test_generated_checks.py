@@ -11,11 +11,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from store import catalogue
+from store.generated_checks import generate
+from store.schema import TABLES, to_arrow
+from store.tables.columns import Column, Table
 from tests.store.conftest import valid_row
-from tsfmscope.store import catalogue
-from tsfmscope.store.generated_checks import generate
-from tsfmscope.store.schema import TABLES, to_arrow
-from tsfmscope.store.tables.columns import Column, Table
 
 Rows = list[dict[str, Any]]
 KNOWN: Rows = [{"model": "m"}, {"model": "m@half"}]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.store import query
+from store import query
 
 STATEMENTS = {
     "recursion": "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",

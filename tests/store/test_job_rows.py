@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from tsfmscope.store.job_rows import summarize_error
+from store.job_rows import summarize_error
 
 
 def raised(error: Exception) -> str:

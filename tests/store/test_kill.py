@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from tsfmscope.store import files
+from store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,8 +22,8 @@ import os, signal, sys, traceback
 from pathlib import Path
 from types import SimpleNamespace
 import pyarrow as pa, pyarrow.dataset, pyarrow.parquet as pq
-from tsfmscope.store import provenance
-from tsfmscope.store.stage_store import StageStore
+from store import provenance
+from store.stage_store import StageStore
 
 for slow in ("commit", "versions", "hardware"):  # of no interest here
     answer = getattr(provenance, slow)(*[Path.cwd()] * (slow == "commit"))

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from store import files, shared_file
+from store.errors import StoreBusy
+from store.lease import Lease
+from store.shared_file import SharedFile
+from store.stage_folders import shared_folders
+from store.stage_store import StageStore
 from tests.store.damage import spoilt
-from tsfmscope.store import files, shared_file
-from tsfmscope.store.errors import StoreBusy
-from tsfmscope.store.lease import Lease
-from tsfmscope.store.shared_file import SharedFile
-from tsfmscope.store.stage_folders import shared_folders
-from tsfmscope.store.stage_store import StageStore
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_dead_process_holds_nothing_where_it_is_sure_to_be_of_this_machine(sha
     with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
         process.wait()
     here = {"host": "laptop", "boot": boot, "namespace": ""}
-    monkeypatch.setattr("tsfmscope.store.lease.machine", lambda: here)
+    monkeypatch.setattr("store.lease.machine", lambda: here)
     first = Lease(shared, "stage")
     first.acquire()
     hold(shared, **here, pid=process.pid)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tsfmscope.store.errors import StoreBusy, StoreFull
-from tsfmscope.store.lock import Lock, is_held, read_holder
+from store.errors import StoreBusy, StoreFull
+from store.lock import Lock, is_held, read_holder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tsfmscope.store.lock import Lock
+from store.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import store
+from stages import STAGES
+from stages.planning.sources import writers
+from store import catalogue, files, reference_docs
+from store.errors import CheckFailed
+from store.schema import TABLES, job_tables
+from store.tables.columns import F64, KEY, MODEL, REASON, Column, Table
 from tests.store.conftest import valid_row
-from tsfmscope import store
-from tsfmscope.stages import STAGES
-from tsfmscope.stages.pipeline.sources import writers
-from tsfmscope.store import catalogue, files, reference_docs
-from tsfmscope.store.errors import CheckFailed
-from tsfmscope.store.schema import TABLES, job_tables
-from tsfmscope.store.tables.columns import F64, KEY, MODEL, REASON, Column, Table
 
 SCORE = Column("score", F64, "score", "share", "Doe 2026, eq. 1", null=True, needs_reason=True, range=(0, 1))
 MADE_UP = Table("made_up", "one made-up score", (MODEL, SCORE, REASON, KEY), stages=("geometry",), key=("model",))

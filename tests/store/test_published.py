@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tsfmscope.store import catalogue
+from store import catalogue
 
 T5 = {"model": "t5", "family": "chronos-t5", "source": "hub", "output_stack": "decoder"}
 NMSE = (0.00010, 0.00012, 0.00014)
@@ -28,7 +28,7 @@ def catalogued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.Duck
 
     What is kept as a table is a view here too, as rows change after they were made.
     """
-    sql = Path(str(catalogue.resources("tsfmscope.store") / "sql"))
+    sql = Path(str(catalogue.resources("store") / "sql"))
     live = tmp_path_factory.mktemp("sql")
     for folder, target in (("views", "views"), ("materialized", "views"), ("answers", "answers")):
         shutil.copytree(sql / folder, live / target, dirs_exist_ok=True)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope.stages.pipeline.inference import infer
-from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.requested_size import requested_size
-from tsfmscope.tasks.statistics.study import Options
+from stages.planning.inference import infer
+from store import catalogue, files
+from tsfmscope.requested_size import requested_size
+from tsfmscope.statistics.study import Options
 
 OPTIONS = Options(permutations=99, resamples=20, alpha=0.05, seed=0)
 DATASETS = ("a", "b", "c")
@@ -60,13 +60,11 @@ def answered(losses, rows, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         files.write_rows(folder / name, name, lines)
     with duckdb.connect() as connection:  # without the checks, which take most of the time
         catalogue._fill(connection, {name: [folder / name] for name in tables}, 0)
-        catalogue._create_views(connection, catalogue.resources("tsfmscope.store") / "sql")
+        catalogue._create_views(connection, catalogue.resources("store") / "sql")
         found = files.to_arrow("inference", infer(connection, OPTIONS))
         connection.register("found", found)
         connection.execute("insert into inference by name select * from found")
-        differ = (
-            catalogue.resources("tsfmscope.store") / "sql" / "checks" / "inference_differs_from_rows.sql"
-        ).read_text()
+        differ = (catalogue.resources("store") / "sql" / "checks" / "inference_differs_from_rows.sql").read_text()
         assert connection.sql(differ).fetchall() == []
         asked = "select * from published_vs_measured where starts_with(figure, 'ranks') and published is not null"
         yield connection.sql(asked).to_arrow_table().to_pylist()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import store
 from tests.store import reference
-from tsfmscope import store
 
 ROOT = Path(__file__).parents[2]
 needs_files = pytest.mark.skipif(not reference.FOLDER.is_dir(), reason=reference.ABSENT)

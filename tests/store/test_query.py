@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from store import catalogue, files, query, render
+from store.errors import QueryError
 from tests.store.conftest import build_results
-from tsfmscope.store import catalogue, files, query, render
-from tsfmscope.store.errors import QueryError
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_cell_of_a_traceback_is_its_last_line() -> None:
 
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:
     heavy = "('torch', 'ray', 'pandas')"
-    imports = "import sys; from tsfmscope.store import catalogue, stage_store"
+    imports = "import sys; from store import catalogue, stage_store"
     code = f"{imports}; print([m for m in {heavy} if m in sys.modules])"
     root = str(Path(catalogue.__file__).parents[2])
     done = subprocess.run(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SQL = resources("tsfmscope.store") / "sql"
+SQL = resources("store") / "sql"
 VIEWS = ("answers/timeline", "answers/idle_share")
 TABLES = """
 create table timings (stage varchar, key varchar, subject varchar, seconds double, load_seconds double, actor varchar,

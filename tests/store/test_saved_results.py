@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.tasks.report import recorded
-from tsfmscope.store import catalogue, files, query, saved_results
-from tsfmscope.store.errors import DamagedFile, QueryError
+from store import catalogue, files, query, saved_results
+from store.errors import DamagedFile, QueryError
+from tests.tsfmscope.report import recorded
 
 # Views of tables that are not saved: seconds, actors and nodes.
 OF_THE_RUN = {"compression_frontier", "idle_share", "timeline", "warm_forecasts"}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import store
+from stages.planning.inference import infer
+from store import catalogue, files
 from tests.store.conftest import open_results
-from tsfmscope import store
-from tsfmscope.stages.pipeline.inference import infer
-from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.requested_size import requested_size
-from tsfmscope.tasks.statistics.study import Options
+from tsfmscope.requested_size import requested_size
+from tsfmscope.statistics.study import Options
 
 SCHEDULES = {"dense": None, "flow": {"flow": {"first": 2.0}, "factors": "head"}, "flat": {"flat": 8, "factors": "head"}}
 SEEDS, DATASETS = range(1, 6), ("a", "b", "c")

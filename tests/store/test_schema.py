@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tsfmscope.store.schema import TABLES, arrow_schema, table, to_arrow
-from tsfmscope.store.tables import answers
-from tsfmscope.store.tables.columns import IDENTITY, LAYER, NORMED, STACK
-from tsfmscope.tasks import job
+from store.schema import TABLES, arrow_schema, table, to_arrow
+from store.tables import answers
+from store.tables.columns import IDENTITY, LAYER, NORMED, STACK
+from tasks import job
 
 SCIENCE = Path(__file__).parents[2] / "docs" / "science.md"
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from store import files, table_parts
+from store.errors import DamagedPart
+from store.job_rows import timing_row
+from store.stage_store import StageStore
 from tests.store.damage import spoilt
-from tsfmscope.store import files, table_parts
-from tsfmscope.store.errors import DamagedPart
-from tsfmscope.store.job_rows import timing_row
-from tsfmscope.store.stage_store import StageStore
 
 
 def read(folder: Path) -> list[dict]:

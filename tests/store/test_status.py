@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.store.errors import StoreError
-from tsfmscope.store.lock import Lock
-from tsfmscope.store.status import Status, read_statuses, state, write_status
+from store.errors import StoreError
+from store.lock import Lock
+from store.status import Status, read_statuses, state, write_status
 
 
 def status(**changes) -> Status:

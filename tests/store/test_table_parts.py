@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.store import files, table_parts
-from tsfmscope.store.table_parts import TableParts
+from store import files, table_parts
+from store.table_parts import TableParts
 
 SCHEMA = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("job_key", pa.string(), nullable=False)])
 

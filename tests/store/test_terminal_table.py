@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tsfmscope.store import terminal_table
+from store import terminal_table
 
 
 def shown(

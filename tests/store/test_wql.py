@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.store.conftest import open_results, valid_row
-from tests.tasks.forecasting.gluonts_scores import LEVELS, gluonts_scores
-from tsfmscope.tasks.forecasting.scores import score
+from tests.tsfmscope.forecasting.gluonts_scores import LEVELS, gluonts_scores
+from tsfmscope.forecasting.scores import score
 
 HORIZON, PAST = 12, 60
 
@@ -39,7 +39,7 @@ ZEROS, LACKING = case(3, zero=(0, 1, 2)), case(4)
 
 def forecasts(dataset: str, made: dict[str, Any], reasons: dict[int, str]) -> list[dict[str, Any]]:
     """Rows of `forecasts` of all windows; those of `reasons` have no forecast."""
-    from tsfmscope.tasks.entries.forecasts import unscored_columns
+    from tasks.forecasts import unscored_columns
 
     found = score(
         made["target"], made["quantiles"], LEVELS, context=np.array(made["past"]), past=made["past"], season=7

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.stages.config.new_study import add_study
-from tsfmscope.stages.config.params import ParamsError, load
+from stages.config.new_study import add_study
+from stages.config.params import ParamsError, load
 
 ROOT = Path(__file__).parents[3]
 BLOCK = {"title": "Mine: a #question?", "measures": ["weights"], "models": ["m"]}

@@ -15,14 +15,14 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
-from tsfmscope.stages.config import Recipe
-from tsfmscope.stages.config.bounded_yaml import load_yaml
-from tsfmscope.stages.config.model_catalog import complete
-from tsfmscope.stages.config.params import LARGEST_FILE, ParamsError, load, parse
-from tsfmscope.stages.pipeline.run_stage import read_params
-from tsfmscope.stages.pipeline.training_jobs import recipes, training_job, training_jobs
-from tsfmscope.tasks.compression import schedules
-from tsfmscope.tasks.job import Job
+from stages.config import Recipe
+from stages.config.bounded_yaml import load_yaml
+from stages.config.params import LARGEST_FILE, ParamsError, load, parse
+from stages.planning.run_stage import read_params
+from stages.planning.training_jobs import recipes, training_job, training_jobs
+from tasks.job import Job
+from tsfmscope.compression import schedules
+from tsfmscope.models.bundled import complete
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))
@@ -426,7 +426,7 @@ def test_all_models_are_those_that_are_made_from_no_other() -> None:
 def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_where_there_are_some() -> None:
     params = load(ROOT / "params" / "full.yaml")
     for name, recipe in recipes(params).items():
-        key = json.loads((ROOT / "checkpoints" / name / "recipe.json").read_text())["key"]
+        key = json.loads((ROOT / "tsfmscope" / "checkpoints" / name / "recipe.json").read_text())["key"]
         assert training_job(name, recipe).key == key, name
         assert training_job(name, recipe.model_copy(update={"snapshots": [0]})).key != key
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tsfmscope.stages.config.params import Params, ParamsError, parse
+from stages.config.params import Params, ParamsError, parse
 
 BOLT = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 BOLT |= {"context_length": 64, "prediction_length": 16, "input_patch_size": 16, "input_patch_stride": 16}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.config.profiles import use_profile
+from stages.config.params import ParamsError
+from stages.config.profiles import use_profile
 
 
 @pytest.fixture

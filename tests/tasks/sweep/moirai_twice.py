@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope.tasks.job import Job, Result, Task, current_context
-from tsfmscope.tasks.series.types import Windows
+from tasks.job import Job, Result, Task, current_context
+from tsfmscope.series.types import Windows
 
-TASK = Task("twice", 1, "moirai_twice:entry", "tsfmscope.tasks.entries.loading:load_model")
+TASK = Task("twice", 1, "moirai_twice:entry", "tasks.loading:load_model")
 CONTEXT, HORIZON, LEVELS = 128, 24, (0.1, 0.5, 0.9)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import toy
 
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig
+from tasks.job import Job
+from tasks.sweep.actor import Outcome, Worker, WorkerConfig
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import toy
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.engine import run
+from tasks.sweep.cluster import Resources
+from tasks.sweep.engine import run
+from tsfmscope.errors import SweepError
 
 pytestmark = pytest.mark.slow
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import toy
 
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.cluster import Resources, connect
-from tsfmscope.tasks.sweep.engine import Summary, run
-from tsfmscope.tasks.sweep.nodes import Nodes
-from tsfmscope.tasks.sweep.placement import ActorResources
-from tsfmscope.tasks.sweep.progress import Progress
+from tasks.job import Job
+from tasks.sweep.cluster import Resources, connect
+from tasks.sweep.engine import Summary, run
+from tasks.sweep.nodes import Nodes
+from tasks.sweep.placement import ActorResources
+from tasks.sweep.progress import Progress
 
 pytestmark = pytest.mark.slow
 

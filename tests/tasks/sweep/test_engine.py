@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import toy
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
-from tsfmscope.tasks.sweep.actor_pool import ActorHandle, ActorPool, worker_callbacks
-from tsfmscope.tasks.sweep.cluster import Resources, connect
-from tsfmscope.tasks.sweep.engine import Summary, run
-from tsfmscope.tasks.sweep.job_queue import JobGroup
-from tsfmscope.tasks.sweep.progress import Progress
+from tasks.job import Job, Task
+from tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
+from tasks.sweep.actor_pool import ActorHandle, ActorPool, worker_callbacks
+from tasks.sweep.cluster import Resources, connect
+from tasks.sweep.engine import Summary, run
+from tasks.sweep.job_queue import JobGroup
+from tasks.sweep.progress import Progress
+from tsfmscope.errors import SweepError
 
 LOCAL = Resources(local_cpus=2, local_gpus=1, flush_seconds=0.3)
 
@@ -242,8 +242,8 @@ def test_as_many_actors_as_their_reserved_memory_leaves_room_for(log: Path, stor
 
 def test_when_nothing_is_missing_ray_is_not_even_imported(tmp_path: Path) -> None:
     code = (
-        "import sys, toy; from pathlib import Path; from tsfmscope.tasks.sweep.engine import run; "
-        "from tsfmscope.tasks.sweep.cluster import Resources; port = toy.port(Path(sys.argv[1])); "
+        "import sys, toy; from pathlib import Path; from tasks.sweep.engine import run; "
+        "from tasks.sweep.cluster import Resources; port = toy.port(Path(sys.argv[1])); "
         "jobs = toy.make(range(5), 'log'); port.append([{'key': job.key} for job in jobs]); "
         "summary = run(jobs, port, Resources()); assert summary.reused == 5 and 'ray' not in sys.modules, summary"
     )

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import toy
 
-from tsfmscope.tasks.errors import EnvironmentFailed
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.engine import run
-from tsfmscope.tasks.sweep.environments import READY, Environment, EnvironmentBuilder
-from tsfmscope.tasks.sweep.placement import ActorResources
+from tasks.job import Job
+from tasks.sweep.cluster import Resources
+from tasks.sweep.engine import run
+from tasks.sweep.environments import READY, Environment, EnvironmentBuilder
+from tasks.sweep.placement import ActorResources
+from tsfmscope.errors import EnvironmentFailed
 
 OTHER = "1.16.0"  # of six, which the main stack holds in another version
 

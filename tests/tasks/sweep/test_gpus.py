@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import toy
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig
-from tsfmscope.tasks.sweep.actor_pool import worker_callbacks
-from tsfmscope.tasks.sweep.cluster import Resources, connect
-from tsfmscope.tasks.sweep.engine import Summary, run
-from tsfmscope.tasks.sweep.placement import ActorResources
+from tasks.sweep.actor import Worker, WorkerConfig
+from tasks.sweep.actor_pool import worker_callbacks
+from tasks.sweep.cluster import Resources, connect
+from tasks.sweep.engine import Summary, run
+from tasks.sweep.placement import ActorResources
+from tsfmscope.errors import SweepError
 
 MIXED = {"toy": ActorResources(cpus=0.5, gpus=0.5, actors=4), "plain": ActorResources(cpus=0.5, actors=2)}
 

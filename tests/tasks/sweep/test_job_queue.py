@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.sweep import job_queue as module
-from tsfmscope.tasks.sweep.job_queue import JobGroup, group_of
-from tsfmscope.tasks.sweep.placement import ActorResources
+from tasks.job import Job, Task
+from tasks.sweep import job_queue as module
+from tasks.sweep.job_queue import JobGroup, group_of
+from tasks.sweep.placement import ActorResources
 
 TASK = Task("t", 1, "m:f", "m:l")
 CPU, GPU = ActorResources(), ActorResources(gpus=0.5)

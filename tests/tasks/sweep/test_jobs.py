@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
+from tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
 
 TASK = Task("geometry", 3, "m:f", "m:l")
 PLAIN = st.recursive(

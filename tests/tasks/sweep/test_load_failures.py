@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from tsfmscope.tasks.sweep import load_failures
-from tsfmscope.tasks.sweep.actor import WorkerLocation
-from tsfmscope.tasks.sweep.job_queue import JobGroup
-from tsfmscope.tasks.sweep.load_failures import LoadFailures
-from tsfmscope.tasks.sweep.placement import ActorResources
-from tsfmscope.tasks.sweep.policy import Failure
+from tasks.sweep import load_failures
+from tasks.sweep.actor import WorkerLocation
+from tasks.sweep.job_queue import JobGroup
+from tasks.sweep.load_failures import LoadFailures
+from tasks.sweep.placement import ActorResources
+from tasks.sweep.policy import Failure
 
 MODEL, OTHER = JobGroup(ActorResources(), "m:load", "a"), JobGroup(ActorResources(), "m:load", "b")
 HERE, THERE, AWAY = (WorkerLocation("actor", name, "cpu", name) for name in ("here", "there", "away"))

@@ -13,14 +13,14 @@ import pytest
 import toy
 import toy_nodes
 
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.stage_folders import shared_folders
-from tsfmscope.store.stage_outputs import dump_files, read_rows
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE, Resources
-from tsfmscope.tasks.sweep.engine import run
-from tsfmscope.tasks.sweep.tune import Halving, search
+from stages.planning.sweeping import PlannedJob, read_nothing, run_and_finish
+from store.stage_folders import shared_folders
+from store.stage_outputs import dump_files, read_rows
+from store.stage_store import StageStore
+from tasks.job import Job
+from tasks.sweep.cluster import PYTHON_VARIABLE, Resources
+from tasks.sweep.engine import run
+from tasks.sweep.tune import Halving, search
 
 pytestmark = pytest.mark.slow
 NODES = toy_nodes.NODES

@@ -15,15 +15,15 @@ import pytest
 import toy
 import yaml
 
-from tsfmscope.stages.config.params import parse
-from tsfmscope.stages.pipeline.sweeping import environments
-from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.engine import run
+from stages.config.params import parse
+from stages.planning.sweeping import environments
+from tasks.job import Job
+from tasks.sweep.cluster import Resources
+from tasks.sweep.engine import run
+from tsfmscope.models import registry
 
 ROOT = Path(__file__).parents[3]
-CHECKPOINT = ROOT / "checkpoints" / "moirai-nano"
+CHECKPOINT = ROOT / "tsfmscope" / "checkpoints" / "moirai-nano"
 TOLERANCE = 1e-4  # of states as they are, up to 20 in size; of forecasts in standard deviations of their series
 
 

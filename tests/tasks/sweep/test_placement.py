@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.tasks.errors import SweepError
-from tsfmscope.tasks.sweep.actor import _torch_device
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.placement import ActorResources, Node, allocate, fits
+from tasks.sweep.actor import _torch_device
+from tasks.sweep.cluster import Resources
+from tasks.sweep.placement import ActorResources, Node, allocate, fits
+from tsfmscope.errors import SweepError
 
 EIGHT = Node("eight", {"CPU": 8, "GPU": 2, "memory": 16 * 2**30})
 PLAIN = Node("plain", {"CPU": 4, "memory": 8 * 2**30, "scratch": 1}, {"market": "spot"})

@@ -4,7 +4,11 @@ import pickle
 
 import pytest
 
-from tsfmscope.tasks.errors import (
+from tasks.job import Job, Task
+from tasks.sweep.actor import Outcome
+from tasks.sweep.policy import Action, Decision, Failure, decide
+from tasks.sweep.records import record
+from tsfmscope.errors import (
     DataError,
     EnvironmentFailed,
     MissingOnHubError,
@@ -12,10 +16,6 @@ from tsfmscope.tasks.errors import (
     StaleInputError,
     SweepError,
 )
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.sweep.actor import Outcome
-from tsfmscope.tasks.sweep.policy import Action, Decision, Failure, decide
-from tsfmscope.tasks.sweep.records import record
 
 RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
 

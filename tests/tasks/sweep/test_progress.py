@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tsfmscope.tasks.sweep.progress import Progress, Rate, show, usage
+from tasks.sweep.progress import Progress, Rate, show, usage
 
 MOMENT = Progress(planned=100, reused=20, done=29, failed=1, running=2, rate=0.5, seconds_left=100.0)
 

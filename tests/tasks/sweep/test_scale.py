@@ -12,21 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 import toy
 
-from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.sweep.cluster import Resources
+from stages.planning.sweeping import PlannedJob, read_nothing, run_and_finish
+from store.stage_store import StageStore
+from tasks.job import Job, Task
+from tasks.sweep.cluster import Resources
 
 TASK = Task("row", 1, "toy:row", table="training")
 COUNT, POISONED = 3000, 13
 PLANNING = """
 import sys
 from pathlib import Path
-from tsfmscope.stages.pipeline.sweeping import JobLog, PlannedJob
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.tasks.sweep.job_queue import JobQueue
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.job import Job, Task
+from stages.planning.sweeping import JobLog, PlannedJob
+from store.stage_store import StageStore
+from tasks.sweep.job_queue import JobQueue
+from tasks.sweep.cluster import Resources
+from tasks.job import Job, Task
 
 TASK, count, where, log = Task("t", 1, "m:f"), int(sys.argv[1]), Resources(), JobLog()
 

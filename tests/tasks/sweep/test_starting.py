@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 ALONE = ("unshare", "--net", "--map-root-user")  # a network without interfaces but a loopback that is down
 CONNECT = """
-from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tasks.sweep.cluster import Resources, connect
 with connect(Resources(local_cpus=1)):
     print("connected")
 """
@@ -24,7 +24,7 @@ with connect(Resources(local_cpus=1)):
 LISTEN = """
 import json, psutil, ray
 from pathlib import Path
-from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tasks.sweep.cluster import Resources, connect
 
 @ray.remote
 class Actor:
@@ -44,7 +44,7 @@ print(json.dumps({"answer": answer, "listening": listening, "folder": str(folder
 # before the call into C does not end the process in the usual way.
 BUSY = """
 import hashlib, signal
-from tsfmscope.tasks.sweep.signals import kill_on_signal
+from tasks.sweep.signals import kill_on_signal
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: None)
 with kill_on_signal(grace=0.5):
@@ -53,7 +53,7 @@ with kill_on_signal(grace=0.5):
 """
 QUICK = """
 import os, signal, time
-from tsfmscope.tasks.sweep.signals import kill_on_signal
+from tasks.sweep.signals import kill_on_signal
 signal.signal(signal.SIGTERM, lambda *_: None)
 before = signal.set_wakeup_fd(-1)
 with kill_on_signal(grace=0.5):

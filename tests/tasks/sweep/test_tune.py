@@ -19,7 +19,7 @@ import toy
 import toy_search
 from processes import ROOT, kill_with_its_workers
 
-from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tasks.sweep.cluster import Resources, connect
 
 pytestmark = pytest.mark.slow
 ACTOR = "ray::ImplicitFunc"  # Tune's name of one that runs a function

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tsfmscope.tasks.errors import StaleInputError
-from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task, current_context
+from tasks.job import Job, Result, StoreCallbacks, Task, current_context
+from tsfmscope.errors import StaleInputError
 
 WORK = Task("toy", 1, "toy:entry", "toy:loader")
 PLAIN = Task("plain", 1, "toy:entry")

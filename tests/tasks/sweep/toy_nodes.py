@@ -11,7 +11,7 @@ from typing import Any
 
 import toy
 
-from tsfmscope.tasks.job import Job, Result, Task
+from tasks.job import Job, Result, Task
 
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 TRIAL = Task("meeting", 1, "toy_nodes:trial")

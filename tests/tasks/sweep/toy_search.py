@@ -11,10 +11,10 @@ from typing import Any
 
 import toy
 
-from tsfmscope.tasks.job import Job, Result, Task, report
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.tune import FinishedTrial, search
+from tasks.job import Job, Result, Task, report
+from tasks.sweep.cluster import Resources
+from tasks.sweep.halving import Halving
+from tasks.sweep.tune import FinishedTrial, search
 
 STEPS, INTERVAL = 20, 5  # of a trial; between saved states
 TRIAL = Task("trial", 1, "toy_search:train")

@@ -25,7 +25,7 @@ def cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
+    from tasks.sweep.cluster import QUIET, environment, worker_environment
 
     with environment({**QUIET, **worker_environment(1)}):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})

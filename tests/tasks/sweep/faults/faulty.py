@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.store.status import Status, write_status
-from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task
-from tsfmscope.tasks.sweep import engine
-from tsfmscope.tasks.sweep.actor import Outcome
-from tsfmscope.tasks.sweep.cluster import Resources
-from tsfmscope.tasks.sweep.progress import Progress
-from tsfmscope.tasks.sweep.records import record
+from store.stage_store import StageStore
+from store.status import Status, write_status
+from tasks.job import Job, Result, StoreCallbacks, Task
+from tasks.sweep import engine
+from tasks.sweep.actor import Outcome
+from tasks.sweep.cluster import Resources
+from tasks.sweep.progress import Progress
+from tasks.sweep.records import record
 
 STEPS = 3  # rows of a job
 WAIT_S = 300

@@ -98,9 +98,9 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     import faulty
     import ray
 
-    from tsfmscope.store.errors import StoreError
-    from tsfmscope.tasks.errors import SweepError
-    from tsfmscope.tasks.sweep.cluster import NAMESPACE, Resources
+    from store.errors import StoreError
+    from tasks.sweep.cluster import NAMESPACE, Resources
+    from tsfmscope.errors import SweepError
 
     errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):  # standard output of this process is for the numbers that it returns

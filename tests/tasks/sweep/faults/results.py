@@ -9,7 +9,7 @@ from typing import Any
 
 import faulty
 
-from tsfmscope.store import files
+from store import files
 
 
 def count_rows(root: Path, table: str) -> Counter[str]:

@@ -13,7 +13,7 @@ import pytest
 from launcher import Launcher
 from results import check_store, executed, stored_keys
 
-from tsfmscope.store.errors import StoreFull
+from store.errors import StoreFull
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

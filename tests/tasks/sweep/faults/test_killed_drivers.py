@@ -12,7 +12,7 @@ from launcher import Launcher
 from processes import alive
 from results import check_store, executed, logged, stored_keys
 
-from tsfmscope.store import files
+from store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

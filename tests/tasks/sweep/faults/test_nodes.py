@@ -13,8 +13,8 @@ from launcher import Launcher
 from results import check_store, executed, stored_keys
 from test_stopped_drivers import wait_until_stored
 
-from tsfmscope.store.stage_outputs import read_rows
-from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
+from store.stage_outputs import read_rows
+from tasks.sweep.cluster import QUIET, environment, worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

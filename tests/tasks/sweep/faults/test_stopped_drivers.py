@@ -12,7 +12,7 @@ from launcher import Driver, Launcher
 from processes import alive
 from results import check_store, count_rows, executed, stored_keys
 
-from tsfmscope.store.stage_outputs import read_rows
+from store.stage_outputs import read_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,0 +1,92 @@
+"""Command `tsfmscope corpus`: series for pretraining, in shards."""
+
+from __future__ import annotations
+
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.config import LARGEST_SEED
+from tsfmscope.cli.options import Json
+from tsfmscope.cli.output import print_json, stdout_for_json
+
+# Series of the largest corpus: a hundred times those of published pretraining, 4 TB at 1,024 steps.
+MOST = 10**9
+
+
+class Format(StrEnum):
+    """File format of a corpus' shards."""
+
+    parquet = auto()
+    arrow = auto()
+
+
+class Source(StrEnum):
+    """Kind of a corpus' own series."""
+
+    kernelsynth = auto()
+    priors = auto()
+
+
+def corpus(
+    folder: Annotated[Path, typer.Argument(help="Folder for the shards; a run that was interrupted continues there.")],
+    series: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Number of series; a larger number than before adds the rest.")
+    ] = 100_000,
+    source: Annotated[
+        Source, typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick.")
+    ] = Source.kernelsynth,
+    length: Annotated[int, typer.Option(min=2, max=8192, help="Number of steps of a series of the source.")] = 1024,
+    max_kernels: Annotated[
+        int, typer.Option(min=1, max=32, help="Largest number of kernels of a KernelSynth series, J of Algorithm 1.")
+    ] = 5,
+    tsmixup: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of TSMixup series; 0.9 in the published pretraining.")
+    ] = 0.0,
+    pool: Annotated[
+        int, typer.Option(min=0, max=MOST, help="Number of series of the source that TSMixup may pick.")
+    ] = 100_000,
+    real: Annotated[
+        list[str] | None,
+        typer.Option(help="Parquet file of real series for TSMixup, or bundled:NAME; the option may be repeated."),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="File format; arrow is what gluonts and the Chronos script read.")
+    ] = Format.parquet,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of every series.")] = 0,
+    shard: Annotated[int, typer.Option(min=1, max=MOST, help="Number of series per file.")] = 10_000,
+    actors: Annotated[int | None, typer.Option(min=1, help="Number of actors; default: one per core.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a running Ray cluster, whose nodes share the folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Generate a corpus of series for pretraining.
+
+    \b
+    tsfmscope corpus FOLDER --series 1000000 --tsmixup 0.9 --real bundled:co2
+
+    The series are those of one source, TSMixup or both, in Parquet or Arrow shards. The source is KernelSynth, or
+    priors: random series with the features of real ones.
+    """
+    from stages.commands.corpora import make
+    from tasks.sweep.cluster import Resources
+
+    corpus_spec = {
+        "seed": seed,
+        "length": length,
+        "max_kernels": max_kernels,
+        "tsmixup": tsmixup,
+        "pool": pool,
+        "real": real or [],
+        "shard": shard,
+        "format": form.value,
+        "source": source.value,
+    }
+    with stdout_for_json(as_json):
+        summary = make(folder, corpus_spec, series, Resources(address=address, actors=actors))
+    if as_json:
+        counts = {"shards": summary.planned, "done": summary.done, "reused": summary.reused}
+        print_json({"folder": str(folder), "series": series} | counts)

@@ -1,0 +1,86 @@
+"""Command `tsfmscope sql`: rows that SQL returns from the results."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tsfmscope.cli.options import RESULTS, Json, Results
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Format(StrEnum):
+    """Format in which rows are printed or written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    markdown = "markdown"
+    parquet = "parquet"
+
+
+def sql(
+    context: typer.Context,
+    statement: Annotated[
+        str | None, typer.Argument(help="SQL, a .sql file, or - for standard input, which is read by default.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format of the rows.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="New file for the rows of one statement.")] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every row and column of a table on a terminal too.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Run SQL on the results.
+
+    \b
+    tsfmscope sql "select 6 * 7 as answer" --format markdown
+    tsfmscope sql "select model, layer, zeta from geometry limit 3" --json
+
+    A terminal shows the first and last rows and columns of a large table, a pipe all of them. Nothing but
+    --out can write a file. --json is short for --format json; JSON, Parquet and --out take one
+    statement. For a prompt with history and completion, use DuckDB's own: duckdb -readonly
+    data/results.duckdb
+    """
+    from store import query, rows_output, saved_results
+
+    if statement is None and stdin_is_terminal():
+        typer.echo(context.get_help())
+        return
+    output_format = Format.json if as_json else form
+    text = query.read_sql(statement)
+    connection = saved_results.connect(results)
+    tables = list(query.statements(connection, text))
+    # Not closed after Ctrl-C, since closing waits for a statement that still runs.
+    connection.close()
+    if out is not None:
+        rows_output.write(rows_output.single(tables), output_format.value, out)
+    elif output_format is Format.parquet:
+        rows_output.write_parquet(rows_output.single(tables))
+    elif output_format is Format.json:
+        print_rows(rows_output.single(tables), output_format, show_all)
+    else:
+        for rows in tables:
+            print_rows(rows, output_format, show_all)
+
+
+def stdin_is_terminal() -> bool:
+    """Return whether standard input is a terminal, so that nothing was piped into the command."""
+    return sys.stdin.isatty()
+
+
+def print_rows(rows: pa.Table, form: Format, show_all: bool = False) -> None:
+    """Print rows as a table, CSV, JSON or Markdown."""
+    from store import render, terminal_table
+
+    if form is Format.table:
+        terminal_table.show(rows, is_complete=show_all)
+    else:
+        typer.echo(render.render(rows, form.value, terminal=sys.stdout.isatty()))

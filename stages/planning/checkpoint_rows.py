@@ -1,0 +1,95 @@
+"""Rows of the table `checkpoints`: every model's reference, fingerprint and facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.config import Recipe
+from stages.config.params import COMPRESSED, Params
+from stages.planning.model_folders import key_of
+from stages.planning.sweeping import environments
+from stages.planning.training_jobs import MODELS, checkpoint_path
+from store.errors import DamagedFile
+from store.stage_outputs import read_rows
+from tasks.job import Job
+from tsfmscope.models import registry
+from tsfmscope.models.bundled import split_checkpoint
+
+
+def former_rows(root: Path) -> list[dict[str, Any]]:
+    """Return the rows of `checkpoints` of the last run; none if the file is damaged, as it is rewritten."""
+    try:
+        rows: list[dict[str, Any]] = read_rows(root, "checkpoints").to_pylist()
+    except DamagedFile:
+        return []
+    return rows
+
+
+def print_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """Print the models in the user's folders whose files differ from those of the last run."""
+    fingerprints = {(row["model"], row["ref"]): row["fingerprint"] for row in former}
+    for row in rows:
+        former_fingerprint = fingerprints.get((row["model"], row["ref"]), row["fingerprint"])
+        if row["source"] == "folder" and former_fingerprint != row["fingerprint"]:
+            print(
+                f"checkpoints: {row['model']}: the files in {row['ref']} have changed since the last run (fingerprint "
+                f"{former_fingerprint[:12]}, now {row['fingerprint'][:12]}); its jobs run again",
+                flush=True,
+            )
+
+
+def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
+    """Return whether a model can have a row: it is neither compressed nor a recipe that was not trained."""
+    ref = params.models[name].ref
+    recipe, _ = split_checkpoint(ref)
+    return not ref.startswith(COMPRESSED) and (not recipe or recipe in trained)
+
+
+def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+    """Return the row of a model; jobs: training jobs by name of their recipe."""
+    model, environment = params.models[name], environments(params).get(name)
+    recipe, _ = split_checkpoint(model.ref)
+    path = checkpoint_path(model.ref)
+    ref = (MODELS / path).as_posix() if path else model.ref
+    checkpoint = registry.resolve(ref, allow_hub=True)
+    registry.check_options(model.family, model.options, f"models.{name}.options")
+    job = jobs[recipe] if recipe else None
+    family = registry.family_class(model.family)
+    heads = recipes[recipe].spec().get("heads") if job else None
+    committed_root = params.checkpoints.committed
+    committed = bool(job and committed_root and key_of(Path(committed_root, recipe)) == job.key)
+    return {
+        "model": name,
+        "family": model.family,
+        "modality": family.modality,
+        "input_stack": family.stacks[0],
+        "output_stack": family.output_stack,
+        "source": {True: "committed", False: "trained"}[committed] if job else checkpoint.source,
+        "ref": checkpoint.pin(ref),
+        "fingerprint": registry.with_code(
+            model.family, checkpoint.fingerprint, environment.digest if environment else ""
+        ),
+        **registry.facts(checkpoint.folder),
+        "recipe": job.key if job else None,
+        "options": json.dumps(model.options, sort_keys=True) if model.options else None,
+        "heads": json.dumps(heads, sort_keys=True) if heads else None,
+        "environment": environment.description if environment else None,
+    }
+
+
+def skill_line(row: Mapping[str, Any]) -> str:
+    """Return one line of text that describes a row of `skill`."""
+    sine = (
+        f"error on a clean sine {row['sine_error']:.2f} of forecasting 0, at most {row['sine_error_max']:.2f} "
+        f"(period {row['sine_period_max']})"
+    )
+    if row["wql_vs_median"] is None:
+        return sine
+    return (
+        f"WQL {row['wql_vs_median']:.3f} of the context median's [{row['low']:.3f}, {row['high']:.3f}], "
+        f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's (seasons: table datasets) [{row['seasonal_low']:.3f}, "
+        f"{row['seasonal_high']:.3f}], {row['n_windows']} unseen windows; {sine}"
+    )

@@ -1,0 +1,106 @@
+"""Folders and rows of compressed models, and the methods and calibration data that params.yaml gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages import DATA
+from stages.config.compression import Method
+from stages.config.params import Params, ParamsError
+from stages.planning import planning
+from stages.planning.model_folders import key_of, quarantine_damaged, recipe, work_folder
+from stages.planning.sweeping import environments
+from store.stage_store import StageStore
+from tasks.compression import CalibrationSpec
+from tasks.job import Job
+from tsfmscope.defaults import HELD_OUT
+from tsfmscope.models import registry
+from tsfmscope.series.catalog import modality
+
+# Folder of the compressed models, by name.
+MODELS = Path(DATA, "compression", "models")
+
+
+def method_of(params: Params, name: str) -> Method:
+    """Return the method of a compressed model."""
+    return params.compression.methods[name.rpartition("@")[2]]
+
+
+def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
+    """Return the calibration data sets of a modality whose series are on this machine.
+
+    Raises ParamsError if there is none.
+    """
+    names = params.compression.calibration.datasets
+    matching = [name for name in names if modality(params.datasets.sets[name].source) == kind]
+    available = [name for name in matching if planning.series_file(params, name).exists()]
+    if not available:
+        raise ParamsError(
+            f"compression.calibration.datasets: got {names}, expected a data set of modality {kind!r}, which "
+            f"{name} reads, whose series are on this machine; add one"
+        )
+    return available
+
+
+def print_missing(params: Params) -> None:
+    """Print the calibration data sets without series, because models calibrated on other series differ."""
+    names = params.compression.calibration.datasets
+    missing = [dataset for dataset in names if not planning.series_file(params, dataset).exists()]
+    if missing and any(method_of(params, name).reads_data for name in params.compressed):
+        print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
+
+
+def calibration_spec(params: Params, datasets: list[str], seed: int | None) -> CalibrationSpec:
+    """Return the options of the calibration windows from these data sets; seed: None for that of the profile."""
+    block = params.compression.calibration
+    return CalibrationSpec(
+        windows=block.windows,
+        context=block.context,
+        horizon=block.horizon,
+        datasets=tuple(datasets),
+        seed=params.seed if seed is None else seed,
+        held_out=HELD_OUT,
+    )
+
+
+def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
+    """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
+    for path in (folder, work_folder(job)):
+        quarantine_damaged(path, "compression")
+    if key_of(folder) == job.key:
+        out.adopt("compression", job.key, [_recipe(folder)["row"]])
+    elif key_of(work_folder(job)) != job.key:
+        out.forget([job.key])
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    content = recipe(folder)
+    assert content is not None
+    return content
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """Return what the recipe file of a compressed model contains."""
+    return _recipe(MODELS / name)
+
+
+def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
+    """Return the row of `checkpoints` of a compressed model: its base's row with the model's own files."""
+    checkpoint, environment = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
+    base = bases[str(params.models[name].base_model)]
+    return {
+        "model": name,
+        "source": "compressed",
+        **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
+        "ref": (MODELS / name).as_posix(),
+        "fingerprint": registry.with_code(
+            base["family"], checkpoint.fingerprint, environment.digest if environment else ""
+        ),
+        "environment": environment.description if environment else None,
+        **registry.facts(checkpoint.folder),
+        "license": base["license"],
+        "recipe": read_recipe(name)["key"],
+        "options": base["options"],
+    }

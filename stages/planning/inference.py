@@ -1,0 +1,116 @@
+"""Rows of the table `inference`: the statistics of the units that the SQL views contain."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.planning.population_tests import Hypothesis, population_rows
+from tsfmscope.statistics import means, selection_regret
+from tsfmscope.statistics.adjust import adjust
+from tsfmscope.statistics.study import Options, changes, correlations, signs
+from tsfmscope.statistics.units import Unit, Units, tabulate
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Kind of pairs -> the view that shows them, and the clusters whose signs are flipped as a whole.
+KINDS = {
+    "dataset": ("sign_test", "pairs of data sets"),
+    "context": ("context_effect", "data sets"),
+    "noise": ("noise_effect", "data sets"),
+}
+KEY = ("study", "answer", "measure", "grouping", "block", "statistic")
+
+
+def infer(
+    connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis] = ()
+) -> list[dict[str, Any]]:
+    """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
+
+    hypotheses: the tests for which the confirming half of the data sets is read.
+    p-values are adjusted over each printed table, that is over the rows of one study and one view.
+    """
+    rows = [
+        *_correlation_rows(connection, options),
+        *_sign_rows(connection, options),
+        *_change_rows(connection, options),
+    ]
+    rows += [*_rank_rows(connection, options), *_advice_rows(connection, options)]
+    rows += population_rows(connection, options, hypotheses)
+    rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
+    printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        printed.setdefault((row["study"], row["answer"]), []).append(row)
+    for table in printed.values():
+        adjusted = adjust(np.array([row.get("p") for row in table], dtype=float))
+        for row, bh, by in zip(table, adjusted.bh, adjusted.by, strict=True):
+            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": adjusted.n}
+            row |= {"alpha": options.alpha, "seed": options.seed}
+    return sorted(rows, key=lambda row: [row[name] for name in KEY])
+
+
+def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
+    statement = f"select {columns} from independent_units order by all"
+    for (study, measure), units in _group_rows(connection, statement, 2):
+        for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
+            yield {"study": study, "measure": measure} | row
+
+
+def _sign_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    statement = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
+    for (*names, statistic), pairs in _group_rows(connection, statement, 5):
+        values = np.array([np.nan if sign is None else sign for _, sign in pairs], dtype=float)
+        row = _pair_row(*names) | {"statistic": statistic}
+        yield signs(values, [cluster for cluster, _ in pairs], options, row, KINDS[row["grouping"]][1])
+
+
+def _change_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, kind, measure, pair, dataset, model, pair, isotropy_change, log_nmse_change"
+    statement = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
+    for names, pairs in _group_rows(connection, statement, 4):
+        units = Units.of(map(Unit._make, pairs))
+        # [model, dataset]
+        x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))
+        yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
+
+
+def _rank_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = 'study, answer, measure, "grouping", block, statistic, sample, x, value'
+    for names, units in _group_rows(connection, f"select {columns} from rank_units order by all", 6):
+        row = dict(zip(KEY, (names[0], *names[1:]), strict=True))
+        samples, x, values = ([unit[n] for unit in units] for n in range(3))
+        yield row | means.infer(row["statistic"], samples, _to_array(x), _to_array(values), alpha=options.alpha)
+
+
+def _advice_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
+    statement = f"select {columns} from advice_candidates where is_filled order by all"
+    for names, candidates in _group_rows(connection, statement, 2):
+        isotropy, error, earlier, contexts = tabulate(candidates, 4)[1]
+        for row in selection_regret.compare(isotropy, error, earlier, contexts, options, names):
+            yield {"study": names[0], "measure": names[1]} | row
+
+
+def _to_array(values: list[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _pair_row(study: str, kind: str, measure: str, pair: str) -> dict[str, Any]:
+    return {"study": study, "answer": KINDS[kind][0], "measure": measure, "grouping": kind, "block": pair}
+
+
+def _group_rows(
+    connection: duckdb.DuckDBPyConnection, statement: str, names: int
+) -> Iterator[tuple[tuple[str, ...], list[tuple]]]:
+    """Yield the rows of a sorted query, grouped by their first `names` columns."""
+    for name, rows in itertools.groupby(connection.sql(statement).fetchall(), key=lambda row: row[:names]):
+        yield name, [row[names:] for row in rows]
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and np.isnan(value)

@@ -1,0 +1,262 @@
+"""Model cards (README.md) of the checkpoints that are committed to git."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from stages.config import Recipe
+from stages.config.params import Params
+from stages.planning.checkpoint_folders import CARD, LOG
+from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
+from stages.planning.model_folders import key_of
+from stages.planning.training_jobs import MODELS, recipes, training_jobs
+from store.files import write_text
+from tsfmscope.defaults import HELD_OUT
+from tsfmscope.errors import ModelError
+from tsfmscope.forecasting.group_skill import dataset_ratios, group_skill, interval, read_rows
+from tsfmscope.models import registry
+from tsfmscope.models.common.checkpoint_folder import STOCK
+from tsfmscope.models.common.checksums import verify_sums
+from tsfmscope.series.files.bundled import BUNDLED
+from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
+from tsfmscope.training.corpora import SHARDS
+from tsfmscope.training.run_record import RUN_RECORD
+
+# Source of a mixture -> description.
+SOURCES = {
+    "kernelsynth": "KernelSynth: random samples of Gaussian processes",
+    "tsmixup": "TSMixup: weighted sums of KernelSynth series and bundled real series",
+    "bundled": "bundled real series",
+    "priors": "random series with the features of real ones: seasons, trends, walks, noise, counts, gaps",
+    "periodic": "random periodic series with little noise",
+    "weekdays": "random series whose daily profile differs on weekends and holidays",
+    "text": "bytes of the English help texts of Python",
+    "images": "crops of the two sample photographs of scikit-learn",
+    "tables": "random tables",
+}
+
+
+class Loader(NamedTuple):
+    """Class that loads a folder without this project.
+
+    package: as pip installs it. name: of the class; None for the one that config.json names. options: keywords of
+    `from_pretrained`, as code.
+    """
+
+    package: str
+    module: str
+    name: str | None = None
+    options: str = ""
+
+
+CHRONOS = Loader("chronos-forecasting", "chronos", "BaseChronosPipeline")
+TRANSFORMERS = Loader("transformers", "transformers")
+# Family -> what loads its checkpoints without this project.
+LOADERS: dict[str, Loader] = {
+    **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
+    "patchtst-fm": Loader("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
+    "ttm": Loader("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
+    "flowstate": Loader("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
+    "toto-2": Loader("toto-2", "toto2", "Toto2Model"),
+    "moment": Loader("momentfm", "momentfm", "MOMENTPipeline", 'model_kwargs={"task_name": "reconstruction"}'),
+    "moirai": Loader("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
+    "moirai-2": Loader("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
+}
+# Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
+SKILL = Path("docs/results/skill.csv")
+NOT_MEASURED = """\
+Not measured. In a checkout, `python -m bench.skill --models {name}` measures it, and `tsfmscope commit-checkpoints`
+then writes it here.
+"""
+MEASURED = """\
+Measured by `python -m bench.skill` for the weights with the fingerprint `{weights}`, on the last windows of at most
+{series} series per data set, with at most 512 steps of context. Errors are divided by those of point seasonal naive on
+the same windows: below 1 the model is better. Means are geometric, with 95 % bootstrap intervals over data sets. The
+guided sets guided the recipe; the report sets chose nothing.
+
+"""
+RATIO_TITLES = "WQL ratio | MAE ratio"
+TEMPLATE = """\
+---
+{header}
+---
+<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->
+
+# {name}
+
+A small model of the family `{family}`, pretrained with tsfmscope.
+
+## Training data
+
+{data}
+## Model and training
+
+{facts}
+## Use
+
+{use}
+## Skill
+
+{skill}
+## Train it again
+
+In a params.yaml whose `models` name it, set `checkpoints.committed: null` and run `dvc repro checkpoints`. The recipe
+is in recipe.json. Another machine gives other weights, because rounding differs.
+"""
+
+
+def commit(params: Params, folder: Path) -> list[str]:
+    """Copy the pretrained checkpoints to a folder that is committed to git, and write their cards; return their names.
+
+    A checkpoint that only this folder contains gets its card anew and is otherwise left as it is. Raises ModelError
+    for a checkpoint that is not made by the recipe in params.yaml, or whose files are damaged.
+    """
+    jobs = training_jobs(recipes(params))
+    for name, job in jobs.items():
+        if key_of(MODELS / name) == job.key:
+            verify_sums(MODELS / name)
+            shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CARD))
+        elif key_of(folder / name) != job.key:
+            raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
+        verify_sums(folder / name)
+        write_text(folder / name / CARD, card_text(folder / name, params.checkpoints.recipes))
+    return list(jobs)
+
+
+def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
+    """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe."""
+    recipe = recipes[folder.name]
+    # No other package reads the weights of narrow heads, which have another file name.
+    loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
+    header: dict[str, Any] = {
+        "library_name": loader.package if loader else "tsfmscope",
+        "tags": [recipe.family, "tsfmscope"],
+    }
+    if identifier := license_of_workspace():
+        header["license"] = identifier
+    if registry.family_class(recipe.family).modality == "series":
+        header["pipeline_tag"] = "time-series-forecasting"
+    return TEMPLATE.format(
+        header=yaml.safe_dump(header).rstrip(),
+        name=folder.name,
+        family=recipe.family,
+        data=_data(recipes, folder.name),
+        facts=_facts(folder, recipe),
+        use=_use(folder, loader),
+        skill=_skill(folder),
+    )
+
+
+def license_of_workspace() -> str | None:
+    """Return apache-2.0 if the file LICENSE of this folder has that text, else None."""
+    path = Path("LICENSE")
+    words = path.read_text(encoding="utf-8", errors="replace").split()[:5] if path.is_file() else []
+    return "apache-2.0" if words == ["Apache", "License", "Version", "2.0,", "January"] else None
+
+
+def table(titles: str, rows: Iterable[Iterable[object]]) -> str:
+    """Return a Markdown table. titles: the cells of the head, separated by " | "."""
+    head = [f"| {titles} |", f"|{' --- |' * (titles.count(' | ') + 1)}"]
+    return "".join(f"{line}\n" for line in [*head, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def _data(recipes: Mapping[str, Recipe], name: str) -> str:
+    """Describe the training data: a table of the sources with their shares, and the real series among them."""
+    recipe = recipes[name]
+    descriptions, real = dict(SOURCES), []
+    if recipe.corpus is not None:
+        corpus = json.loads(Path(recipe.corpus, CORPUS_FILE).read_text())
+        kind = f"source {corpus.get('source', 'kernelsynth')}, {_percent(corpus['tsmixup'])} of the series TSMixup"
+        descriptions["shards"] = f"a corpus that `tsfmscope corpus` wrote: {kind}"
+        real = [item if item.startswith(REAL_PREFIX) else Path(item).name for item in corpus["real"]]
+    elif set(recipe.mixture) & WITH_BUNDLED:
+        real = [f"the first {_percent(1 - HELD_OUT)} of {', '.join(BUNDLED)} (included in statsmodels)"]
+    shares = sorted(recipe.mixture.items(), key=lambda item: (-item[1], item[0]))
+    text = table("source | share", ((descriptions[source], _percent(share)) for source, share in shares))
+    if recipe.phases:
+        until = recipe.phases[-1].until
+        text += f"\nThe first {until:,} steps mixed these sources in other shares: `phases` in recipe.json.\n"
+    if real:
+        text += f"\nReal series: {', '.join(real)}.\n"
+    elif set(recipe.mixture) <= GENERATED | {SHARDS}:
+        text += "\nNo real series.\n"
+    if recipe.embedding_from:
+        text += f"\nThe token embedding is that of `{recipe.embedding_from}`, whose training data were:\n\n"
+        text += _data(recipes, recipe.embedding_from)
+    return text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _facts(folder: Path, recipe: Recipe) -> str:
+    """Return the table of the model's shape and of its training."""
+    log = json.loads((folder / LOG).read_text())
+    path = folder / RUN_RECORD
+    run = json.loads(path.read_text()) if path.is_file() else {}
+    n_values, seconds = run.get("n_values"), run.get("seconds")
+    missing = "not recorded"
+    shape = ", ".join(f"{key} {json.dumps(value)}" for key, value in recipe.config.items())
+    facts: dict[str, object] = {
+        "parameters": f"{registry.facts(folder)['parameters']:,}",
+        "shape": shape,
+        "heads": json.dumps(recipe.spec()["heads"]) if recipe.heads else None,
+        "steps": f"{recipe.steps:,}",
+        "training points (observed values)": missing if n_values is None else f"{n_values:,}",
+        "hours of training": missing if seconds is None else f"{seconds / 3600:.3g}",
+        "processor": ", ".join(run.get("processors", ())) or missing,
+        "torch": ", ".join(run.get("torch_versions", ())) or missing,
+        "loss, first and last row of training.json": f"{log[0]['loss']:.4g}, {log[-1]['loss']:.4g}",
+    }
+    return table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
+
+
+def _use(folder: Path, loader: Loader | None) -> str:
+    """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
+    path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
+    text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
+    if loader:
+        name = loader.name or json.loads((folder / "config.json").read_text())["architectures"][0]
+        arguments = ", ".join(filter(None, (f'"{path}"', loader.options)))
+        own = code.format(f"from {loader.module} import {name}", f"{name}.from_pretrained({arguments})")
+        text += f"\nWith {loader.package}:\n\n{own}"
+    return text
+
+
+def _skill(folder: Path) -> str:
+    """Return the section on skill, from the rows of SKILL that were measured with these weights."""
+    weights = registry.resolve(str(folder)).fingerprint[:12]
+    measured = read_rows(SKILL) if SKILL.is_file() else []
+    rows = [row for row in measured if (row["model"], row["weights"]) == (folder.name, weights)]
+    if not rows:
+        return NOT_MEASURED.format(name=folder.name)
+    means, ratios = group_skill(rows), dataset_ratios(rows)
+    text = MEASURED.format(weights=weights, series=max(row["series"] for row in means))
+    cells = (
+        [
+            row["group"],
+            row["n_datasets"],
+            interval(row, "wql"),
+            interval(row, "mae"),
+            row["worst"],
+            f"{row['worst_wql']:.2f}",
+        ]
+        for row in means
+    )
+    text += table(f"data sets | number | {RATIO_TITLES} | worst data set | its WQL ratio", cells) + "\n"
+    lines = (
+        [
+            *(row[name] for name in ("dataset", "group", "n_windows", "horizon", "season")),
+            *(f"{row[name]:.3f}" for name in ("wql", "mae")),
+        ]
+        for row in sorted(ratios, key=lambda row: (row["group"], row["dataset"]))
+    )
+    return text + table(f"data set | group | windows | horizon | season | {RATIO_TITLES}", lines)

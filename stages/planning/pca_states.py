@@ -1,0 +1,78 @@
+"""Hidden states that the report draws, as three principal components of the tokens of a study's cells."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages import DATA
+from stages.config.params import Params
+from stages.planning import planning
+from store.dumps import last_layers, layer_states, layers
+from store.files import check
+from store.report_queries import load_queries
+from tsfmscope.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.report.charts.islands import project
+from tsfmscope.report.tables import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Tokens of one plot: more would hide each other, and a page contains many plots.
+TOKENS = 400
+
+
+def answer_islands(params: Params, study: str) -> Answer:
+    """Return the tokens that a study with plot `islands` draws, and the query for the files that contain them.
+
+    Columns: those of `project`, and `n_tokens`, the number of tokens before sampling. Every cell of the study
+    gives a sample of at most TOKENS tokens.
+    """
+    import pandas as pd
+
+    names = {block: params.expand(study, block) for block in ("models", "datasets", "conditions")}
+    layer = params.studies[study].islands_layer
+    query = load_queries("study")["islands"].fill(**names, layer=layer, tokens=TOKENS)
+    cells = set(planning.cells(params, ["isotropy"]))
+    stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}
+    frames = [
+        _cell(row, stacks[row["model"]], layer, params).assign(**_cell_columns(row))
+        for row in planning.dumps("embeddings")
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
+        and row["model"] in names["models"]
+        and row["dataset"] in names["datasets"]
+        and row["condition"] in names["conditions"]
+    ]
+    rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return Answer(query.title, query.sql, rows)
+
+
+def _cell_columns(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("model", "dataset", "condition")}
+
+
+def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) -> pd.DataFrame:
+    """Return the plotted tokens of one activation file at one layer, a seeded sample of at most TOKENS.
+
+    Components and clusters are computed from all rows of the layer, as in the table geometry.
+    """
+    path = Path(DATA, "embeddings", row["path"])
+    check(Path(DATA, "embeddings"), {row["path"]: row["fingerprint"]})
+    layer_keys = layers(path)
+    ends = {layer_key[0]: layer_key for layer_key in last_layers(layer_keys)}
+    stack, layer, normed = ends[stack]
+    if layer_choice == "middle":
+        layer, normed = (layer + 1) // 2, False
+    assert (stack, layer, normed) in layer_keys
+    data = layer_states(path, stack, layer, normed)
+    options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
+    labels = choose_clusters(data["states"], options, seed=params.seed).labels
+    points = project(
+        data["states"], labels, list(data["series"]), data["position"], {"stack": stack, "layer": layer}
+    ).assign(n_tokens=len(labels))
+    count = min(TOKENS, len(points))
+    rows = np.sort(np.random.default_rng(params.seed).choice(len(points), count, replace=False))
+    return points.iloc[rows]

@@ -1,0 +1,164 @@
+"""Tests of a population: rows of `inference` on the exploring half of the data sets, and hypotheses on the other."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from stages.config.bounded_yaml import load_yaml
+from stages.config.params import ParamsError
+from stages.config.strict import Strict
+from store import provenance
+from tsfmscope.regular_files import read_text
+from tsfmscope.statistics.population import across_runs, within_runs
+from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.units import tabulate
+
+if TYPE_CHECKING:
+    import duckdb
+
+Half = Literal["explored", "confirmed"]
+# Half of the data sets -> the view that shows its tests; p is adjusted over the rows of one view.
+ANSWERS: dict[Half, str] = {"explored": "population_correlation", "confirmed": "hypothesis_tests"}
+Grouping = Literal["across_runs", "inside_families", "across_seeds", "within_runs"]
+# Groups of runs that permutations do not leave, as a function of (family, size).
+GROUPS: dict[str, Callable[[str, str], str]] = {
+    "across_runs": lambda family, size: "",
+    "inside_families": lambda family, size: family,
+    "across_seeds": lambda family, size: f"{family} {size}",
+}
+# Error -> the name of its statistic in `inference`.
+STATISTICS = {"nmse": "spearman", "wql": "spearman_wql"}
+# Bytes of a file of hypotheses.
+LARGEST_FILE = 2**20
+
+
+class Hypothesis(Strict):
+    """A claim about the population whose test on the confirming half of the data sets was decided beforehand."""
+
+    name: str = Field(description="short name, unique in the file")
+    claim: str = Field(description="the claim in words")
+    study: str = Field(description="study of params.yaml")
+    measure: str = Field(description="isotropy measure")
+    grouping: Grouping
+    error: Literal["nmse", "wql"] = "nmse"
+    direction: Literal["negative", "positive"] = Field(description="claimed sign of the correlation with the error")
+
+
+class _Unit(NamedTuple):
+    """Row of the view population_units."""
+
+    dataset: str
+    condition: str
+    half: Half
+    run: str
+    family: str
+    size: str
+    step: int
+    is_final: bool
+    validation_loss: float
+    isotropy: float | None
+    log_nmse: float | None
+    log_wql: float | None
+
+
+def read_hypotheses(path: Path) -> list[Hypothesis]:
+    """Read a file of hypotheses. ParamsError, with one line, if it cannot be read or is not valid."""
+    try:
+        hypotheses = TypeAdapter(list[Hypothesis]).validate_python(load_yaml(read_text(path, LARGEST_FILE)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = ".".join(map(str, first["loc"])) or "whole file"
+        raise ParamsError(f"{path}: {location}: {first['msg']}; docs/population.md shows an example") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ParamsError(
+            f"{path}: cannot be read ({' '.join(str(error).split())}); docs/population.md shows an example"
+        ) from None
+    names = [hypothesis.name for hypothesis in hypotheses]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ParamsError(f"{path}: name {twice[0]!r} occurs twice; rename one")
+    return hypotheses
+
+
+def frozen_commit(path: Path) -> str:
+    """Return the commit of a file of hypotheses.
+
+    ParamsError if git does not know the file, if it differs from its commit, or if several commits changed it:
+    hypotheses that can still change confirm nothing.
+    """
+    commits = "" if _git("status", "--porcelain", "--", str(path)) else _git("log", "--format=%H", "--", str(path))
+    if not commits:
+        raise ParamsError(f"{path}: not committed; commit the hypotheses before the confirming half is tested")
+    if (count := len(commits.splitlines())) > 1:
+        raise ParamsError(f"{path}: changed by {count} commits, expected 1; write other hypotheses to another file")
+    return commits
+
+
+def population_rows(
+    connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis]
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
+
+    The exploring half is tested for every measure, grouping and error; the confirming half for `hypotheses` alone.
+    ParamsError for a hypothesis about a study or a measure that the population does not have.
+    """
+    columns = ", ".join(_Unit._fields)
+    statement = f"select study, measure, {columns} from population_units order by all"
+    confirmed_tests = {(claim.study, claim.measure, claim.grouping, claim.error) for claim in hypotheses}
+    rows = connection.sql(statement).fetchall()
+    known = sorted({row[:2] for row in rows})
+    for hypothesis in hypotheses:
+        if (hypothesis.study, hypothesis.measure) not in known:
+            pairs = ", ".join(f"{study} {measure}" for study, measure in known) or "none"
+            raise ParamsError(
+                f"hypothesis {hypothesis.name!r}: the population has no study {hypothesis.study!r} with measure "
+                f"{hypothesis.measure!r}; known: {pairs}"
+            )
+    for (study, measure), group in itertools.groupby(rows, key=lambda row: row[:2]):
+        units = [_Unit(*row[2:]) for row in group]
+        for block, answer in ANSWERS.items():
+            members = [unit for unit in units if unit.half == block]
+            for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
+                if block == "confirmed" and (study, measure, grouping, error) not in confirmed_tests:
+                    continue
+                columns_of_test = _test(members, grouping, error, options, study, measure, block)
+                names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
+                yield {**names, "statistic": STATISTICS[error], **columns_of_test}
+
+
+def _test(units: Sequence[_Unit], grouping: str, error: str, options: Options, *names: str) -> dict[str, Any]:
+    """Return the columns of one test. names: what distinguishes it from others, for its random numbers."""
+    key = (*names, grouping, error)
+    rows = [
+        (f"{unit.dataset} / {unit.condition}", unit.run, unit.step, unit.isotropy, getattr(unit, f"log_{error}"))
+        for unit in units
+    ]
+    if grouping == "within_runs":
+        with_losses = [(*row, unit.validation_loss) for row, unit in zip(rows, units, strict=True)]
+        _, (isotropy, log_error, losses) = tabulate(with_losses, 3)
+        return within_runs(isotropy, log_error, losses, options, *key)
+    last = [(*row[:2], "", *row[3:]) for row, unit in zip(rows, units, strict=True) if unit.is_final]
+    (_, runs, _), (isotropy, log_error) = tabulate(last, 2)
+    groups = {unit.run: GROUPS[grouping](unit.family, unit.size) for unit in units}
+    return across_runs(
+        isotropy.reshape(len(isotropy), -1),
+        log_error.reshape(len(log_error), -1),
+        [groups[run] for run in runs],
+        options,
+        *key,
+    )
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of git. ParamsError, with what git reports, if it fails."""
+    try:
+        return provenance.git(Path.cwd(), *arguments)
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = " ".join((getattr(error, "stderr", None) or str(error)).split())
+        raise ParamsError(f"git {arguments[0]}: failed ({reason}); hypotheses must be committed to git") from None

@@ -1,0 +1,109 @@
+"""Entries of stage checkpoints that score models and local baselines on the last windows of one data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.job import Job, Result
+from tasks.parts import ModelSource, WindowOptions
+from tasks.spec import FLAT, Spec
+from tsfmscope.errors import DataError
+from tsfmscope.forecasting.dataset_skill import dataset_errors, spread_rows
+from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.skill import sample_seed
+from tsfmscope.models.base import QUANTILES
+from tsfmscope.series.tables import table_series
+from tsfmscope.series.windows import last_windows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tsfmscope.models.base import Forecaster
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSkillSpec(Spec):
+    """Windows and identity of one row of `dataset_skill`; all that the spec of a baseline contains.
+
+    is_real, trained_on: columns of the row. context: steps. samples: number of sample paths, for families that draw
+    them. max_series: largest number of series. The seed of `windows` is that of the samples.
+    """
+
+    model: str
+    dataset: str
+    is_real: bool
+    trained_on: bool | None
+    windows: WindowOptions = field(metadata=FLAT)
+    context: int
+    samples: int
+    max_series: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSkillSpec(Spec):
+    """Spec of `measure_model`."""
+
+    scored: DatasetSkillSpec = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+
+
+def measure_model(job: Job, data: pa.Table, model: Forecaster) -> Result:
+    """Measure the `dataset_skill` row of a model; data: the series of one data set."""
+    return Result([_row(ModelSkillSpec.from_job(job).scored, data, model)])
+
+
+def load_baseline(job: Job) -> str:
+    """Return the baseline's name; import its package here, so that no job's time includes the import."""
+    import statsforecast.models  # noqa: F401
+
+    return DatasetSkillSpec.from_job(job).model
+
+
+def measure_baseline(job: Job, data: pa.Table, model: str) -> Result:
+    """Measure the `dataset_skill` row of a local baseline; data: as in `measure_model`.
+
+    Windows that the baseline does not forecast, such as those with a constant context, are left out of both errors.
+    """
+    return Result([_row(DatasetSkillSpec.from_job(job), data, Local(model))])
+
+
+def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> dict[str, Any]:
+    series = table_series(data)
+    if not series:
+        raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
+    options = spec.windows
+    forecaster, steps = model.with_condition(spec.context, options.history)
+    usable, _ = last_windows(
+        series,
+        context=steps,
+        horizon=options.horizon,
+        min_context=options.min_context,
+        held_out=options.held_out,
+    )
+    windows = spread_rows(usable, spec.max_series)
+    quantiles = np.zeros((0, len(QUANTILES), options.horizon))
+    if len(windows):
+        seeds = [sample_seed(options.seed, row) for row in range(len(windows))]
+        quantiles = forecaster.forecast(windows, levels=QUANTILES, samples=spec.samples, seeds=seeds).values
+    failed = forecaster.failed if isinstance(forecaster, Local) else {}
+    scored = [row for row, name in enumerate(windows.series) if name not in failed]
+    errors = dataset_errors(windows.take(scored), quantiles[np.array(scored, dtype=np.intp)], QUANTILES)
+    if not scored and failed:
+        errors["reason"] = next(iter(failed.values()))
+    return {
+        "model": spec.model,
+        "dataset": spec.dataset,
+        "domain": series[0].domain,
+        "is_real": spec.is_real,
+        "trained_on": spec.trained_on,
+        "n_series": len(series),
+        "n_windows": len(scored),
+        "context": spec.context,
+        "horizon": options.horizon,
+        "season": windows.season,
+        **errors,
+        "seed": options.seed,
+    }

@@ -1,0 +1,109 @@
+"""Sweep entry of stage forecasts: forecast and score the last window of every series of one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tasks.job import Job, Result
+from tasks.parts import CellIdentity, ModelSource, WindowOptions
+from tasks.spec import FLAT, Spec
+from tsfmscope import lens
+from tsfmscope.errors import DataError
+from tsfmscope.series.tables import table_series
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tsfmscope.models.base import Forecaster
+    from tsfmscope.series.types import Series
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSpec(Spec):
+    """Windows and scores of one cell; all that the spec of a baseline contains.
+
+    levels: quantile levels, ascending, with 0.5. samples: number of sample paths, for families that draw
+    them. batch: windows per call. keep_quantiles: whether rows contain the forecasts. The seed of `windows`
+    is that of the noise.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    windows: WindowOptions = field(metadata=FLAT)
+    levels: tuple[float, ...]
+    samples: int
+    batch: int
+    keep_quantiles: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastSpec(Spec):
+    """Spec of `evaluate`.
+
+    max_series: number of first series that are forecast; None for all. earlier: steps by which the window
+    lies before the last one, for a score that was known before the last window. seeded_as: key of the job
+    whose seeds the samples have; None for this job.
+    """
+
+    scored: ScoreSpec = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+    max_series: int | None = None
+    earlier: int = 0
+    seeded_as: str | None = None
+
+
+# prefix of the reason of a window without a forecast
+UNSCORED = "not forecast: "
+
+
+def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
+    """Return one `forecasts` row per series, in the table's order; data: the series of one data set.
+
+    A series without a usable last window gets a row with the reason and no scores. DataError if there are no
+    series.
+    """
+    spec = ForecastSpec.from_job(job)
+    series = table_series(data)[: spec.max_series]
+    return Result(forecast_rows(spec.scored, series, model, key=spec.seeded_as or job.key, earlier=spec.earlier))
+
+
+def forecast_rows(
+    spec: ScoreSpec, series: Sequence[Series], model: Forecaster, *, key: str, earlier: int = 0
+) -> list[dict[str, Any]]:
+    """Return one `forecasts` row per series; key: the job's key, from which seeds of samples are made."""
+    if not series:
+        raise DataError(f"data set {spec.cell.dataset}: expected at least one series, got none")
+    scored, skipped = lens.score_forecasts(
+        model,
+        series,
+        context=spec.cell.context,
+        noise=spec.cell.noise,
+        **vars(spec.windows),
+        earlier=earlier,
+        levels=spec.levels,
+        samples=spec.samples,
+        batch=spec.batch,
+        keep_quantiles=spec.keep_quantiles,
+        seed_of=lambda name: lens.window_seed(key, name),
+    )
+    rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
+    return [_row(spec, model, item, rows[item.series], earlier) for item in series]
+
+
+def unscored_columns(reason: str) -> dict[str, Any]:
+    """Return the scores of a window without a forecast: sums of 0, null ratios, and the reason."""
+    sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
+    names = ("nmse", "nmse_power", "wql_window", "mase", "season", "seasonal_error", "mase_gluonts", "quantiles")
+    ratios = dict.fromkeys(names)
+    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
+
+
+def _row(spec: ScoreSpec, model: Forecaster, series: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
+    horizon = spec.windows.horizon
+    row = spec.cell.to_dict() | {"series": series.series, "horizon": horizon, **scored}
+    # Without a window, the origin that it would have had.
+    if row["origin"] is None:
+        row["origin"] = max(0, len(series.values) - horizon - earlier)
+    samples = None if model.direct_quantiles else spec.samples
+    return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

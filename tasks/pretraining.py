@@ -1,0 +1,41 @@
+"""Entry of the trainings of stages checkpoints and pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.job import Job, Result
+from tasks.spec import Spec
+from tsfmscope.training import pretraining
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingSource(Spec):
+    """Checkpoint whose embedding is copied: its folder and the key of the job that made it."""
+
+    folder: str
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSpec(Spec):
+    """Spec of `pretrain`.
+
+    recipe: a block of checkpoints.recipes (`Recipe.spec`). code: version of the package that adds the family.
+    """
+
+    model: str
+    recipe: Mapping[str, Any]
+    code: str | None = None
+    embedding: EmbeddingSource | None = None
+
+
+def pretrain(job: Job, folder: Path, model: None) -> Result:
+    """Train a model by a recipe, save it under `folder`, and return its rows of `training`."""
+    spec = PretrainSpec.from_job(job)
+    embedding = spec.embedding.to_dict() if spec.embedding else None
+    result = pretraining.pretrain(spec.recipe, folder, model=spec.model, key=job.key, embedding=embedding)
+    return Result(result.rows, tokens=result.n_values)

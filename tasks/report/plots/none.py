@@ -1,8 +1,0 @@
-"""No figure, only the paper's claims and numbers next to the measured ones."""
-
-from __future__ import annotations
-
-from tsfmscope.tasks.report.plot import Plot
-from tsfmscope.tasks.report.plots.domains import COLUMNS
-
-PLOT = Plot("", {"points": COLUMNS}, lambda study, models: iter(()))

@@ -1,0 +1,113 @@
+"""Real DVC in a small repository: an unreadable table of running stages, damaged files, and a cache of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsfmscope.cli.doctor_checks import check_tools
+
+ROOT = Path(__file__).parents[3]
+PREPARE = [sys.executable, "-m", "stages.planning.dvc_folder"]
+DVC_YAML = "stages:\n  copy:\n    cmd: cp source copy\n    deps: [source]\n    outs: [copy]\n"
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "dvc", *arguments)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with our settings and one stage."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
+    assert dvc("init", "--no-scm").returncode == 0
+    shutil.copy2(ROOT / ".dvc" / "config", tmp_path / ".dvc" / "config")
+    (tmp_path / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
+    (tmp_path / "source").write_text("text")
+    return tmp_path
+
+
+def problems() -> dict[str, str]:
+    return {check.name: f"{check.value}; {check.fix}" for check in check_tools() if check.state == "missing"}
+
+
+@pytest.mark.parametrize("text", ["", '{"write": {"/a', "[]"], ids=["empty", "cut off", "list"])
+def test_a_run_continues_after_dvc_was_killed_while_it_wrote_its_table(repository: Path, text: str) -> None:
+    rwlock = repository / ".dvc" / "tmp" / "rwlock"
+    rwlock.parent.mkdir(exist_ok=True)
+    rwlock.write_text(text)
+    failed = dvc("repro")
+    assert failed.returncode
+    assert "rwlock" in failed.stderr
+    assert "rwlock is unreadable" in problems()["dvc"]
+    with (repository / ".dvc" / "tmp" / "rwlock.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run(*PREPARE).returncode == 0
+        # Another dvc is at work.
+        assert rwlock.read_text() == text
+    done = run(*PREPARE)
+    assert (done.returncode, rwlock.exists()) == (0, False)
+    assert done.stderr == "deleted .dvc/tmp/rwlock, which a killed dvc had left unreadable\n"
+    assert dvc("repro").returncode == 0
+    assert (repository / "copy").read_text() == "text"
+    assert problems() == {}
+    before = rwlock.read_text()
+    assert run(*PREPARE).stderr == ""
+    assert rwlock.read_text() == before
+
+
+def test_a_run_continues_after_that_where_locks_are_hard_links(repository: Path) -> None:
+    """DVC deletes such a lock after use, and takes any file in its place as a `dvc` at work."""
+    (repository / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n    hardlink_lock = true\n")
+    assert dvc("repro").returncode == 0
+    (repository / ".dvc" / "tmp" / "rwlock").write_text("")
+    (repository / "source").write_text("other text")
+    assert run(*PREPARE).returncode == 0
+    done = dvc("repro")
+    assert (done.returncode, (repository / "copy").read_text()) == (0, "other text"), done.stderr
+
+
+def test_make_repro_prepares_dvc_s_files_first() -> None:
+    command = ["make", "--no-print-directory", "-n", "repro"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    assert lines[-3:-1] == ["python -m stages.planning.dvc_folder", "dvc repro"]
+
+
+@pytest.mark.parametrize("name", ["dvc.lock", "dvc.yaml"])
+def test_doctor_names_a_file_with_marks_of_a_merge_conflict_or_without_its_end(repository: Path, name: str) -> None:
+    text = "schema: '2.0'\n<<<<<<< HEAD\nstages: {}\n=======\nstages: {a: {}}\n>>>>>>> other\n"
+    (repository / name).write_text(text)
+    found = problems()
+    assert list(found) == [name]
+    assert "line 2 is a marker of a merge conflict; `git checkout --ours" in found[name]
+    (repository / name).write_text("schema: '2.0'\nstages: {a: {cmd: '")
+    assert "not YAML" in problems()[name]
+
+
+def test_other_users_cannot_write_what_dvc_unpickles(repository: Path) -> None:
+    """DVC makes its own folders writable for everyone, so they must lie in one that nobody else can enter."""
+    (repository / ".dvc").chmod(0o755)
+    assert dvc("repro").returncode == 0
+    cache = repository / ".dvc_site_cache"
+    assert list(cache.rglob("*.db"))
+    assert run(*PREPARE).returncode == 0
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert dvc("repro").returncode == 0
+    assert cache.stat().st_mode & 0o777 == 0o700
+    # A group that works in one checkout keeps its access.
+    (repository / ".dvc").chmod(0o775)
+    assert run(*PREPARE).returncode == 0
+    assert cache.stat().st_mode & 0o777 == 0o770

@@ -1,0 +1,86 @@
+"""`tsfmscope export --onnx` writes a checked folder or nothing, and refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tsfmscope.cli.app import app
+from tsfmscope.models.chronos_bolt import ChronosBolt
+
+ROOT = Path(__file__).parents[3]
+SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, prog_name="tsfmscope", catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "bolt")
+    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
+
+
+def test_the_folder_has_the_model_and_its_description_and_the_output_the_facts(tmp_path: Path) -> None:
+    done = run("export", "bolt", "out", "--onnx", "--family", "chronos-bolt", "--context", "16", "--json")
+    assert done.exit_code == 0, done.stderr
+    printed, written = json.loads(done.stdout), json.loads((tmp_path / "out" / "onnx.json").read_text())
+    assert (printed["context"], printed["horizon"], printed["opset"]) == (16, 8, written["opset"])
+    assert printed["difference"] <= 1e-4 and printed["torch_seconds"] > 0 and printed["onnxruntime_seconds"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bolt", "checkpoints", "out"]
+    assert written["base_model"] == "bolt" and str(tmp_path) not in (tmp_path / "out" / "onnx.json").read_text()
+
+
+def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> None:
+    # Of the checkpoints, PatchTST's is exported fastest: a third of the time of chronos-bolt-nano.
+    done = run("export", "patchtst-nano", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
+    assert done.exit_code == 0, done.stderr
+    assert " in float32 and " in done.stdout and done.stdout.rstrip().endswith(" in int8")
+    data = ("--data", "nile", "--data", "co2", "--data", "sunspots", "--context", "64", "--horizon", "12")
+    judged = run("certify", "patchtst-nano", "int8", *data, "--json")
+    assert judged.exit_code == 3, judged.stderr
+    ratios = [row["ratio"] for row in json.loads(judged.stdout)["tasks"]]
+    assert len(ratios) == 3 and all(0.8 < ratio < 1.25 and ratio != 1 for ratio in ratios)
+    longer = run("certify", "patchtst-nano", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
+    assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("bolt", "out", "--bits", "4"), 2, "--bits: got 4, expected 8; leave it out for 32 bits"),
+        (("chronos-t5-nano", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
+        (("bolt", "out", "--context", "33"), 2, "export bolt --onnx: --context: got 33, expected 1 to 32"),
+        (("bolt", "out", "--dense"), 2, "--dense and --onnx: got both, expected one"),
+        (("bolt", "bolt"), 2, "bolt: is there already, and not empty; name a new folder"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line_and_nothing_is_written(
+    arguments: tuple[str, ...], code: int, words: str, tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    done = run("export", *arguments, "--onnx")
+    assert done.exit_code == code and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_steps_without_onnx_are_refused() -> None:
+    done = run("export", "bolt", "out", "--context", "16")
+    assert done.exit_code == 2 and "--context and --horizon: got without --onnx" in done.stderr
+    done = run("export", "bolt", "out", "--bits", "8")
+    assert done.exit_code == 2 and "--bits: got without --onnx" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["onnx", "onnxruntime", "onnxscript"])
+def test_a_missing_package_names_the_extra(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    done = run("export", "bolt", "out", "--onnx")
+    assert done.exit_code == 1 and "pip install 'tsfmscope[onnx]'" in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".export-*"))

@@ -1,0 +1,161 @@
+"""Embeddings of a chosen rank: against products written out, and through training, saving and the package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from chronos import BaseChronosPipeline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import chebyshev
+
+from tests.tsfmscope.models.families import change_config
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.chebyshev import chebyshev_embedding
+from tsfmscope.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.series.types import Windows
+
+CENTRES = np.linspace(-15, 15, 4093)  # of Chronos
+CONFIG: dict[str, Any] = {
+    "d_model": 32, "d_ff": 16, "d_kv": 5, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 1, "n_tokens": 64,
+    "context_length": 24, "prediction_length": 6, "dropout_rate": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [1, 3, 32])
+def test_the_rank_of_the_values_is_the_one_asked_for(rank: int) -> None:
+    values, special = chebyshev_embedding(CENTRES, rank=rank, width=512, seed=0)
+    spectrum = np.linalg.svd(values, compute_uv=False) / np.linalg.norm(values, 2)
+    assert (spectrum > 1e-12).sum() == rank
+    assert spectrum[rank - 1] > 0.2  # far from dependent: 0.201 at 32, where that of monomials is below 1e-10
+    assert values.shape == (4093, 512) and special.shape == (2, 512)
+    np.testing.assert_allclose(special @ special.T, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(special @ values.T, 0, atol=1e-12)  # PAD and EOS lie outside the values' subspace
+
+
+@given(st.integers(1, 32), st.integers(0, 2**31), st.floats(1e-3, 1e3))
+@settings(max_examples=20, deadline=None)
+def test_lengths_and_angles_are_those_of_the_polynomials_alone(rank: int, seed: int, top: float) -> None:
+    points = np.linspace(-top, top, 101)
+    values, _ = chebyshev_embedding(points, rank=rank, width=64, seed=seed)
+    rows = np.stack([chebyshev.Chebyshev.basis(j)(points / top) for j in range(1, rank + 1)], axis=1)
+    np.testing.assert_allclose(values @ values.T, rows @ rows.T, atol=1e-9)  # orthonormal columns: any draw
+
+
+def test_rank_1_is_a_line_through_the_origin_and_the_seed_draws_its_direction() -> None:
+    values, _ = chebyshev_embedding(CENTRES, rank=1, width=16, seed=0)
+    np.testing.assert_allclose(values, np.outer(CENTRES / 15, values[-1]), atol=1e-14)
+    assert np.linalg.norm(values[-1]) == pytest.approx(1)
+    again, other = (chebyshev_embedding(CENTRES, rank=1, width=16, seed=seed)[0] for seed in (0, 1))
+    assert np.array_equal(values, again) and not np.allclose(np.abs(values), np.abs(other))
+
+
+@pytest.mark.parametrize(
+    ("points", "rank", "text"),
+    [
+        (CENTRES, 0, "got 0, expected 1..14 for width 16 and 4093 values"),
+        (CENTRES, 15, "got 15, expected 1..14"),
+        (np.array([-1.0, 1.0]), 3, "expected 1..2"),
+        (np.zeros(3), 1, "not all zero"),
+        (np.array([1.0, np.inf]), 1, "finite"),
+        (np.array([1.0, np.nan]), 1, "finite"),
+        (np.zeros(0), 1, "not all zero"),
+    ],
+)
+def test_what_cannot_be_is_said(points: np.ndarray, rank: int, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        chebyshev_embedding(points, rank=rank, width=16, seed=0)
+
+
+def steps(family: ChronosT5, made: Windows, count: int) -> list[float]:
+    optimizer = torch.optim.AdamW(family.network.parameters(), lr=1e-2, weight_decay=0.1)
+    losses = []
+    for _ in range(count):
+        optimizer.zero_grad()
+        loss = family.loss(torch.from_numpy(made.context), torch.from_numpy(made.future))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_leaves_the_embedding_as_it_was_and_moves_the_head(windows: Callable[..., Windows]) -> None:
+    family = ChronosT5.new(CONFIG | {"chebyshev_rank": 3}, seed=0)
+    network = family.network
+    embedding, head = network.shared.weight.detach().clone(), network.lm_head.weight.detach().clone()
+    losses = steps(family, windows(count=8, context=24, horizon=6), 25)
+    assert losses[-1] < losses[0]
+    assert torch.equal(network.shared.weight, embedding)
+    for stack in (network.encoder, network.decoder):
+        assert stack.embed_tokens.weight.data_ptr() == network.shared.weight.data_ptr()
+    assert (network.lm_head.weight - head).abs().max() > 1e-3
+
+
+def test_the_embedding_is_that_of_the_bin_centres_rounded_once() -> None:
+    family = ChronosT5.new(CONFIG | {"chebyshev_rank": 3}, seed=5)
+    found = family.network.shared.weight.detach().numpy()
+    values, special = chebyshev_embedding(np.linspace(-15, 15, 61), rank=3, width=32, seed=5)
+    np.testing.assert_allclose(found[:2], special, atol=1e-7)
+    np.testing.assert_allclose(found[3:], values, atol=1e-5)  # the package's centres are float32
+    np.testing.assert_array_equal(found[2], found[3])
+    spectrum = np.linalg.svd(found[3:].astype(np.float64), compute_uv=False)
+    assert spectrum[2] / spectrum[0] > 0.3 and spectrum[3] / spectrum[0] < 1e-7  # float32 rounds: 1e-12 needs float64
+
+
+def test_a_saved_one_is_frozen_again_and_is_a_chronos_pipeline(windows: Callable[..., Windows], tmp_path: Path) -> None:
+    family, made = ChronosT5.new(CONFIG | {"chebyshev_rank": 3}, seed=0), windows(count=3, context=24, horizon=6)
+    steps(family, made, 2)
+    family.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["chebyshev_rank"] == 3 and config["architectures"] == ["T5ForConditionalGeneration"]
+    loaded, package = ChronosT5.load(tmp_path), BaseChronosPipeline.from_pretrained(tmp_path)
+    first, second, theirs = (m.state_dict() for m in (family.network, loaded.network, package.model.model))
+    assert all(torch.equal(first[name], second[name]) and torch.equal(first[name], theirs[name]) for name in first)
+    assert not loaded.network.shared.weight.requires_grad and loaded.network.lm_head.weight.requires_grad
+    forecasts = [f.forecast(made, seeds=[1, 2, 3]).values for f in (family, loaded)]
+    assert np.array_equal(*forecasts)
+    tokens = family.tokenize(made)
+    ids, mask, decoder = family._inputs(tokens, slice(None))
+    with torch.no_grad():
+        logits = package.model.model(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder).logits
+    np.testing.assert_allclose(next(family.forecast_logits(tokens)), logits, atol=1e-5)
+
+
+def test_without_the_key_ids_are_tied_and_trained_as_before(tmp_path: Path) -> None:
+    family = ChronosT5.new(CONFIG, seed=0)
+    assert family.network.lm_head.weight is family.network.shared.weight and family.network.shared.weight.requires_grad
+    family.save(tmp_path)
+    assert "chebyshev_rank" not in json.loads((tmp_path / "config.json").read_text())
+
+
+def test_a_frozen_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
+    ChronosT5.new(CONFIG, seed=0).save(tmp_path)  # tied: no head of its own in the file
+    change_config(tmp_path, chebyshev_rank=3)
+    with pytest.raises(ModelError, match=r"missing \['lm_head.weight'\]"):
+        ChronosT5.load(tmp_path)
+
+
+@pytest.mark.parametrize(("heads", "head_width"), [(3, 7), (1, 5), (8, 1)])
+def test_heads_need_not_divide_the_width(
+    windows: Callable[..., Windows], tmp_path: Path, heads: int, head_width: int
+) -> None:
+    family = ChronosT5.new(CONFIG | {"num_heads": heads, "d_kv": head_width}, seed=0)
+    for weight in family.weights():
+        if weight.attention:
+            inner = heads * head_width
+            assert weight.heads == heads
+            assert weight.matrix.shape == ((32, inner) if weight.name == "o" else (inner, 32))
+    made = windows(count=4, context=24, horizon=6)
+    assert steps(family, made, 8)[-1] < np.log(64) + 1
+    family.save(tmp_path)
+    loaded = ChronosT5.load(tmp_path)
+    states = [s.states for s in family.hidden_states(family.tokenize(made))]
+    for mine, again in zip(states, loaded.hidden_states(loaded.tokenize(made)), strict=True):
+        np.testing.assert_array_equal(mine, again.states)
+    assert np.isfinite(loaded.forecast(made, seeds=[0] * 4).values).all()

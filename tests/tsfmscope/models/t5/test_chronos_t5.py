@@ -1,0 +1,139 @@
+"""Against the chronos package, transformers, and loops written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from chronos import ChronosPipeline
+from chronos.chronos import ChronosModel
+from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from tests.tsfmscope.models.families import hard_windows
+from tsfmscope.models.t5 import sampling
+from tsfmscope.models.t5.chronos_t5 import EOS, PAD, ChronosT5
+from tsfmscope.models.types import TokenKind
+from tsfmscope.series.types import Windows
+
+Make = Callable[..., Windows]
+
+
+def pipeline_of(family: ChronosT5) -> ChronosPipeline:
+    tokenizer = family.chronos.create_tokenizer()
+    return ChronosPipeline(tokenizer, ChronosModel(family.chronos, family.network))
+
+
+def test_ids_are_those_of_the_package(t5: ChronosT5, windows: Make) -> None:
+    made = hard_windows(windows(count=8))
+    tokens = t5.tokenize(made)
+    tokenizer = t5.chronos.create_tokenizer()
+    ids, mask, scale = tokenizer.context_input_transform(torch.from_numpy(made.context))
+    labels, _ = tokenizer.label_input_transform(torch.from_numpy(made.future), scale)
+    np.testing.assert_array_equal(tokens.arrays["ids"], ids)
+    np.testing.assert_array_equal(tokens.arrays["mask"], mask)
+    np.testing.assert_array_equal(tokens.arrays["scale"], scale)
+    np.testing.assert_array_equal(tokens.arrays["decoder_ids"][:, 0], PAD)
+    np.testing.assert_array_equal(tokens.arrays["decoder_ids"][:, 1:], labels[:, :-2])
+
+
+def test_ids_of_a_window_worked_by_hand(t5: ChronosT5, windows_of: Callable[..., Windows]) -> None:
+    made = windows_of(np.array([[np.nan, -2.0, 2.0, 2.0]]), np.array([[2.0, np.nan, 100.0]]))
+    tokens = t5.tokenize(made)
+    centres = np.linspace(-15, 15, 125)  # mean |x| is 2, so values are -1, 1, 1 and 1, 50: the last id of 128
+    low, high = (int(np.abs(centres - x).argmin()) + 3 for x in (-1, 1))
+    assert tokens.arrays["ids"].tolist() == [[PAD, low, high, high, EOS]]
+    assert tokens.arrays["decoder_ids"].tolist() == [[PAD, high, PAD]]
+    assert tokens.types["encoder"].tolist() == tokens.arrays["ids"].tolist()
+    assert tokens.kinds["encoder"].tolist() == [[TokenKind.PADDING, *[TokenKind.OBSERVATION] * 3, TokenKind.EOS]]
+    assert tokens.kinds["decoder"].tolist() == [[TokenKind.START, TokenKind.FUTURE, TokenKind.PADDING]]
+
+
+def test_the_loss_is_the_mean_over_ids_that_were_observed(t5: ChronosT5, windows: Make) -> None:
+    made = hard_windows(windows(count=6))
+    context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
+    tokenizer = t5.chronos.create_tokenizer()
+    ids, mask, scale = tokenizer.context_input_transform(context)
+    labels, seen = tokenizer.label_input_transform(future, scale)
+    total, count = 0.0, 0
+    for w in range(len(ids)):
+        read = torch.tensor([[PAD, *torch.where(seen[w], labels[w], PAD).tolist()[:-1]]])
+        with torch.no_grad():
+            logits = t5.network(input_ids=ids[w : w + 1], attention_mask=mask[w : w + 1], decoder_input_ids=read).logits
+        for step in range(labels.shape[1]):
+            if seen[w, step]:
+                total -= torch.log_softmax(logits[0, step].double(), -1)[labels[w, step]].item()
+                count += 1
+    assert t5.loss(context, future).item() == pytest.approx(total / count, rel=1e-5)
+
+
+SMALL = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 1}
+SMALL |= {"n_tokens": 64, "context_length": 40, "prediction_length": 8, "dropout_rate": 0.0, "initializer_factor": 1.0}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_windowwise_attention_without_gradients_is_that_of_torch(windows: Make, gaps: bool) -> None:
+    made = windows(count=4, context=40, horizon=8)
+    if gaps:
+        made.context[1, :20], made.context[3, 7] = np.nan, np.nan
+    states = {}
+    for name in ("windowwise", "sdpa", "eager"):
+        family = ChronosT5.new(SMALL, seed=0)
+        family.network.encoder.config._attn_implementation = name
+        states[name] = [one.states for one in family.hidden_states(family.tokenize(made))]
+    for ours, *theirs in zip(states["windowwise"], states["sdpa"], states["eager"], strict=True):
+        for one in theirs:
+            np.testing.assert_allclose(ours, one, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_windowwise_attention_has_the_gradients_of_torch(windows: Make, gaps: bool) -> None:
+    made = windows(count=4, context=40, horizon=8)
+    if gaps:
+        made.context[1, :20] = np.nan
+    grads = {}
+    for name in ("windowwise", "sdpa"):
+        family = ChronosT5.new(SMALL, seed=0)
+        assert family.network.encoder.config._attn_implementation == "windowwise"
+        family.network.encoder.config._attn_implementation = name
+        family.loss(torch.from_numpy(made.context), torch.from_numpy(made.future)).backward()
+        grads[name] = {n: p.grad for n, p in family.network.named_parameters()}
+    for name, grad in grads["sdpa"].items():
+        torch.testing.assert_close(grads["windowwise"][name], grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (50, 1.0), (None, 0.7), (10, 0.4), (200, 0.05)])
+def test_ids_are_drawn_with_the_probabilities_of_transformers(
+    temperature: float, top_k: int | None, top_p: float
+) -> None:
+    logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)) * 2
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    allowed = logits.clone()
+    allowed[:, EOS] = -torch.inf
+    wanted = torch.softmax(warpers(torch.zeros(3, 1, dtype=torch.long), allowed), dim=-1)
+    grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    warp = sampling.Warp(temperature, top_k, top_p, EOS)
+    drawn = sampling.draw(logits[:, None].repeat(1, len(grid), 1), grid.repeat(3, 1), warp)
+    found = torch.stack([torch.bincount(row, minlength=40) / len(grid) for row in drawn])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)  # two grid steps
+
+
+@pytest.mark.parametrize("horizon", [5, 12, 30])
+def test_a_greedy_forecast_is_that_of_the_package(windows: Make, horizon: int) -> None:
+    config = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 2}
+    config |= {"n_tokens": 128, "context_length": 48, "prediction_length": 12, "initializer_factor": 1.0, "top_k": 1}
+    family = ChronosT5.new(config, seed=0)
+    head = torch.randn(128, 16, generator=torch.Generator().manual_seed(0))
+    family.network.lm_head.weight = torch.nn.Parameter(head)  # a tied head repeats the last id
+    made = windows(count=4, context=60, horizon=horizon)
+    theirs = pipeline_of(family).predict(torch.from_numpy(made.context), horizon, num_samples=3)
+    ours = family.forecast(made, levels=(0.1, 0.5, 0.9), samples=3, seeds=[0] * 4)
+    assert (theirs[:, 0].diff() != 0).any(dim=1).all(), "a constant forecast would prove nothing"
+    for level in range(3):
+        np.testing.assert_allclose(ours.values[:, level], theirs[:, 0], rtol=1e-5)

@@ -1,0 +1,266 @@
+"""What families guarantee besides the checks of their conformance, on small random checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tsfmscope.models.families import CLASSES, READERS, change_config, example_model, names
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import Family
+from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.lag_llama import sampling as lag_sampling
+from tsfmscope.models.t5 import sampling as t5_sampling
+from tsfmscope.models.types import LayerStates
+from tsfmscope.series.types import Windows
+
+Make = Callable[..., Windows]
+
+
+T5 = {
+    "encoder 1 q self": "encoder.block.0.layer.0.SelfAttention.q",
+    "decoder 2 o cross": "decoder.block.1.layer.1.EncDecAttention.o",
+    "decoder 1 mlp_out": "decoder.block.0.layer.2.DenseReluDense.wo",
+    "encoder 3 mlp_in": "encoder.block.2.layer.1.DenseReluDense.wi",
+}
+VIT = {"encoder 1 q self": "vit.layers.0.attention.q_proj", "encoder 2 mlp_out": "vit.layers.1.mlp.fc2"}
+TIMESFM = {"decoder 1 k self": "layers.0.self_attn.k_proj", "decoder 3 o self": "layers.2.self_attn.o_proj"}
+# Of each example: number of matrices, heads of attention (None without), and some parameters. TimesFM scales queries.
+MATRICES: dict[str, tuple[int, int | None, dict[str, str]]] = {
+    **dict.fromkeys(("chronos-t5", "chronos-bolt", "wavetoken", "t5-text"), (38, 3, T5)),
+    "chronos-2": (30, 3, {
+        "encoder 1 q time": "encoder.block.0.layer.0.self_attention.q",
+        "encoder 2 o group": "encoder.block.1.layer.1.self_attention.o",
+        "encoder 1 mlp_in": "encoder.block.0.layer.2.mlp.wi", "encoder 2 mlp_out": "encoder.block.1.layer.2.mlp.wo",
+    }),
+    "flowstate": (15, None, {
+        "encoder 2 mlp_gate": "encoder.layers.1.mlp.w1", "encoder 1 mlp_in": "encoder.layers.0.mlp.w2",
+        "encoder 3 mlp_out": "encoder.layers.2.mlp.w3",
+    }),
+    "lag-llama": (21, 2, {
+        "decoder 1 k self": "transformer.h.0.attn.k_proj", "decoder 2 v self": "transformer.h.1.attn.v_proj",
+        "decoder 1 o self": "transformer.h.0.attn.c_proj", "decoder 1 mlp_gate": "transformer.h.0.mlp.c_fc1",
+        "decoder 1 mlp_in": "transformer.h.0.mlp.c_fc2", "decoder 3 mlp_out": "transformer.h.2.mlp.c_proj",
+    }),
+    "moirai": (21, 2, {
+        "encoder 1 q self": "encoder.layers.0.self_attn.q_proj", "encoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
+        "encoder 2 o self": "encoder.layers.1.self_attn.out_proj", "encoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
+    }),
+    "moirai-2": (21, 2, {
+        "decoder 1 q self": "encoder.layers.0.self_attn.q_proj", "decoder 3 mlp_gate": "encoder.layers.2.ffn.fc_gate",
+        "decoder 2 o self": "encoder.layers.1.self_attn.out_proj", "decoder 1 mlp_out": "encoder.layers.0.ffn.fc2",
+    }),
+    "moment": (21, 3, {
+        "encoder 1 q self": "encoder.block.0.layer.0.SelfAttention.q",
+        "encoder 3 mlp_gate": "encoder.block.2.layer.1.DenseReluDense.wi_0",
+        "encoder 2 mlp_in": "encoder.block.1.layer.1.DenseReluDense.wi_1",
+        "encoder 1 mlp_out": "encoder.block.0.layer.1.DenseReluDense.wo",
+    }),
+    "patchtst": (18, 2, {
+        "encoder 1 q self": "model.encoder.layers.0.self_attn.q_proj",
+        "encoder 3 o self": "model.encoder.layers.2.self_attn.out_proj",
+        "encoder 2 mlp_in": "model.encoder.layers.1.ff.0", "encoder 2 mlp_out": "model.encoder.layers.1.ff.3",
+    }),
+    "patchtst-fm": (18, 2, {
+        "encoder 1 q self": "blocks.0.attn.q_proj", "encoder 3 o self": "blocks.2.attn.proj",
+        "encoder 2 mlp_in": "blocks.1.mlp.layers.0", "encoder 2 mlp_out": "blocks.1.mlp.layers.4",
+    }),
+    "toto-2": (28, 2, {
+        "decoder 1 q time": "transformer.layers.0.attn.q_proj",
+        "decoder 4 o group": "transformer.layers.3.attn.out_proj",
+        "decoder 2 mlp_in": "transformer.layers.1.ffn.fc1_value",
+        "decoder 3 mlp_gate": "transformer.layers.2.ffn.fc1_gate", "decoder 1 mlp_out": "transformer.layers.0.ffn.fc2",
+    }),
+    "ttm": (10, None, {
+        "encoder 1 mlp_in": "backbone.encoder.mlp_mixer_encoder.mixers.0.mixer_layers.0.feature_mixer.mlp.fc1",
+        "encoder 4 mlp_out": "backbone.encoder.mlp_mixer_encoder.mixers.1.mixer_layers.1.feature_mixer.mlp.fc2",
+        "decoder 1 mlp_in": "decoder.decoder_block.mixers.0.feature_mixer.mlp.fc1",
+    }),
+    "totem": (18, 2, {"encoder 1 q self": "encoder.0.q", "encoder 3 mlp_out": "encoder.2.mlp_out"}),
+    "tabular": (24, 2, {"encoder 1 q self": "blocks.0.attention.q", "encoder 4 mlp_in": "blocks.3.mlp_in"}),
+    "vit": (18, 2, VIT),
+    "visionts": (24, 2, VIT | {
+        "decoder 1 o self": "decoder.decoder_layers.0.attention.o_proj",
+        "decoder 1 mlp_in": "decoder.decoder_layers.0.mlp.fc1",
+    }),
+    "timesfm": (18, 2, {name: f"decoder.{part}" for name, part in TIMESFM.items()}),
+    "timesfm-2.5": (18, 2, {name: f"model.{part}" for name, part in TIMESFM.items()}),
+    "time-moe": (57, 2, {
+        "decoder 1 q self": "model.layers.0.self_attn.q_proj",
+        "decoder 2 mlp_gate.3": "model.layers.1.ffn_layer.experts.3.gate_proj",
+        "decoder 1 mlp_in.0": "model.layers.0.ffn_layer.experts.0.up_proj",
+        "decoder 3 mlp_out.shared": "model.layers.2.ffn_layer.shared_expert.down_proj",
+    }),
+}  # fmt: skip
+
+
+def test_a_context_near_the_largest_float_has_finite_states(family: Family, windows_of: Callable[..., Windows]) -> None:
+    made = windows_of(np.linspace(1, 3e38, 48)[None], np.full((1, 12), np.nan))
+    # no forecast: T5's samples reach 15 scales, beyond float32
+    assert all(np.isfinite(layer.states).all() for layer in family.hidden_states(family.tokenize(made)))
+
+
+# Inputs of the others hold the scale, so that a scaled copy is another window.
+@pytest.mark.parametrize("family", names(lambda cls: "scale" in getattr(cls, "equivariant", ())), indirect=True)
+def test_a_huge_window_is_forecast_as_its_scaled_copy(
+    family: Family, windows: Make, windows_of: Callable[..., Windows]
+) -> None:
+    small = windows(count=3)
+    huge = windows_of(small.context * 2.0**90, small.future)
+    a, b = (family.forecast(w, seeds=[1, 2, 3]).values for w in (small, huge))
+    # PatchTST's scaler adds 1e-5 to the variance, so its forecasts scale as exactly as that is small beside it
+    np.testing.assert_allclose(b / 2.0**90, a, rtol=1e-5, atol=1e-5 * float(np.abs(a).max()))
+
+
+def raise_one(folder: Path, names: tuple[str, ...]) -> None:
+    """Raise the first of these numbers of config.json, or all numbers where a family has keys of its own."""
+    config = json.loads((folder / "config.json").read_text())
+    shape = config.get("t5_config", config)
+    numbers = [name for name, value in shape.items() if isinstance(value, int) and not isinstance(value, bool)]
+    raised = next(([name] for name in names if name in shape), numbers)
+    changes = {name: shape[name] + 1 for name in raised}
+    change_config(folder, **(changes if shape is config else {"t5_config": shape | changes}))
+
+
+DEPTHS = ("num_layers", "encoder_num_layers", "num_hidden_layers", "n_layer", "n_layers")
+SIZES = ("d_ff", "decoder_dim", "ffn_dim", "n_head", "d_model", "intermediate_size", "dim_output")
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no folder": (shutil.rmtree, "no folder .*expected one with config.json"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json: file is missing"),
+    "broken config": (
+        lambda folder: (folder / "config.json").write_text("{"), "config.json: not valid JSON.*fetch or save",
+    ),
+    "another model": (
+        lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "so this is no .* checkpoint",
+    ),
+    "pickled weights": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        r"expected model.safetensors, or .*; convert pickled",
+    ),
+    "cut weights": (
+        lambda folder: os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 100),
+        "cannot be read.*fetch or save the checkpoint again",
+    ),
+    "one layer more": (
+        lambda folder: raise_one(folder, DEPTHS),
+        "weights do not fit config.json: missing .*(encoder|transformer.h|layers|blocks)|cannot be read|"
+        "expected a multiple of layer_group_size",
+    ),
+    "wider": (lambda folder: raise_one(folder, SIZES), "cannot be read|do not fit config.json|expected a multiple of"),
+}  # fmt: skip
+
+
+# Conformance checks that every family refuses most of these damages; the same functions word the error in all.
+NAMED = [*product(READERS, DAMAGES)]
+NAMED += product(set(CLASSES) - set(READERS), ("another model", "one layer more", "wider"))
+
+
+@pytest.mark.parametrize(("name", "damage"), sorted(NAMED))
+def test_a_broken_checkpoint_is_named_with_what_to_do(name: str, damage: str, tmp_path: Path) -> None:
+    apply, text = DAMAGES[damage]
+    example_model(name).save(tmp_path / "checkpoint")
+    apply(tmp_path / "checkpoint")
+    with pytest.raises(ModelError, match=text):
+        CLASSES[name].load(tmp_path / "checkpoint")
+
+
+# Two families whose config.json have keys in common, each way round.
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [("chronos-bolt", "chronos-t5"), ("chronos-t5", "chronos-bolt"), ("patchtst", "chronos-bolt"),
+     ("totem", "chronos-t5"), ("timesfm", "timesfm-2.5"), ("timesfm-2.5", "timesfm"), ("moirai", "chronos-t5"),
+     ("moirai", "moirai-2"), ("moirai-2", "moirai"),
+     ("visionts", "vit"), ("vit", "visionts"), ("t5-text", "chronos-t5")],
+)  # fmt: skip
+def test_a_checkpoint_of_another_family_is_refused(name: str, saved: str, tmp_path: Path) -> None:
+    example_model(saved).save(tmp_path)
+    with pytest.raises(ModelError, match=f"so this is no {name} checkpoint; name the family"):
+        CLASSES[name].load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling", "rows"), [("chronos-t5", t5_sampling, 40), ("lag-llama", lag_sampling, 1)]
+)
+def test_paths_do_not_depend_on_how_many_are_drawn_at_once(
+    name: str, sampling: Any, rows: int, windows: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, made = example_model(name), windows()
+    whole = model.forecast(made, seeds=[3, 1, 4, 1, 5]).values
+    monkeypatch.setattr(sampling, "ROWS", rows)
+    parted = model.forecast(made, seeds=[3, 1, 4, 1, 5]).values
+    np.testing.assert_allclose(parted, whole, rtol=1e-4, atol=1e-3)
+
+
+# Families whose loss is 0 where no step is observed. Chronos-T5 counts the EOS id, Time-MoE its experts' balance.
+ZERO_LOSS = set(MATRICES) - {"chronos-t5", "time-moe"}
+
+
+def test_a_batch_without_any_observed_step_has_a_finite_loss_and_gradients(family: Family) -> None:
+    loss = family.loss(torch.full((2, 48), torch.nan), torch.full((2, 12), torch.nan))
+    parameters = [part for part in family.network.parameters() if part.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    assert torch.isfinite(loss) and (family.name not in ZERO_LOSS or loss.item() == 0)
+    assert all(torch.isfinite(part).all() for part in gradients if part is not None)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 3e38, 1e-30])
+def test_windows_without_a_scale_have_a_finite_loss(family: Family, level: float) -> None:
+    context, future = torch.full((2, 48), level), torch.full((2, 12), level)
+    if level < 1e38 or family.name not in OVERFLOWS:
+        context[1] = torch.nan
+    assert torch.isfinite(family.loss(context, future))
+
+
+# Families whose loss of a huge future after an empty context, which has no scale, overflows as the package's does.
+OVERFLOWS = ("chronos-bolt", "patchtst")
+
+
+@pytest.mark.parametrize("level", [1.0, 1e15, 3e38])
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_the_loss_of_a_future_after_an_empty_context_is_the_packages_own(name: str, level: float) -> None:
+    model = example_model(name)
+    network, future = model.network, torch.full((1, 12), level)
+    context = torch.full((1, model.max_context), torch.nan)
+    if name == "patchtst":
+        filled = torch.zeros_like(context)[..., None]
+        released = network(filled, past_observed_mask=filled.bool(), future_values=future[..., None]).loss
+    else:
+        released = model.stock_model().model(context, target=future).loss
+    assert model.loss(context, future).item() == pytest.approx(released.item(), rel=1e-5)
+    assert torch.isfinite(released) == (level < 1e38)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices_are_the_networks_parameters_each_under_one_name(name: str) -> None:
+    model, (count, heads, expected) = example_model(name), MATRICES[name]
+    matrices = list(model.weights())
+    by_name = {" ".join(filter(None, (w.stack, str(w.layer), w.name, w.attention))): w.matrix for w in matrices}
+    assert len(by_name) == len(matrices) == count
+    assert {w.heads for w in matrices if w.attention} == {heads} - {None}
+    parameters = dict(model.network.named_parameters())
+    for key, parameter in expected.items():
+        np.testing.assert_array_equal(by_name[key], parameters[f"{parameter}.weight"].detach())
+
+
+@pytest.mark.skipif("TSFMSCOPE_WEIGHTS" not in os.environ, reason="TSFMSCOPE_WEIGHTS names no folder of checkpoints")
+def test_real_trained_weights_load_and_beat_the_last_value() -> None:
+    family = ChronosBolt.load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
+    time = np.arange(512 + 64)
+    wave = np.sin(2 * np.pi * time / 24) + np.random.default_rng(0).normal(size=time.shape) * 0.2
+    made = Windows(
+        wave[None, :512].astype(np.float32), wave[None, 512:].astype(np.float32), ["w"], np.array([512]), "w", "h", 24
+    )
+    error = np.abs(family.forecast(made, seeds=[0]).median - made.future).mean()
+    naive = np.abs(made.context[:, -1:] - made.future).mean()
+    assert error < 0.4 * naive
+    layers: list[LayerStates] = list(family.hidden_states(family.tokenize(made)))
+    assert len(layers) == 6

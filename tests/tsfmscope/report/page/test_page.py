@@ -1,0 +1,357 @@
+"""The pages as text: what they hold, that it is the same twice, that names are escaped, that errors name the column."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from tests.tsfmscope.report import recorded
+from tests.tsfmscope.report.recorded import with_rows
+from tsfmscope.report.page import run_page
+from tsfmscope.report.page.html_table import build_table, csv_link
+from tsfmscope.report.page.page import render
+from tsfmscope.report.page.verdict_table import list_verdicts
+from tsfmscope.report.page.verdicts import cite
+from tsfmscope.report.tables import Answer, ReportTables, StudyTables, order_models
+
+THEORY = 4  # pictures of the theorems, which name no model
+ADVICE = 1  # names no model either
+# The last of the studies: by domain, by condition, islands, and two of each other plot.
+PICTURES = 1 + ADVICE + THEORY + 7
+
+
+class _Outline(HTMLParser):
+    """Tags, ids, links and the text of script elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = dict(attributes)
+        self.ids += [found["id"] or ""] if "id" in found else []
+        self.links += [found[name] or "" for name in ("href", "src") if name in found]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+
+
+def test_the_page_is_the_same_twice(page: str, tables: ReportTables) -> None:
+    assert render(tables) == page
+
+
+def test_nothing_points_outside_and_every_link_inside_has_its_goal(page: str) -> None:
+    outline = _Outline(page)
+    assert len(outline.ids) == len(set(outline.ids))
+    for link in outline.links:
+        assert link.startswith(("data:", "#")) or link == "run.html"
+        assert not link.startswith("#") or link[1:] in outline.ids
+    assert len(page) < 15e6
+
+
+def test_the_policy_allows_the_two_scripts_by_hash_and_no_request(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    scripts = [text for text in _Outline(page).scripts if not text.startswith("{")]
+    assert len(scripts) == 2
+    for text in scripts:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"sha256-{digest}" in policy.group(1)
+    assert policy.group(1).startswith("default-src 'none'")
+
+
+def test_figures_are_json_with_alt_texts(page: str) -> None:
+    figures = [json.loads(text) for text in _Outline(page).scripts if text.startswith("{")]
+    assert len(figures) == PICTURES
+    alts = re.findall(r'role="img" aria-label="([^"]+)"', page)
+    assert len(alts) == PICTURES
+    assert all(len(alt) > 40 for alt in alts)
+
+
+def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
+    assert csv_link(tables.nmse_against_isotropy.frame) in page
+    with_claims = [study for study in tables.studies if len(study.published.frame)]
+    assert with_claims
+    for study in with_claims:
+        assert csv_link(study.published.frame) in page
+
+
+def test_hostile_names_make_no_element(hostile: ReportTables, page: str) -> None:
+    attacked = _Outline(render(hostile))
+    assert set(attacked.tags) == set(_Outline(page).tags)
+    assert attacked.tags.count("script") == PICTURES + 2
+    figures = [text for text in attacked.scripts if text.startswith("{")]
+    assert sum("&lt;img src=x onerror=" in str(json.loads(text)) for text in figures) == PICTURES - THEORY - ADVICE
+    for text in attacked.scripts:
+        if text.startswith("{"):
+            assert "<" not in text
+            assert "<img" not in str(json.loads(text))
+
+
+def test_a_lacking_column_is_named(tables: ReportTables) -> None:
+    answer = tables.nmse_against_isotropy
+    broken = replace(answer, frame=answer.frame.drop(columns="nmse"))
+    with pytest.raises(
+        ValueError, match=r"'Forecast error against isotropy': expected columns nmse, found only model, .*;"
+    ):
+        render(replace(tables, nmse_against_isotropy=broken))
+    study = tables.studies[0]
+    broken = replace(study.published, frame=study.published.frame.drop(columns="why"))
+    with pytest.raises(ValueError, match=r"Claims of the paper.*: expected columns why, found"):
+        render(replace(tables, studies=(replace(study, published=broken),)))
+
+
+def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTables) -> None:
+    frame = pd.concat([tables.alignment.frame] * 20, ignore_index=True)
+    text = run_page.render(replace(tables, skipped=Answer("Skipped", "select 1", frame)))
+    assert "The first 400 of 480 rows; the CSV holds all." in text
+    assert csv_link(frame) in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "number"),
+    [
+        (0.123456, "0.123", 0.123456),
+        (-0.5, "−0.5", -0.5),
+        (float("nan"), "–", None),
+        (None, "–", None),
+        (pd.NaT, "–", None),
+        (12_345, "12,345", 12_345.0),
+        (8174.6, "8,175", 8174.6),
+        (-1234.5, "−1,234", -1234.5),
+        (1.5e7 + 0.5, "1.5e+07", 1.5e7 + 0.5),
+        (3.0, "3", 3.0),
+        (1e-9, "1e−09", 1e-9),
+        (float("inf"), "inf", float("inf")),
+        (True, "yes", None),
+        ("<b>", "<b>", None),
+    ],
+)
+def test_cells_show_numbers_shortly_and_keep_them_to_sort_by(value: object, text: str, number: float | None) -> None:
+    (row,) = build_table(pd.DataFrame({"x": pd.Series([value], dtype=object)})).rows
+    assert (row[0].text, row[0].number) == (text, number)
+
+
+def test_a_study_is_found_by_its_figures_number(page: str, tables: ReportTables) -> None:
+    for study in tables.studies:
+        part = section(page, study.name)
+        assert f'<span class="kicker">{cite(study.figure or "")}</span> {study.title}' in part or study.figure is None
+        assert ("params/paper.yaml" in part) == (study.figure is not None)
+        assert f'href="#study-{study.name}"' in page
+
+
+def test_a_study_says_what_the_paper_says_with_each_verdict(tables: ReportTables) -> None:
+    study = tables.studies[0]
+    verdicts = ("agrees", "differs", "undecided", "not comparable")
+    rows = pd.concat([study.published.frame.assign(verdict=verdict) for verdict in verdicts])
+    part = section(render(replace(tables, studies=(with_claims(study, rows),))), study.name)
+    for verdict in verdicts:
+        assert (
+            f'<li class="{verdict.replace(" ", "-")}">Shelim et al. 2025 (section 6): isotropy is a reliable indicator'
+            in part
+        )
+
+
+def section(page: str, study: str) -> str:
+    start = page.index(f'id="study-{study}"')
+    return page[start : page.index("</section>", start)]
+
+
+def with_claims(study: StudyTables, rows: pd.DataFrame) -> StudyTables:
+    return replace(study, published=replace(study.published, frame=rows))
+
+
+def test_a_still_picture_stands_in_for_figures_in_print_and_without_javascript(tables: ReportTables) -> None:
+    text = render(tables, {"isotropy": b"png"})
+    assert text.count('<img class="static" src="data:image/png;base64,cG5n" alt="3 scatter plots') == 1
+    assert text.count('class="figures has-static"') == 1
+
+
+def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
+    study = tables.studies[0]
+    empty = with_claims(study, study.published.frame.iloc[:0])
+    empty = with_rows(empty, "points", study.answers["points"].frame.iloc[:0])
+    text = render(replace(tables, studies=(empty,)))
+    assert "This study has no results" in text
+
+
+def test_the_models_of_the_main_study_have_the_first_colours(tables: ReportTables) -> None:
+    frame = tables.checkpoints.frame
+    others = frame.iloc[:1].assign(model="a-base@svd-4"), frame.iloc[:1].assign(model="another")
+    checkpoints = replace(tables.checkpoints, frame=pd.concat([*others, frame]))
+    names = order_models(replace(tables, checkpoints=checkpoints))
+    assert names == [*sorted(frame["model"])[:2], "another", "a-base@svd-4", sorted(frame["model"])[2]]
+
+
+def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables: ReportTables) -> None:
+    top = page.partition('class="question"')[0]
+    assert "arXiv:2505.17135" in top and "arXiv:2510.03358" in top
+    assert re.search(r"run of <strong>\d{4}-\d\d-\d\d</strong>", top)
+    claims = [row for study in tables.studies for row in study.published.frame.itertuples() if pd.isna(row.published)]
+    assert claims
+    rows = re.findall(r'<tr><td class="verdict ([a-z-]+)">([^<]+)</td><td class="long"><a href="[^"]+">([^<]+)', top)
+    assert {verdict for verdict, _, _ in rows} <= {"agrees", "differs", "undecided", "not-comparable", "not-measured"}
+    assert {html.unescape(text).partition(" (")[0].strip() for _, _, text in rows} == {row.claim for row in claims}
+    assert '<table id="models-table"' in top
+    assert "chronos-bolt-nano" in top.partition('id="models-table"')[2]
+
+
+def test_errors_at_a_glance_are_on_the_same_data_sets_with_their_number_and_interval(tables: ReportTables) -> None:
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(tables), re.DOTALL)
+    assert "data sets" in column and ">low<" in column and ">high<" in column and "MASE" not in column
+    row = {"kind": "real", "n_datasets": 7, "wql": 0.5, "wql_low": 0.4, "wql_high": 0.6, "mae": 0.7, "mae_low": 0.6}
+    row |= {"mae_high": 0.8, "bootstrap": 100, "seed": 0}
+    columns = ", ".join(["model", *row])
+    values = ", ".join(["'chronos-bolt-nano'", *(repr(value) for value in row.values())])
+    with recorded.build(f"insert into mean_skill ({columns}) values ({values})") as changed:
+        answered = recorded.answer_report(changed)
+    line = answered.models.frame.set_index("model").loc["chronos-bolt-nano"]
+    assert list(line[["n_real", "real_wql", "real_low", "real_high", "real_mae"]]) == [7, 0.5, 0.4, 0.6, 0.7]
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(answered), re.DOTALL)
+    assert "real sets" in column and "MASE" not in column
+
+
+def test_an_own_study_changes_no_number_of_the_models_at_a_glance(tables: ReportTables) -> None:
+    where = "study = 'ranks'"
+    keys = recorded.copy_rows("study_jobs", where, study="'mine'")
+    spectra = recorded.copy_rows("spectra", where, study="'mine'", singular_values="[1.0]", dataset="'mine'")
+    study = recorded.copy_rows("studies", where, study="'mine'", figure="null")
+    with recorded.build(study, keys, spectra) as changed:
+        frame = recorded.answer_report(changed).models.frame
+    pd.testing.assert_frame_equal(frame, tables.models.frame)
+
+
+def test_no_two_verdicts_have_the_same_text(tables: ReportTables) -> None:
+    study = next(study for study in tables.studies if any(study.published.frame["published"].isna()))
+    row = study.published.frame[study.published.frame["published"].isna()].iloc[:1].assign(model=None, dataset=None)
+    two = pd.concat(
+        [row.assign(condition="a@svd", verdict="undecided"), row.assign(condition="b@svd", verdict="differs")]
+    )
+    first = replace(study, published=replace(study.published, frame=two))
+    verdicts = list(list_verdicts([first, replace(first, name="again")]))
+    assert len({verdict.claim for verdict in verdicts}) == 4
+    assert {"a@svd", "again"} <= set(re.findall(r"[\w@]+", verdicts[2].claim))
+
+
+def test_a_claim_on_many_models_is_one_row_with_counts(tables: ReportTables) -> None:
+    study = next(study for study in tables.studies if any(study.published.frame["published"].isna()))
+    row = study.published.frame[study.published.frame["published"].isna()].iloc[:1]
+    models = [row.assign(model=f"model-{n}", verdict="agrees" if n else "differs") for n in range(5)]
+    many = replace(study, published=replace(study.published, frame=pd.concat(models)))
+    (verdict,) = list_verdicts([many])
+    assert (verdict.answer, verdict.verdict) == ("4 agree, 1 differs", "undecided")
+    assert verdict.section == f"study-{study.name}"
+
+
+def test_an_own_study_comes_first_with_its_errors_and_papers_come_after(page: str, tables: ReportTables) -> None:
+    own = [study for study in tables.studies if study.is_own]
+    assert [study.name for study in own] == ["isotropy-contexts", "isotropy-states", "isotropy-layers"]
+    questions = re.findall(r'<section id="([^"]+)" class="question"', page)
+    assert questions == ["own", "isotropy", "rank", "theorems", "trust"]
+    for study in own:
+        assert study.errors is not None and len(study.errors.frame)
+        part = section(page, study.name)
+        assert f'id="{study.name}-errors-table"' in part and "WQL" in part and '<details class="fold">' not in part
+        assert page.index('id="own"') < page.index(f'id="study-{study.name}"') < page.index('id="isotropy"')
+    no_papers = render(replace(tables, studies=tuple(own)))
+    assert 'id="rank"' not in no_papers
+
+
+def test_errors_of_an_own_study_are_those_of_its_windows_and_relative_to_seasonal_naive() -> None:
+    naive = recorded.copy_rows(
+        "forecasts", "study = 'isotropy-contexts'", model="'seasonal-naive'", quantile_loss="2 * quantile_loss"
+    )
+    with recorded.build(naive) as changed:
+        errors = recorded.answer_study(changed, "isotropy-contexts", "conditions").errors
+        windows = changed.sql("from forecasts where study = 'isotropy-contexts'").df()
+    assert errors is not None
+    assert set(errors.frame["condition"]) == {"context-128", "noisy"}
+    for row in errors.frame.itertuples():
+        mine = windows.query("model == @row.model and dataset == @row.dataset and condition == @row.condition")
+        levels = len(mine["levels"].iloc[0])
+        assert row.wql == pytest.approx(mine["quantile_loss"].sum() / (levels * mine["target_abs"].sum()))
+        assert row.wql_ratio == pytest.approx(1.0 if row.model == "seasonal-naive" else 0.5)
+        assert row.kind == ("baseline" if row.model == "seasonal-naive" else "model")
+        assert (row.n_windows, row.n_series) == (len(mine), mine["series"].nunique())
+
+
+def test_only_the_first_section_of_a_question_is_open(page: str, tables: ReportTables) -> None:
+    starts = [*re.finditer(r'<section id="([^"]+)" class="question"', page)]
+    ends = [*(start.start() for start in starts[1:]), len(page)]
+    for start, end in zip(starts, ends, strict=True):
+        folded = ['<details class="fold">' in text for text in page[start.end() : end].split("<section id=")[1:]]
+        assert folded.count(False) == (3 if start[1] == "own" else 1), start[1]
+    assert 'id="study-isotropy-layers"' in page
+
+
+def test_how_it_ran_is_a_page_of_its_own(page: str, tables: ReportTables) -> None:
+    text = run_page.render(tables, {"data/geometry": "0" * 32})
+    outline = _Outline(text)
+    assert len(outline.ids) == len(set(outline.ids))
+    names = {"runs", "failures", "skipped", "training", "checkpoints", "provenance"}
+    assert names <= set(outline.ids)
+    assert not (names - {"provenance"}) & set(_Outline(page).ids)
+    for link in outline.links:
+        assert link.startswith("data:") or link == "report.html" or link.removeprefix("#") in outline.ids
+    assert csv_link(tables.runs.frame) in text and "data/geometry" in text
+    assert run_page.render(tables, {"data/geometry": "0" * 32}) == text
+    quiet = replace(tables, training=replace(tables.training, frame=tables.training.frame.iloc[:0]))
+    assert len(run_page.render(quiet)) < 200_000  # without a figure there is no Plotly
+
+
+def test_the_tests_of_a_population_are_shown_where_a_run_has_one(page: str) -> None:
+    assert 'id="population_correlation"' not in page and 'id="hypothesis_tests"' not in page
+    names = "study: 's', measure: 'zeta', grouping: 'within_runs', statistic: 'spearman'"
+    numbers = (
+        "n: 60, n_clusters: 6, estimate: -0.3125, p: 0.03125, p_bh: 0.03125, p_by: 0.0625, n_tests: 1, alpha: 0.05"
+    )
+    halves = {"population_correlation": "explored", "hypothesis_tests": "confirmed"}
+    rows = [
+        f"{{{names}, answer: '{answer}', block: '{block}', {numbers}, seed: 0}}" for answer, block in halves.items()
+    ]
+    inserted = [f"insert into inference by name select unnest([{', '.join(rows)}], recursive := true)"]
+    claim = "name: 'h', claim: 'Isotropy pays', study: 's', measure: 'zeta', grouping: 'within_runs', error: 'nmse'"
+    claim += ", statistic: 'spearman', direction: 'negative', commit: 'c0ffee'"
+    inserted.append(f"insert into hypotheses by name select unnest([{{{claim}}}], recursive := true)")
+    with recorded.build(*inserted) as connection:
+        found = render(recorded.answer_report(connection))
+    assert all(f'id="{name}"' in found for name in halves)
+    section = found[found.index('id="hypothesis_tests"') :]
+    section = section[: section.index("</table>")]
+    assert (
+        "Isotropy pays" in section and "no effect found" in section and "−0.312" in section.replace("-0.312", "−0.312")
+    )
+
+
+def test_errors_on_whole_data_sets_are_shown_where_a_run_has_them(page: str) -> None:
+    assert 'id="mean_skill"' not in page and "real sets: WQL" not in page
+    ratios = "wql: 0.6125, wql_low: 0.5, wql_high: 0.75, mae: 0.8125, bootstrap: 200, seed: 0"
+    pairs = [("chronos-bolt-nano", "real"), ("auto-ets", "real"), ("auto-ets", "synthetic")]
+    means = [f"{{model: '{name}', kind: '{kind}', n_datasets: 7, {ratios}}}" for name, kind in pairs]
+    inserted = [f"insert into mean_skill by name select unnest([{', '.join(means)}], recursive := true)"]
+    identity = "model: 'auto-ets', dataset: 'made-up', domain: '', is_real: true, trained_on: false, reason: 'none'"
+    sizes = "n_series: 9, n_windows: 8, context: 64, horizon: 6, season: 1, seed: 0, job_key: 'k'"
+    inserted.append(f"insert into dataset_skill by name select unnest([{{{identity}, {sizes}}}], recursive := true)")
+    with recorded.build(*inserted) as connection:
+        found = render(recorded.answer_report(connection))
+    assert all(f'id="{name}"' in found for name in ("mean_skill", "dataset_skill"))
+    glance = found[found.index("Models at a glance") :]
+    glance = glance[: glance.index("</table>")]
+    assert "real sets: WQL ÷ point seasonal naive" in glance and "0.613" in glance and "0.812" in glance
+    assert "WQL ÷ point seasonal naive" not in glance.replace("real sets: WQL ÷ point seasonal naive", "")

@@ -1,0 +1,109 @@
+"""A new plot is one module and one SQL file, as CONTRIBUTING.md describes."""
+
+from __future__ import annotations
+
+import importlib.resources
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+
+from stages.config.params import ParamsError, parse
+from store import report_queries
+from tests.tsfmscope.report.recorded import answer_study
+from tsfmscope.report import plots
+from tsfmscope.report.page.page import render
+from tsfmscope.report.page.studies import draw_figures
+from tsfmscope.report.render.mpl_render import render as render_png
+from tsfmscope.report.tables import ReportTables
+
+ROOT = Path(__file__).parents[3]
+MODULE = '''"""Number of parameters, one bar per model."""
+
+from collections.abc import Iterator, Sequence
+
+from tsfmscope.report.charts.figures import apply_style
+from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plot import Plot
+from tsfmscope.report.tables import StudyTables
+
+COLUMNS = ("model", "parameters")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one bar per model."""
+    import plotly.graph_objects as go
+
+    frame = study.rows("parameters", COLUMNS)
+    if len(frame):
+        bars = go.Bar(x=frame["model"].tolist(), y=frame["parameters"].tolist())
+        figure = apply_style(go.Figure(bars))
+        yield Figure("parameters", figure, f"Bar chart of {len(frame)} models.", "Biases are counted.")
+
+
+PLOT = Plot("Number of parameters of each model.", {"parameters": COLUMNS}, draw)
+'''
+SQL = """-- Number of parameters
+select
+    model,
+    parameters
+from checkpoints
+order by model
+"""
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Add the plot `parameters` to copies of the two folders."""
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "parameters.py").write_text(MODULE)
+    with importlib.resources.as_file(report_queries.ROOT) as folder:
+        shutil.copytree(folder, tmp_path / "sql")
+    (tmp_path / "sql" / "study" / "parameters.sql").write_text(SQL)
+    monkeypatch.setattr(plots, "__path__", [*plots.__path__, str(tmp_path / "plots")])
+    monkeypatch.setattr(report_queries, "ROOT", tmp_path / "sql")
+    yield
+    sys.modules.pop(f"{plots.__name__}.parameters", None)
+
+
+def with_plot(plot: str) -> str:
+    block = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text("utf-8"))
+    block["studies"]["sizes"] = {"title": "Sizes", "models": "all", "measures": ["weights"], "plot": plot}
+    return yaml.safe_dump(block)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_module_and_an_sql_file_add_a_plot_to_the_page(
+    connection: duckdb.DuckDBPyConnection, tables: ReportTables
+) -> None:
+    study = answer_study(connection, "sizes", "parameters", title="How large are the models?")
+    page = render(replace(tables, studies=(study,)))
+    section = page[page.index('id="study-sizes"') :].partition("</section>")[0]
+    for text in (
+        "How large are the models?",
+        "Number of parameters of each model.",
+        "Biases are counted.",
+        "from checkpoints",
+    ):
+        assert text in section
+    (figure,) = draw_figures(study, [])
+    assert list(figure.figure.data[0].y) == tables.checkpoints.frame["parameters"].tolist()
+    assert render_png([(figure.title, figure.figure)])["png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("added")
+def test_params_and_documentation_accept_the_added_plot() -> None:
+    from docs.building import params
+
+    assert parse(with_plot("parameters")).studies["sizes"].plot == "parameters"
+    assert "| `parameters` | Number of parameters, one bar per model |" in params.page()
+
+
+def test_an_unknown_plot_is_an_error_that_names_a_near_one() -> None:
+    with pytest.raises(ParamsError, match=r"sizes\.plot: unknown plot 'histograms', .*; did you mean histogram\?"):
+        parse(with_plot("histograms"))

@@ -1,0 +1,139 @@
+"""Appendix J's experiments against the formulas written out, and slopes against closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.linalg import orth
+
+from tasks.job import Job, Task
+from tasks.theory import bounds, points
+from tsfmscope.theory import compression, flow, sketching
+from tsfmscope.theory.attention import attend, split
+from tsfmscope.theory.experiments import EXPERIMENTS
+from tsfmscope.theory.matrices import exponential_values, orthonormal
+from tsfmscope.theory.theorem3 import project
+
+RNG = np.random.default_rng
+
+
+def slope(rows: list[dict]) -> float:
+    fitted = [row for row in rows if row.get("fitted", True)]
+    return float(np.polyfit(np.log([row["x"] for row in fitted]), np.log([row["y"] for row in fitted]), 1)[0])
+
+
+def test_errors_in_the_basis_of_the_vocabulary_are_those_of_the_projected_matrices() -> None:
+    left, right, values = orthonormal(RNG(0), 6, 6), orthonormal(RNG(1), 30, 6), exponential_values(6, 5.0)
+    query, key, value = 3 * RNG(2).standard_normal((3, 6, 6))
+    found = compression.projected_errors(left, values, right, query.T @ key, value, [1, 3, 6])
+    inputs, heads = (left * values) @ right.T, split(1, query, key, value)
+    for rank, error in zip((1, 3, 6), found, strict=True):
+        difference = attend(inputs, heads) - attend(inputs, project(heads, left[:, :rank]))
+        assert error == pytest.approx(np.linalg.norm(difference), abs=1e-12)
+
+
+def test_blocks_of_columns_do_not_change_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = compression.rank_points(0, width=8, columns=50, points=4)
+    monkeypatch.setattr(compression, "BLOCK", 7)
+    parts = compression.rank_points(0, width=8, columns=50, points=4)
+    np.testing.assert_allclose([row["y"] for row in whole], [row["y"] for row in parts], rtol=1e-10)
+
+
+def test_the_error_under_a_uniform_softmax_is_its_closed_form() -> None:
+    """W_Q = 0 and W_V = I: every column of the output is the mean of X, and the error √(Σ_{j>d̃} σ_j²)/√N for V = I."""
+    values, nothing, identity = exponential_values(16, 5.0), np.zeros((16, 16)), np.eye(16)
+    ranks = list(range(1, 16))
+    found = compression.projected_errors(identity, values, identity, nothing, identity, ranks)
+    tails = [math.sqrt(np.square(values[rank:]).sum() / 16) for rank in ranks]
+    np.testing.assert_allclose(found, tails, rtol=1e-12)
+
+
+def test_only_the_first_half_of_the_ranks_is_fitted() -> None:
+    rows = compression.rank_points(0, width=16, columns=32, points=15)
+    assert [row["rank"] for row in rows] == list(range(1, 16))
+    assert [row["rank"] for row in rows if row["fitted"]] == list(range(1, 9))
+    np.testing.assert_allclose([row["x"] for row in rows], exponential_values(16, 5.0)[1:])
+
+
+def test_the_distance_of_eq_30_is_the_one_written_out() -> None:
+    width, tokens = 20, 35
+    values, left, right = (
+        exponential_values(width, 6.0),
+        orthonormal(RNG(3), width, width),
+        orthonormal(RNG(4), tokens, width),
+    )
+    inputs = (left * values) @ right.T
+    matrix = sketching.sketch(RNG(5), width, 6, 5)
+    basis = orth(inputs.T @ matrix.T)
+    expected = np.linalg.norm(basis @ basis.T @ inputs.T - inputs.T, 2)
+    assert sketching.sketch_error(values, (matrix @ left).T) == pytest.approx(expected, rel=1e-7)
+    assert sketching.sketch_error(values, left.T) == 0.0  # as many rows as dimensions: nothing is lost
+
+
+def test_a_sketch_of_the_leading_directions_loses_the_next_singular_value() -> None:
+    values = exponential_values(12, 4.0)
+    assert sketching.sketch_error(values, np.eye(12)[:, :3]) == pytest.approx(values[3], rel=1e-7)
+
+
+def test_sparse_rows_have_as_many_entries_as_asked_for_wherever_they_stand() -> None:
+    matrix = sketching.sketch(RNG(6), 32, 8, 4)
+    assert (np.count_nonzero(matrix, axis=1) == 4).all()
+    assert len({tuple(np.flatnonzero(row)) for row in matrix}) > 1
+
+
+def test_scores_are_bounded_or_spread_as_they_say() -> None:
+    inputs, matrices = RNG(7).standard_normal((8, 30)) / 10, RNG(8).standard_normal((3, 8, 8))
+    for count in (1, 2, 4):
+        tame = flow.scale_heads(matrices, count, inputs, "bounded")
+        size = 8 // count
+        norms = np.linalg.norm(np.swapaxes(tame.query, 1, 2) @ tame.key, 2, axis=(1, 2))
+        np.testing.assert_allclose(norms, math.sqrt(size))
+        wide = flow.scale_heads(matrices, count, inputs, "spread")
+        scores = np.swapaxes(wide.query @ inputs, 1, 2) @ (wide.key @ inputs) / math.sqrt(size)
+        np.testing.assert_allclose(scores.std(axis=(1, 2)), flow.SPREAD)
+        np.testing.assert_allclose(np.linalg.norm(wide.value, 2, axis=(1, 2)), 1.0)
+
+
+def test_without_attention_the_input_keeps_its_spectrum() -> None:
+    inputs = np.diag(exponential_values(6, 3.0))
+    silent = split(2, *np.zeros((3, 6, 6)))
+    np.testing.assert_allclose(flow.layer_values(inputs, silent), exponential_values(6, 3.0))
+
+
+SMALL = {
+    "rank": {"width": 16, "columns": 32, "points": 5},
+    "width": {"widths": [8, 16], "columns": 32, "kept": 4},
+    "sketch": {"width": 64, "kept": 2, "heads": [1, 4, 16], "spectra": True},
+    "flow": {"width": 16, "columns": 32, "heads": [1, 4], "spectra": True},
+    "repeated": {},
+    "rates": {},
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_an_experiment_is_the_same_for_its_seed_and_another_for_the_next(name: str) -> None:
+    once, again = (EXPERIMENTS[name](0, **SMALL[name]) for _ in range(2))
+    assert once == again
+    assert once != EXPERIMENTS[name](1, **SMALL[name])
+
+
+def test_j2_holds_no_error_below_the_best_of_its_rank() -> None:
+    rows = EXPERIMENTS["sketch"](0, **SMALL["sketch"])
+    held = [row for row in rows if "bound" in row]
+    assert len(held) == 6 and all(row["holds"] for row in held)
+    assert slope([row for row in rows if row["experiment"] == "J.2 sparse"]) > 0.5
+
+
+def test_entries_answer_rows_that_name_what_makes_them_again() -> None:
+    spec = {"statement": "Theorem 3.2", "seed": 2, "first": 5, "count": 3}
+    rows = bounds(Job(Task("theory_bounds", 1, "x:y"), spec), None, None).rows
+    assert [(row["instance"], row["form"]) for row in rows] == [
+        (n, f) for n in (5, 6, 7) for f in ("printed", "repaired")
+    ]
+    assert {row["seed"] for row in rows} == {2}
+    spec = {"experiment": "repeated", "seed": 1, "options": {}}
+    found = points(Job(Task("theory_points", 1, "x:y"), spec), None, None).rows
+    assert {row["kind"] for row in found} == {"point"}
+    assert slope(found) == pytest.approx(0.5, abs=1e-9)

@@ -1,0 +1,87 @@
+"""Progress of a command on stderr, and the messages of the readers of data."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import typer
+
+from tsfmscope.cli.output import console
+
+if TYPE_CHECKING:
+    from tsfmscope.cli.inspection import Watch
+
+
+@contextlib.contextmanager
+def show_progress(*, with_lines: bool = False) -> Iterator[Watch]:
+    """Show progress on stderr if that is a terminal, and remove it at the end.
+
+    After that, print the messages that were logged about the data, each once. with_lines: if stderr is no
+    terminal, print a line when the subject of a step, the text before its first colon, changes.
+    """
+    from huggingface_hub.utils import disable_progress_bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from transformers.utils.logging import disable_progress_bar
+
+    # Bars of other packages would be printed in the middle of ours.
+    disable_progress_bar()
+    disable_progress_bars()
+    bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    terminal = console(stderr=True)
+    with Progress(*bar, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
+        task, subject = progress.add_task("", total=None), ""
+
+        def watch(step: str, n_done: int, total: int) -> None:
+            nonlocal subject
+            progress.update(task, description=step, completed=n_done, total=total or None)
+            previous, subject = subject, step.partition(":")[0]
+            if with_lines and subject != previous and not terminal.is_terminal:
+                typer.echo(f"{subject}, {n_done} of {total} done", err=True)
+
+        with _collected_messages() as messages:
+            yield watch
+    for message in messages:
+        typer.echo(message, err=True)
+
+
+def with_rate(watch: Watch, step: str) -> Callable[[int, int], None]:
+    """Return a function of the numbers done and of all that shows them with the rate and the time left."""
+    times: list[float] = []
+
+    def show(n_done: int, total: int) -> None:
+        times.append(time.monotonic())
+        # The clock starts at the first call, since the work before the first step is of another kind.
+        seconds = (times[-1] - times[0]) / max(1, len(times) - 1)
+        time_left = timedelta(seconds=round(seconds * (total - n_done)))
+        watch(f"{step}, {1 / seconds:.1f} steps/s, {time_left} left" if seconds else step, n_done, total)
+
+    return show
+
+
+@contextlib.contextmanager
+def _collected_messages() -> Iterator[dict[str, None]]:
+    """Collect the log messages of this package, in order.
+
+    Each message is kept once, because several candidates may read the same file.
+    """
+    messages: dict[str, None] = {}
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.setdefault(record.getMessage())
+
+    logger, collector = logging.getLogger("tsfmscope"), Collector()
+    level = logger.level
+    # With a handler, Python's handler of last resort does not print the messages as well.
+    logger.addHandler(collector)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collector)

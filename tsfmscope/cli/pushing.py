@@ -1,0 +1,218 @@
+"""Upload of a checkpoint folder with a model card, for `tsfmscope push`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.config.params import ParamsError
+from store.printable import printable
+from tsfmscope import hub, hub_upload
+from tsfmscope.cli.provenance import base_model, license_of_weights, without_paths
+from tsfmscope.errors import ModelError
+from tsfmscope.models import registry
+from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
+from tsfmscope.models.common.checksums import SUMS, verify_sums
+from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.licenses import LARGEST_RECIPE
+from tsfmscope.regular_files import file_sum, read_text
+
+# Documents that are uploaded as they are: names of tensors and words of a vocabulary may look like paths.
+WITHOUT_PATHS = (INDEX, "tokenizer.json")
+# Files of `tsfmscope export --onnx`.
+ONNX, ONNX_DESCRIPTION = "model.onnx", "onnx.json"
+UNKNOWN_LICENSE = "not known; it is that of the base model"
+
+LOAD = """```python
+import tsfmscope as ts
+
+model = ts.load("hub:{name}")
+```"""
+LOAD_ONNX = """```python
+import numpy as np
+import onnxruntime
+from huggingface_hub import hf_hub_download
+
+{data}session = onnxruntime.InferenceSession(hf_hub_download("{name}", "model.onnx"))
+# [batch, {context}]: the last {context} values of each series, NaN where one is missing or the series has not begun
+context = np.full((1, {context}), np.nan, dtype=np.float32)
+context[0, -3:] = 1.0, 2.0, 3.0
+(quantiles,) = session.run(["quantiles"], {inputs})  # [batch, {levels}, {horizon}]
+```
+
+`onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a checkpoint folder that its card states; None for what is not known.
+
+    base_model: hub:ORG/NAME, or a name that only its owner knows. description: contents of onnx.json.
+    """
+
+    family: str
+    kind: str
+    base_model: str | None
+    method: str | None
+    parameters: int | None
+    bytes: int
+    license: str | None
+    description: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Files that `push` uploads, by their names, and the text of the model card.
+
+    files: paths, or bytes that are uploaded instead of a file. left_out: names of the folder's other files and folders.
+    """
+
+    files: dict[str, Path | bytes]
+    left_out: tuple[str, ...]
+    card: str
+
+    def lines(self) -> list[str]:
+        """Return one line per file, with its size in bytes, and one that names what is left out."""
+        sizes = {
+            name: len(content) if isinstance(content, bytes) else content.stat().st_size
+            for name, content in self.files.items()
+        }
+        rows = [f"{size:>15,}  {name}" for name, size in sizes.items()]
+        return rows + ([f"not uploaded: {', '.join(self.left_out)}"] if self.left_out else [])
+
+
+def prepare(folder: Path, name: str) -> Upload:
+    """Return what is uploaded of a checkpoint folder to the hub's repository ORG/NAME.
+
+    Raises ParamsError for a name of another form and for a folder that is no checkpoint, ModelError for files that
+    differ from their checksums and for links that lead out of the folder.
+    """
+    match = hub.REFERENCE.fullmatch(name)
+    if match is None or match["name"] != name:
+        raise ParamsError(f"{name}: expected the repository's name, ORG/NAME")
+    if not folder.is_dir():
+        raise ParamsError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
+    facts = read_facts(folder)
+    files: dict[str, Path | bytes] = {}
+    for path in hub_upload.list_files(folder, has_weights=facts.description is None):
+        is_checked = path.suffix == ".json" and path.name not in WITHOUT_PATHS
+        files[path.name] = (without_paths(path) if is_checked else None) or path
+    sums = {
+        file: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else file_sum(content)
+        for file, content in files.items()
+        if file not in (SUMS, hub_upload.CARD)
+    }
+    if SUMS in files:
+        files[SUMS] = "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode()
+    left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))
+    return Upload(files, left_out, card_text(name, facts, sums))
+
+
+def read_facts(folder: Path) -> Facts:
+    """Return the facts of a checkpoint folder. Raises ParamsError if it is none, ModelError if it is damaged."""
+    if (folder / ONNX).is_file() and (folder / ONNX_DESCRIPTION).is_file():
+        return _onnx_facts(folder)
+    family = family_of_folder(folder)
+    try:
+        has_weights = weight_files(folder) != [folder / PICKLED]
+    except ModelError as error:
+        raise ParamsError(str(error)) from error
+    if not has_weights or not (folder / "config.json").is_file():
+        raise ParamsError(
+            f"{folder}: expected config.json and weights as safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a "
+            "folder that `tsfmscope compress` or `tsfmscope export` wrote"
+        )
+    verify_sums(folder)
+    found = registry.facts(folder)
+    block = json.loads(read_text(folder / "config.json", LARGEST_RECIPE)).get("compression")
+    return Facts(
+        family=family or "not recognised",
+        kind="compressed with tsfmscope" if block else "as a checkpoint",
+        base_model=base_model(folder),
+        method=_method(block),
+        parameters=found["parameters"],
+        bytes=found["bytes"],
+        license=license_of_weights(folder),
+        description=None,
+    )
+
+
+def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
+    """Return the text of README.md: header, facts, how to load the model, and the files' checksums."""
+    base = facts.base_model or "not recorded"
+    rows = {
+        "family": f"`{facts.family}`",
+        "base model": f"`{base.removeprefix(hub.PREFIX)}`" if facts.base_model else base,
+        "method": facts.method or "none; not compressed",
+        "parameters": "not counted" if facts.parameters is None else f"{facts.parameters:,}",
+        "bytes of the model": f"{facts.bytes:,}",
+        "licence of the weights": facts.license or UNKNOWN_LICENSE,
+    }
+    table = "\n".join(f"| {fact} | {printable(value)} |" for fact, value in rows.items())
+    rows_of_sums = [f"| `{file}` | `{digest}` |" for file, digest in sums.items()]
+    return "\n\n".join(
+        (
+            _header(facts),
+            f"# {name.partition('/')[2]}",
+            f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
+            f"| fact | value |\n| --- | --- |\n{table}",
+            "## Use",
+            _usage(name, facts),
+            "## Checksums",
+            "| file | SHA-256 |\n| --- | --- |\n" + "\n".join(rows_of_sums) + "\n",
+        )
+    )
+
+
+def _header(facts: Facts) -> str:
+    lines = ["---", f"library_name: {'onnx' if facts.description else 'tsfmscope'}"]
+    if facts.license:
+        lines.append(f"license: {printable(facts.license)}")
+    if facts.base_model and facts.base_model.startswith(hub.PREFIX):
+        lines.append(f"base_model: {printable(facts.base_model).removeprefix(hub.PREFIX).partition('@')[0]}")
+    tags = [facts.family, "tsfmscope"] + (["onnx"] if facts.description else [])
+    lines += ["pipeline_tag: time-series-forecasting", "tags:", *(f"- {tag}" for tag in tags), "---"]
+    return "\n".join(lines)
+
+
+def _usage(name: str, facts: Facts) -> str:
+    if facts.description is None:
+        return LOAD.format(name=name)
+    fed = {"context": "context", "frequency": "np.zeros(1, dtype=np.int64)"}
+    inputs = ", ".join(f'"{one["name"]}": {fed[one["name"]]}' for one in facts.description["inputs"])
+    shape = {key: facts.description[key] for key in ("context", "horizon")}
+    # onnxruntime finds it next to the model.
+    data = f'hf_hub_download("{name}", "{ONNX}.data")\n' if f"{ONNX}.data" in facts.description.get("files", {}) else ""
+    return LOAD_ONNX.format(
+        name=name, data=data, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape
+    )
+
+
+def _onnx_facts(folder: Path) -> Facts:
+    path = folder / ONNX_DESCRIPTION
+    try:
+        description = json.loads(read_text(path, LARGEST_RECIPE))
+        return Facts(
+            family=description["family"],
+            kind="as an ONNX model",
+            base_model=description["base_model"],
+            method=_method(description["compression"]),
+            parameters=None,
+            bytes=sum(part.stat().st_size for part in folder.glob(f"{ONNX}*")),
+            license=description["license"],
+            description=description,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParamsError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
+
+
+def _method(block: Any) -> str | None:
+    """Return a compression method and its ranks as text; None for a model that is not compressed."""
+    if not isinstance(block, dict) or not block:
+        return None
+    ranks = block.get("ranks")
+    return f"{block.get('method', 'not recorded')}" + (f", ranks {json.dumps(ranks)}" if ranks else "")

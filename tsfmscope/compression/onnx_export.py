@@ -1,0 +1,289 @@
+"""Export of a forecast as an ONNX model, which onnxruntime runs without torch and without this project."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsfmscope.compression.onnx_files import needs_data_file
+from tsfmscope.compression.onnx_forecaster import (
+    DESCRIPTION,
+    MODEL,
+    first_line,
+    n_threads,
+    open_session,
+    run_session,
+)
+from tsfmscope.compression.onnx_int8 import quantise_onnx
+from tsfmscope.compression.onnx_weights import pack_weights
+from tsfmscope.compression.timing import fastest
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common import int8
+from tsfmscope.models.common.scale import mean_and_deviation
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.base import Family
+    from tsfmscope.models.types import ForecastGraph
+
+# Largest difference from the model's own forecast, in standard deviations of the context.
+TOLERANCE = 1e-4
+# Series of a timed forecast.
+TIMED = 8
+# One frequency of each id of TimesFM 2.0.
+FREQUENCIES = ("D", "W", "Q")
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """ONNX model that was written and checked.
+
+    levels: of the quantiles. bits: of matrix products, 32 or 8. bytes: size of the model's files.
+    difference, mean_difference: largest and mean difference from the model's own forecast of `series` random series, in
+    standard deviations of the context. torch_seconds, onnxruntime_seconds: of a forecast of `timed_series` series with
+    `threads` threads. float_bytes, float_seconds: of the same ONNX model with float32 weights.
+    """
+
+    context: int
+    horizon: int
+    levels: tuple[float, ...]
+    opset: int
+    bits: int
+    bytes: int
+    float_bytes: int
+    series: int
+    difference: float
+    mean_difference: float
+    timed_series: int
+    threads: int
+    torch_seconds: float
+    float_seconds: float
+    onnxruntime_seconds: float
+
+
+def write_onnx(
+    model: Family,
+    folder: Path,
+    *,
+    context: int | None,
+    horizon: int | None,
+    origin: Mapping[str, Any],
+    bits: int = 32,
+) -> OnnxModel:
+    """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
+
+    Weights of 2 GiB and more are in a data file next to MODEL (`onnx_files`).
+
+    context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
+    DESCRIPTION, such as the base model. bits: 32, or 8 for a model that passed the check and is then quantised
+    (`onnx_int8`), whose forecasts differ. The weights of a model that was compressed to eight bits are stored in eight
+    bits in any case (`onnx_weights`).
+    Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
+    `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
+    Raises ModuleNotFoundError if packages of the extra onnx are missing.
+    """
+    import onnx
+    import onnxruntime
+    import onnxscript
+
+    assert onnx and onnxruntime and onnxscript
+    forecaster, graph = _require_graph(model)
+    context = _check_steps("context", context, graph.context)
+    horizon = _check_steps("horizon", horizon, graph.horizon)
+    folder.mkdir(parents=True, exist_ok=True)
+    opset = _trace(graph, context, horizon, folder / MODEL, model.name)
+    checks = [
+        random_windows(context, horizon, freq) for freq in (FREQUENCIES if graph.reads_frequency else FREQUENCIES[:1])
+    ]
+    of_float = measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
+    if bits == 8:
+        quantise_onnx(folder / MODEL)
+        measured = _measure(forecaster, graph, folder, checks)
+    elif int8.is_stored(model.compression):
+        pack_weights(folder / MODEL)
+        measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
+    exported = OnnxModel(
+        context=context,
+        horizon=horizon,
+        levels=graph.levels,
+        opset=opset,
+        bits=bits,
+        bytes=measured.bytes,
+        float_bytes=of_float.bytes,
+        series=sum(map(len, checks)),
+        difference=measured.difference,
+        mean_difference=measured.mean_difference,
+        timed_series=TIMED,
+        threads=n_threads(),
+        torch_seconds=fastest(lambda: _forecast(forecaster, graph, checks[0].take(slice(TIMED)))),
+        float_seconds=of_float.seconds,
+        onnxruntime_seconds=measured.seconds,
+    )
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    facts = _describe(exported, graph, model) | {"files": files} | dict(origin)
+    (folder / DESCRIPTION).write_text(json.dumps(facts, indent=2) + "\n")
+    return exported
+
+
+def random_windows(context: int, horizon: int, freq: str) -> Windows:
+    """Return random walks with a season at several scales, with gaps, short contexts and constant values."""
+    rng = np.random.default_rng(0)
+    steps = np.arange(context)
+    walks = rng.normal(size=(12, context)).cumsum(axis=1) / np.sqrt(context)
+    walks += np.sin(2 * np.pi * steps / rng.integers(4, 40, size=(12, 1))) + rng.normal(size=(12, 1))
+    walks *= 10.0 ** np.array([0, 0, 3, -3, 6, 0, 0, 0, 0, 0, 0, 25])[:, None]
+    # Without a negative step.
+    walks[1] = np.abs(walks[1])
+    # Missing steps: a tenth at random, one long gap, the last steps.
+    walks[2:5][rng.random((3, context)) < 0.1] = np.nan
+    walks[5, context // 3 : context // 2] = np.nan
+    walks[6, -max(1, context // 10) :] = np.nan
+    # Series shorter than the context, down to one step.
+    for row, observed in ((7, context // 2), (8, min(20, context)), (9, 1)):
+        walks[row, : context - max(1, observed)] = np.nan
+    walks[10] = 3.0
+    values = walks.astype(np.float32)
+    # A context without a step has no scale: at least the last one is observed, except where the end is missing.
+    values[2:6, -1] = 1.0
+    count = len(values)
+    future = np.zeros((count, horizon), np.float32)
+    return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "random", freq, 1)
+
+
+def _require_graph(model: Family) -> tuple[Forecaster, ForecastGraph]:
+    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
+    if graph is None:
+        raise ModelError(
+            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles "
+            "(docs/compression.md, section ONNX, lists them), found none; export without --onnx"
+        )
+    assert isinstance(model, Forecaster)
+    return model, graph
+
+
+def _check_steps(name: str, steps: int | None, largest: int) -> int:
+    if steps is not None and not 1 <= steps <= largest:
+        raise ValueError(f"--{name}: got {steps}, expected 1 to {largest}, which the model reads or gives in one pass")
+    return largest if steps is None else steps
+
+
+def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family: str) -> int:
+    """Write the ONNX model and return its opset. Raises ModelError if the exporter cannot trace the family."""
+    import torch
+
+    module = graph.make(context, horizon).eval()
+    batch = torch.export.Dim("batch")
+    # Two rows, since the exporter takes a size of 1 for a constant.
+    inputs: dict[str, torch.Tensor] = {"context": torch.arange(2.0 * context).reshape(2, context)}
+    if graph.reads_frequency:
+        inputs["frequency"] = torch.zeros(2, dtype=torch.int64)
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                module,
+                tuple(inputs.values()),
+                dynamo=True,
+                verbose=False,
+                input_names=list(inputs),
+                output_names=["quantiles"],
+                dynamic_shapes={name: {0: batch} for name in inputs},
+            )
+            assert program is not None
+            # Notes for debugging, such as lines of Python: up to half of a small model's file.
+            for node in program.model.graph.all_nodes():
+                node.metadata_props.clear()
+            weights = (value.const_value for value in program.model.graph.initializers.values())
+            size = sum(weight.nbytes for weight in weights if weight is not None)
+            program.save(path, external_data=needs_data_file(size))
+    # The exporter's errors have no common class.
+    except Exception as error:
+        raise ModelError(
+            f"family {family}: torch {torch.__version__} cannot export the forecast as ONNX ({first_line(error)}); "
+            "export without --onnx"
+        ) from error
+    return int(program.model.opset_imports[""])
+
+
+class _Measured(NamedTuple):
+    """A written model: its differences in standard deviations of the context, seconds of a forecast, and bytes."""
+
+    difference: float
+    mean_difference: float
+    seconds: float
+    bytes: int
+
+
+def _measure(model: Forecaster, graph: ForecastGraph, folder: Path, checks: list[Windows]) -> _Measured:
+    """Compare forecasts of the ONNX model with the model's own, for each batch and its first window alone."""
+    session, largest, means = open_session(folder / MODEL), [], []
+    for windows in checks:
+        scale = mean_and_deviation(windows.context)[1][:, None, None]
+        own = _forecast(model, graph, windows).astype(np.float64)
+        whole, first = (
+            np.abs(run_session(session, windows.context[part], windows.freq) - own[part]) / scale[part]
+            for part in (slice(None), slice(1))
+        )
+        largest += [whole.max(), first.max()]
+        means.append(whole.mean())
+    seconds = fastest(lambda: run_session(session, checks[0].context[:TIMED], checks[0].freq))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return _Measured(float(np.max(largest)), float(np.mean(means)), seconds, size)
+
+
+def _require_same(measured: _Measured, family: str) -> _Measured:
+    """Return the measurements; ModelError if forecasts differ by more than TOLERANCE from the model's own."""
+    if not measured.difference <= TOLERANCE:
+        raise ModelError(
+            f"family {family}: forecasts of the ONNX model differ from the model's own by {measured.difference:.2g} "
+            f"standard deviations of the context, expected at most {TOLERANCE:g}; export without --onnx, and report it"
+        )
+    return measured
+
+
+def _forecast(model: Forecaster, graph: ForecastGraph, windows: Windows) -> np.ndarray:
+    return model.forecast(windows, levels=graph.levels, seeds=[0] * len(windows)).values
+
+
+def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[str, Any]:
+    """Return the contents of DESCRIPTION."""
+    inputs = [{"name": "context", "type": "float32", "shape": ["batch", exported.context]}]
+    if graph.reads_frequency:
+        inputs.append({"name": "frequency", "type": "int64", "shape": ["batch"]})
+    shape = ["batch", len(exported.levels), exported.horizon]
+    record = asdict(exported)
+    return {
+        "family": model.name,
+        "compression": model.compression,
+        "inputs": inputs,
+        "outputs": [{"name": "quantiles", "type": "float32", "shape": shape}],
+        **{name: record[name] for name in ("context", "horizon", "levels", "opset", "bits")},
+        "check": {
+            **{name: record[name] for name in ("series", "difference", "mean_difference")},
+            "tolerance": TOLERANCE if exported.bits == 32 else None,
+        },
+    }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's warnings about its own code and about packages that it does not need."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

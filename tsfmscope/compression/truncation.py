@@ -1,0 +1,226 @@
+"""Truncation of a trained model: ranks for parts of its attention layers, and weights of these ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.compression import timing
+from tsfmscope.compression.budget import BudgetError
+from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices
+from tsfmscope.compression.methods.interface import Statistics
+from tsfmscope.compression.methods.registry import TRUNCATIONS, list_candidates
+from tsfmscope.compression.products import apply_products
+from tsfmscope.compression.schedules import attention_widths
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.low_rank import compression_entries, factors, put_product
+from tsfmscope.ranks.spectrum import numerical_rank
+
+if TYPE_CHECKING:
+    from tsfmscope.models.base import Family
+
+# Parts whose ranks are widths of a head.
+PRODUCTS = ("qk", "vo")
+SCHEDULES = ("flow", "flat")
+RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
+
+
+def compress(
+    model: Family,
+    method: Mapping[str, Any],
+    statistics: Statistics | None = None,
+    saved_seconds: timing.SavedSeconds | None = None,
+) -> list[dict[str, Any]]:
+    """Truncate the attention of a model in place; return one row per layer and part, with its rank.
+
+    method: {"method": name in TRUNCATIONS, "ranks": one rule, "univariate": optional, as in
+    `candidates.inert_matrices`}. statistics: what the method reads, by layer.
+
+    Methods:
+    - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
+      dense.
+    - "joint": makes narrower heads, with the least error of the products W_Qᵀ W_K and W_O W_V.
+    - "activation-aware-svd", "activation-aware": "svd" and "joint" with the least error on calibration data.
+    - "project": projects W_Q, W_K and W_V on the leading directions of their inputs.
+    - "asvd", "svd-llm", "fwsvd", "gfwsvd", "kfac-svd", "zs-svd": like "svd" with other weights, as in
+      tsfmscope/compression/methods/peers.py.
+
+    Rules:
+    - {"epsilon": ε}: number of singular values above ε times the largest; the maximum over heads that share a
+      width.
+    - {"share": s}: int(s * full), at least 1.
+    - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
+      errors. "activation-aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
+      smallest ε for all matrices (`allocate_by_tolerance`); published methods for single matrices take one share
+      (`one_share`), "zs-svd" its own rule (`zero_sum`). Matrices without effect (`candidates.inert_matrices`) get
+      rank 1.
+    - {"time": t}: the same error, within t times the seconds of a forecast. `saved_seconds` contains the seconds that
+      narrower heads save. All parts of a layer get one width.
+    - {"flat": r}, {"flow": {...}}: dimensions of a head, from tsfmscope/compression/schedules.py; for whole
+      matrices, times the number of heads.
+
+    All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error
+    (in the method's own norm, root mean square over heads). The block `compression` of the config records the
+    method and the shapes of the weights.
+    ModelError if a family does not describe its attention layers, or if they contain factors already.
+    ValueError for an invalid method or rule.
+    """
+    return truncate(model, method, model_candidates(model, method, statistics), statistics, saved_seconds)
+
+
+def model_candidates(model: Family, method: Mapping[str, Any], statistics: Statistics | None) -> list[Candidate]:
+    """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`."""
+    layers = list(model.attentions())
+    if not layers:
+        raise ModelError(
+            f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
+        )
+    refuse_factors(layers, model.name)
+    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    return list_candidates(method["method"], layers, statistics, idle)
+
+
+def truncate(
+    model: Family,
+    method: Mapping[str, Any],
+    candidates: Sequence[Candidate],
+    statistics: Statistics | None = None,
+    saved_seconds: timing.SavedSeconds | None = None,
+) -> list[dict[str, Any]]:
+    """Truncate a model in place as `compress` does, with candidates that were computed before.
+
+    candidates: result of `model_candidates` for this model, or for another model with the same weights.
+    """
+    layers = list(model.attentions())
+    refuse_factors(layers, model.name)
+    assert {candidate.layer.name for candidate in candidates} <= {layer.name for layer in layers}, "of another model"
+    ranks = _ranks(method, candidates, layers, statistics or {}, saved_seconds)
+    ranked = list(zip(candidates, ranks, strict=True))
+    for layer in layers:
+        apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
+    model.compression = {**method, **compression_entries(layers)}
+    return [row for candidate, rank in ranked for row in candidate_rows(candidate, rank)]
+
+
+def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
+    """Raise ModelError, with the name `model`, if matrices are thin factors already.
+
+    The ranks and costs of this module assume dense matrices.
+    """
+    if factorised := factors(layers):
+        name, ranks = next(iter(factorised.items()))
+        raise ModelError(
+            f"{model}: {', '.join(ranks)} of {name} are thin factors, expected dense matrices; compress the original "
+            "model, not a compressed one"
+        )
+
+
+def candidate_rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
+    layer = candidate.layer
+    identity = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
+    return [
+        {
+            **identity,
+            "part": part,
+            "full_width": candidate.full,
+            "rank": rank,
+            "relative_error": candidate.error(rank, index),
+        }
+        for index, part in enumerate(candidate.parts)
+    ]
+
+
+def _ranks(
+    method: Mapping[str, Any],
+    candidates: Sequence[Candidate],
+    layers: Sequence[AttentionLayer],
+    statistics: Statistics,
+    saved_seconds: timing.SavedSeconds | None,
+) -> list[int]:
+    """Return one rank per candidate."""
+    rule = method["ranks"]
+    if len(rule) != 1 or not set(rule) <= set(RULES):
+        raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
+    ((name, value),) = rule.items()
+    if name == "budget":
+        allocate = TRUNCATIONS[method["method"]].allocate
+        return ranks_by_budget(value, candidates, layers, lambda remaining: allocate(candidates, remaining, statistics))
+    if name == "time":
+        if saved_seconds is None:
+            raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
+        return timing.allocate_within(value, candidates, saved_seconds)
+    if name == "share" and not 0 < value <= 1:
+        raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
+    if name in SCHEDULES:
+        heads = attention_widths(rule, layers)
+        return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
+    return [_rank(name, value, candidate) for candidate in candidates]
+
+
+def _rank(name: str, value: Any, candidate: Candidate) -> int:
+    if name == "epsilon":
+        return max(1, *(numerical_rank(_decreasing_envelope(factor.values), value) for factor in candidate.factors))
+    return max(1, int(round(value * candidate.full, 9)))
+
+
+def _rank_by_width(width: int, candidate: Candidate, *, clip: bool) -> int:
+    """Return the rank for heads of this width; whole matrices get the width times the number of heads.
+
+    clip: a rank beyond the full rank becomes the full rank; otherwise it raises ValueError.
+    """
+    rank = width * (1 if candidate.parts[0] in PRODUCTS else candidate.layer.heads)
+    if clip:
+        return min(rank, candidate.full)
+    if not 1 <= rank <= candidate.full:
+        raise ValueError(
+            f"ranks flat: got {rank} for {candidate.layer.name} {candidate.parts}, expected 1 to {candidate.full}"
+        )
+    return rank
+
+
+def _decreasing_envelope(values: np.ndarray) -> np.ndarray:
+    """Return the maximum of each value and all later ones, since a projection's values need not decrease."""
+    largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
+    return largest
+
+
+def ranks_by_budget(
+    share: float,
+    candidates: Sequence[Candidate],
+    layers: Sequence[AttentionLayer],
+    allocate: Callable[[int], list[int]],
+) -> list[int]:
+    """Return ranks that keep at most this share of all attention parameters.
+
+    allocate: returns one rank per candidate within a number of parameters, or raises BudgetError.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
+    total = count_parameters(layers)
+    # Biases, and matrices that the method does not change.
+    fixed = total - sum(candidate.before for candidate in candidates)
+    remaining = int(share * total) - fixed
+    try:
+        return allocate(remaining)
+    except BudgetError as error:
+        least = (fixed + sum(int(candidate.costs[0]) for candidate in candidates)) / total
+        raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
+
+
+def apply_ranks(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:
+    """Write a layer at the ranks of its parts; a part at its full rank stays unchanged."""
+    reduced = [(candidate, rank) for candidate, rank in ranked if rank < candidate.full]
+    products = {
+        candidate.parts[0]: (candidate.factors, [rank] * len(candidate.factors))
+        for candidate, rank in reduced
+        if candidate.parts[0] in PRODUCTS
+    }
+    if products:
+        layer.write(apply_products(layer.read(), products.get("qk"), products.get("vo")))
+        return
+    for candidate, rank in reduced:
+        for name, product in zip(candidate.parts, candidate.factors, strict=True):
+            put_product(layer, name, *product.truncate(rank))

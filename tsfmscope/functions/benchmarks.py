@@ -1,0 +1,56 @@
+"""Function `fev_model` of the public Python API: a model of ours on the benchmarks of fev."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tsfmscope.defaults import CONTEXT
+from tsfmscope.errors import ModelError
+from tsfmscope.extras import describe_missing
+from tsfmscope.functions.model import Model, as_model
+from tsfmscope.functions.user_data import check_at_least, check_context
+from tsfmscope.models.base import Forecaster
+
+if TYPE_CHECKING:
+    import fev
+
+
+def fev_model(
+    model: Model | str | Path, *, context: int = CONTEXT, samples: int = 20, seed: int = 0
+) -> fev.ForecastingModel:
+    """Return a model, dense or compressed, as a `fev.ForecastingModel`, which fev scores on any `fev.Task`.
+
+    Its `fit_predict(task)` forecasts every window of the task and trains nothing. Each series and each target is
+    forecast alone. Covariates are not read. The point forecast is the median.
+
+    Args:
+        model: a model that `load` or `compress` returned, or its name or folder.
+        context: steps before each window that the model sees, at least 1. A shorter series is padded with missing
+            values. A model that reads fewer steps takes the last ones.
+        samples: number of sample paths, for families that draw them.
+        seed: seed of the sample paths.
+
+    Returns:
+        The model. Its `model_name` is the name of ours, its `inference_time` the seconds of the forecasts.
+        `fit_predict` raises DataError for an infinite value and HealthError for a forecast that is not finite.
+
+    Raises:
+        ModelError: the model does not forecast.
+        ModuleNotFoundError: fev is not installed; the message names the extra.
+        ValueError: `context` or `samples` is out of range.
+    """
+    check_context(1, context)
+    check_at_least(1, samples=samples)
+    try:
+        # fev is an extra, and takes seconds to import.
+        from tsfmscope.functions.fev_adapter import FevModel
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(describe_missing(error), name=error.name) from error
+    loaded = as_model(model)
+    if not isinstance(loaded.family, Forecaster):
+        raise ModelError(
+            f"{loaded.name}: expected a model that forecasts, but family {loaded.source.family} reads "
+            f"{loaded.family.modality}; name another model"
+        )
+    return FevModel(loaded, loaded.family, context=context, samples=samples, seed=seed)

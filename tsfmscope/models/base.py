@@ -1,0 +1,381 @@
+"""Abstract classes of a model family and of a forecasting family.
+
+Public methods check their arguments and results; private methods do the work.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64
+
+from tsfmscope.errors import HealthError
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
+from tsfmscope.models.common.compression_block import block_of, set_block
+from tsfmscope.models.common.scale import clip_float32, observed_moments
+from tsfmscope.models.types import Forecast, ForecastGraph, LayerStates, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.series.catalog import Modality
+
+# Levels of the Chronos evaluation (Ansari et al. 2024, section 5.4).
+QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+# Multiple of `Family.deviation_floor` up to which results depend on the unit: a floor that is added to the variance
+# changes the scale by 0.5 % there, one that is added to the deviation by 10 %.
+NEAR = 10.0
+
+
+class Family(ABC):
+    """One loaded model of one family.
+
+    A subclass contains model code only. It implements the abstract methods and overrides nothing concrete, except
+    `id_values`, `id_positions`, `loss_horizon`, `max_context`, `attentions`, `stock_model` and `forecast_graph` where
+    their defaults do not hold.
+    """
+
+    name: ClassVar[str]
+    # Names of the stacks, in the order of the forward pass. The first reads the tokenised series.
+    stacks: ClassVar[tuple[str, ...]]
+    # Stack whose last layer stands for the model in studies of isotropy: the forecast is read from it.
+    # By default the last one. A family whose last stack has too few tokens to measure names another.
+    output_stack: ClassVar[str]
+    # Whether each stack ends with a norm. If not, no state is normed.
+    final_norm: ClassVar[bool] = True
+    # Modality of the data sets that the family reads.
+    modality: ClassVar[Modality] = "series"
+    # The model reads steps before its tokens, as lags.
+    lagged: ClassVar[bool] = False
+    # The model reads the dates of the steps, and its `loss` takes them as a third argument.
+    dated: ClassVar[bool] = False
+    # Self-attention scores are q·k: neither queries nor keys are rotated or normed before the
+    # product.
+    plain_attention: ClassVar[bool] = False
+    # Matrices, as (stack, attention, matrix), that have no effect on the output.
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
+    # stack.
+    softmax_head: ClassVar[bool] = False
+    # Names of the network's modules that `loss` runs last and whose outputs it compares with the data: logits where
+    # `softmax_head` is True, else scaled forecasts or parameters of a distribution. Healing matches
+    # these outputs. Empty: the family cannot be healed.
+    output_modules: ClassVar[tuple[str, ...]] = ()
+    # A value of 0 has a hidden state of 0, so all states of a constant series may be zero.
+    zero_states: ClassVar[bool] = False
+    # The OBSERVATION rows of layer 0 are in the order of the steps that they read.
+    in_time_order: ClassVar[bool] = True
+    # Least standard deviation, in the data's units, that the release's scaling divides by, or what it adds to it.
+    # Contexts that vary by little more have other states in another unit. 0: the family has no such floor.
+    deviation_floor: ClassVar[float] = 0.0
+    # Modules of a block that `weights` leaves out, such as a router.
+    unnamed: ClassVar[frozenset[str]] = frozenset()
+    # A layer may cut every row of states into equal parts and work on these, so that its matrices have a part of the
+    # width.
+    divides_rows: ClassVar[bool] = False
+    # The reason why processes cannot share a training batch of this family; empty if they can.
+    no_ddp_reason: ClassVar[str] = ""
+    # Config of a small model, for tests of the family.
+    example: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # The module that is trained and saved.
+    network: torch.nn.Module
+    # Windows in one forward pass. It changes results by rounding only.
+    batch: int
+    # Steps that become tokens, for a lagged family. None: the number that the checkpoint gives.
+    asked_tokens: int | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Set `output_stack` to the last stack where a subclass names its stacks and nothing else."""
+        super().__init_subclass__()
+        if "stacks" in vars(cls) and "output_stack" not in vars(cls):
+            cls.output_stack = cls.stacks[-1]
+
+    # -- making, loading, saving -------------------------------------------------------------------
+    @classmethod
+    @abstractmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model of the family with random weights."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """Return the model of a folder with config.json and safetensors.
+
+        The registry resolves hub references to folders.
+        """
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint that `load` and the family's own package can read."""
+
+    # -- facts -------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def layers(self) -> Mapping[str, int]:
+        """Mapping from stack to its number n of blocks.
+
+        States exist for layers 0..n, and for layer n after the final norm where the family has one.
+        """
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Width d of the hidden states."""
+
+    @property
+    def loss_horizon(self) -> int | None:
+        """Number of future steps that `loss` needs; None if it takes any number."""
+        return None
+
+    @property
+    def max_context(self) -> int | None:
+        """Largest number of context steps that the model reads, the last ones; None if it reads all."""
+        return None
+
+    @final
+    def count_near_floor(self, context: Float[np.ndarray, "window step"]) -> int:
+        """Count the contexts that vary, but by at most NEAR times `deviation_floor` in the steps that are read."""
+        read = context[:, -(self.max_context or context.shape[1]) :].astype(np.float64)
+        _, deviation = observed_moments(read, ~np.isnan(read))
+        return int(((deviation > 0) & (deviation <= NEAR * self.deviation_floor)).sum())
+
+    @abstractmethod
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return, for each stack, the number of rows that stand for values in one full window."""
+
+    @property
+    def compression(self) -> dict[str, Any] | None:
+        """Block `compression` of config.json, which `save` writes; None if the model is not compressed.
+
+        It contains the `widths` as `attention.shapes` returns them, the ranks of `factors` if matrices are
+        stored as factors, and a record of how the model was compressed. Setting the block changes no weight.
+        """
+        return block_of(self.network)
+
+    @compression.setter
+    def compression(self, block: Mapping[str, Any] | None) -> None:
+        set_block(self.network, block)
+
+    @final
+    def with_condition(self, context: int, history: int) -> tuple[Self, int]:
+        """Return this model under a condition, and the number of context steps that its windows need.
+
+        With `history` steps before the context, a lagged family makes tokens of all `context` steps and its
+        windows need `context + history` steps. Other families read no history.
+        """
+        if not (history and self.lagged):
+            return self, context
+        model = copy.copy(self)
+        model.asked_tokens = context
+        return model, context + history
+
+    def id_values(self) -> Float64[np.ndarray, " id"] | None:
+        """Return the value of each id in the units of the scaled series, NaN for special ids.
+
+        Returns None for a family without a vocabulary of values. Only families that quantise single values
+        override this method.
+        """
+        return None
+
+    def id_positions(self) -> Float64[np.ndarray, " id"] | None:
+        """Return the place of each id on a line where near ids mean nearly the same, NaN for special ids.
+
+        Returns None for a family without such ids. By default these are `id_values`.
+        """
+        return self.id_values()
+
+    def stock_model(self) -> Any:
+        """Return the model as the class that its own package forecasts with; by default this model.
+
+        A family may take keyword arguments here, which `export` passes on.
+        """
+        return self
+
+    # -- work --------------------------------------------------------------------------------------
+    @final
+    def tokenize(self, windows: Windows) -> Tokens:
+        """Return the tokens of the windows; where a stack reads the future, it is teacher-forced.
+
+        Raises HealthError if the family returns kinds for an unknown stack or for another number of windows.
+        """
+        tokens = self._tokenize(windows)
+        for stack, kinds in tokens.kinds.items():
+            if stack not in self.stacks or len(kinds) != len(windows):
+                raise HealthError(
+                    f"{self.name}: kinds of stack {stack!r}: got {len(kinds)} windows, expected {len(windows)}"
+                )
+        return tokens
+
+    @final
+    def hidden_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray] | None = None) -> Iterator[LayerStates]:
+        """Return an iterator over the states of every layer of every stack, from one forward pass over the tokens.
+
+        The pass runs when the first layer is asked for. Stacks follow one another. In each, layer 0 comes first
+        and the normed state last. A family without a final norm has no normed state: its last state is the output
+        of the last block.
+        rows: stack -> ascending ids (window * T + position) of the wanted tokens. If given, states are [N, d]
+        for these tokens only, a stack without wanted tokens is left out, and windows without wanted tokens
+        are not run.
+        Raises HealthError if a state is not finite, is all zero (unless `zero_states`), or does not have the
+        rows of the tokens. Raises ValueError for ids that are not ascending or out of range.
+        """
+        if rows is None:
+            layers = run_captured(self._pass(tokens), len(tokens), self.batch)
+            shapes = {stack: kinds.shape for stack, kinds in tokens.kinds.items()}
+        else:
+            tokens, requested = _select_windows(tokens, rows)
+            layers = run_kept(self._pass(tokens), len(tokens), self.batch, requested)
+            shapes = {stack: wanted.ids.shape for stack, wanted in requested.items()}
+        return (self._check_states(layer, shapes[layer.stack]) for layer in layers)
+
+    @final
+    def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        """Yield the input of the self-attention projections of every block, from one forward pass.
+
+        Stacks follow one another. `layer` counts blocks from 1, as in `weights`. Yields nothing if
+        `plain_attention` is False, because W_Q^T W_K alone does not determine the scores there.
+        Raises HealthError if a state is not finite, is all zero, or does not have the rows of the tokens.
+        """
+        if self.plain_attention:
+            for layer in run_projected(self._pass(tokens), len(tokens), self.batch):
+                if problem := _unhealthy(layer.states, (*tokens.kinds[layer.stack].shape, self.width)):
+                    raise HealthError(f"{self.name} {layer.stack} block {layer.layer}: {problem}")
+                yield layer
+
+    @final
+    def forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        """Yield the model's logits over all ids for every row of the last stack, batch by batch.
+
+        Row t predicts the token that follows token t. Yields nothing if `softmax_head` is False.
+        Raises HealthError if a logit is NaN or +inf, or if the rows are not those of the tokens.
+        """
+        one_pass = self._pass(tokens)
+        for start in range(0, len(tokens), self.batch) if self.softmax_head else ():
+            part = slice(start, start + self.batch)
+            logits, expected = run_head(one_pass, part), tokens.kinds[self.stacks[-1]][part].shape
+            if logits.shape[:2] != expected:
+                raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
+            if np.isnan(logits).any() or np.isposinf(logits).any():
+                raise HealthError(f"{self.name} logits contain NaN or infinity; check the weights and their dtype")
+            yield logits
+
+    def _check_states(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
+        if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
+            raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
+        return layer
+
+    @abstractmethod
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield every attention, MLP and state-space matrix with its stack, layer and name."""
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Return every attention layer that can be compressed.
+
+        The default is none. A family whose weights cannot be compressed does not override this method.
+        """
+        return iter(())
+
+    @abstractmethod
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the family's own training loss for a batch.
+
+        context: [B, C]; future: [B, H]; NaN where a step is missing.
+        The `loss` of a `dated` family also takes `dates` [B, C + H]: seconds since 1970 of every step, and
+        the smallest int64 for a step without a date, such as one before the first value of a series.
+        """
+
+    @abstractmethod
+    def _tokenize(self, windows: Windows) -> Tokens: ...
+
+    @abstractmethod
+    def _pass(self, tokens: Tokens) -> Pass:
+        """Return the network's stacks and its forward pass over slices of the tokens.
+
+        The forward pass ends with the last state and runs no head. The result contains the query projections
+        of every block if `plain_attention` is True, and `logits` if `softmax_head` is True.
+        """
+
+
+class Forecaster(Family):
+    """A family of models that forecast.
+
+    Families of other modalities (text, images, tables) do not forecast: only their states and weights are
+    measured.
+    """
+
+    # The model predicts every quantile directly: no sample path is drawn, and `samples` is unused.
+    direct_quantiles: ClassVar[bool] = False
+    # Changes of the context that the forecast follows: a scaled context has a scaled forecast.
+    equivariant: ClassVar[frozenset[str]] = frozenset({"scale", "shift"})
+
+    @final
+    def forecast(
+        self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
+    ) -> Forecast:
+        """Return quantiles of the horizon, [W, Q, H], in the data's units and with the type of the contexts.
+
+        seeds: one per window, so that samples do not depend on the batch. Values outside the range of float32
+        are clipped to its largest number.
+        Raises ValueError if the levels are not ascending or lack 0.5, or if there is not one seed per window.
+        Raises HealthError if the forecast has a wrong shape or a quantile is not finite.
+        """
+        if 0.5 not in levels or list(levels) != sorted(set(levels)):
+            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that include 0.5")
+        if len(seeds) != len(windows):
+            raise ValueError(f"seeds: got {len(seeds)}, expected one per window, {len(windows)}")
+        values = self._forecast(windows, tuple(levels), samples, list(seeds))
+        expected = (len(windows), len(levels), windows.horizon)
+        if values.shape != expected:
+            raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
+        if not np.isfinite(values).all():
+            raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
+        return Forecast(clip_float32(values, windows.context.dtype), tuple(levels))
+
+    def forecast_graph(self) -> ForecastGraph | None:
+        """Return the forecast as a module that exporters can trace; by default None, for a family without one."""
+        return None
+
+    @abstractmethod
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
+
+
+def _select_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
+    """Return the windows that contain a wanted row, and the ids of the wanted rows among these windows.
+
+    Raises ValueError for ids that are not ascending or out of range.
+    """
+    rows_by_stack, windows = {}, [np.array([], dtype=np.int64)]
+    for stack, ids in rows.items():
+        kinds = tokens.kinds[stack]
+        if len(ids) and (ids[0] < 0 or ids[-1] >= kinds.size or (np.diff(ids) <= 0).any()):
+            raise ValueError(f"rows of {stack}: expected ascending ids of its {kinds.size} tokens")
+        windows.append(np.unique(ids // kinds.shape[1]))
+    window_ids = np.unique(np.concatenate(windows))
+    for stack, ids in rows.items():
+        if len(ids):
+            window, position = np.divmod(ids, count := tokens.kinds[stack].shape[1])
+            rows_by_stack[stack] = Rows(np.searchsorted(window_ids, window) * count + position, count)
+    return tokens if len(window_ids) == len(tokens) else tokens.take(window_ids), rows_by_stack
+
+
+def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool = False) -> str | None:
+    """Return a description of what is wrong with a layer's states, or None."""
+    if states.shape != expected:
+        return f"got shape {states.shape}, expected {expected}"
+    if not states.size:
+        return None
+    # Both are NaN if any state is.
+    low, high = states.min(), states.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return "hidden states contain NaN or infinity; check the weights and the scale"
+    if low == high == 0 and not may_be_zero:
+        return "hidden states are all zero; the checkpoint or its loading is broken"
+    return None

@@ -1,0 +1,301 @@
+"""Chronos-2 (Ansari et al. 2025): an encoder over patches of a series and its horizon.
+
+It predicts quantiles of each patch of the horizon.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common import checkpoint_folder, narrow_heads
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.compression_block import with_compression_block
+from tsfmscope.models.common.pretrained import Pretrained
+from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
+from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+CORE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
+REQUIRED = (*CORE, "context_length")
+LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
+# Meant to be the values of the released amazon/chronos-2, whose config.json was not available when
+# this was written.
+DEFAULTS = {
+    "dropout_rate": 0.1,
+    "initializer_factor": 0.05,
+    "feed_forward_proj": "relu",
+    "rope_theta": 10000.0,
+    "input_patch_size": 16,
+    "max_output_patches": 64,
+    "quantiles": LEVELS,
+    "use_arcsinh": True,
+}
+# Attention of a block -> its index among the block's layers; the MLP is the last layer.
+ATTENTION = {"time": 0, "group": 1}
+# Projection -> its name in an attention module.
+PARTS = {matrix: matrix for matrix in ("q", "k", "v", "o")}
+
+
+class Chronos2(Pretrained, Forecaster):
+    """Chronos-2 models.
+
+    Rows of the encoder: one per patch of the context, then REG, then one per patch of the horizon (MASK). The
+    patches of the horizon read the time and no value. There are at most `max_output_patches` of them; longer
+    horizons are forecast in several steps, as in the package. A patch without an observed step is PADDING and
+    is not attended to.
+
+    Every window is a group of its own. Group attention then weighs a single series, so its W_Q and W_K have
+    no effect and get no gradient; exclude them from spectra of models that were trained here. Time attention
+    is rotary, so attention is not plain.
+    """
+
+    name: ClassVar[str] = "chronos-2"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("encoder", "group", "q"), ("encoder", "group", "k"))
+    )
+    # A Chronos2Model of the package chronos.
+    network: Any
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model with random weights.
+
+        config: the keys of REQUIRED, and any of DEFAULTS. Raises ValueError for missing or unknown keys.
+        """
+        from chronos.chronos2.config import Chronos2CoreConfig
+        from chronos.chronos2.model import Chronos2Model
+
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
+        size = full["input_patch_size"]
+        core_config = Chronos2CoreConfig(
+            **{name: full[name] for name in core},
+            chronos_pipeline_class="Chronos2Pipeline",
+            chronos_config={
+                **{name: full[name] for name in ("context_length", "max_output_patches", "use_arcsinh")},
+                **{"input_patch_size": size, "input_patch_stride": size, "output_patch_size": size},
+                "quantiles": [float(level) for level in full["quantiles"]],
+                # The package's forward pass requires the token.
+                "use_reg_token": True,
+            },
+        )
+        return cls(checkpoint_folder.build(lambda: Chronos2Model(core_config), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """Return the model of a released or saved checkpoint; only safetensors are read.
+
+        Raises ModelError, which names the wrong file.
+        """
+        from chronos.chronos2.model import Chronos2Model
+
+        folder = Path(folder)
+        chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
+        if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
+            problem = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
+        if not chronos.get("use_reg_token"):
+            raise ModelError(
+                f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
+                "chronos-forecasting runs no other; train it with the token"
+            )
+        return cls(checkpoint_folder.load_network(with_compression_block(Chronos2Model, _attentions), folder, device))
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of encoder blocks; each has time attention, group attention and an MLP."""
+        return {"encoder": len(self.network.encoder.block)}
+
+    @property
+    def width(self) -> int:
+        """Width d_model of the hidden states."""
+        return int(self.network.config.d_model)
+
+    @property
+    def max_context(self) -> int:
+        """Number of context steps that the model reads.
+
+        A longer context is cut to its last steps, as in the package.
+        """
+        return int(self.network.chronos_config.context_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of context patches; the context is padded on the left to whole patches.
+
+        The rows of the future are masks and do not count.
+        """
+        config = self.network.chronos_config
+        padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
+        return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
+
+    def stock_model(self) -> Any:
+        """Return a Chronos2Pipeline of the package chronos."""
+        from chronos import Chronos2Pipeline
+
+        return Chronos2Pipeline(model=self.network)
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `max_output_patches` patches, which is one forward pass."""
+        from tsfmscope.models.graphs.chronos import Chronos2Graph
+
+        network, config = self.network.eval(), self.network.chronos_config
+        longest = int(config.max_output_patches * config.output_patch_size)
+        return ForecastGraph(
+            lambda _, horizon: Chronos2Graph(network, self._embed_patches, horizon),
+            self.max_context,
+            longest,
+            tuple(config.quantiles),
+        )
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.
+
+        `layer` counts blocks from 1, like the states that the blocks output.
+        """
+        for layer, block in enumerate(self.network.encoder.block, start=1):
+            for kind, at in ATTENTION.items():
+                attention = block.layer[at].self_attention
+                for matrix in ("q", "k", "v", "o"):
+                    module, heads = getattr(attention, matrix), int(attention.n_heads)
+                    yield WeightMatrix.of(module, "encoder", layer, matrix, attention=kind, heads=heads)
+            yield WeightMatrix.of(block.layer[-1].mlp.wi, "encoder", layer, "mlp_in")
+            yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield time and group attention of every block; scores are unscaled.
+
+        The keys of time attention are rotary, so their width cannot change.
+        """
+        return _attentions(self.network)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the quantile loss of the scaled future from the package's own forward pass.
+
+        Each series is a group of its own. Missing steps have no weight.
+        """
+        device = self.network.device
+        loss: torch.Tensor = self.network(
+            context=context.to(device),
+            future_target=future.to(device),
+            num_output_patches=self._ahead(future.shape[1]),
+        ).loss
+        return loss
+
+    def _ahead(self, horizon: int) -> int:
+        """Return the number of horizon patches that one forward pass predicts."""
+        config = self.network.chronos_config
+        return int(min(-(-horizon // config.output_patch_size), config.max_output_patches))
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        import torch
+
+        network = self.network
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
+        values = torch.from_numpy(context)
+        scaled, (loc, scale) = network.instance_norm(values)
+        masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
+        patches = torch.where(masks > 0, network.patch(scaled), 0.0)
+        kinds = np.where((masks > 0).any(dim=-1).numpy(), TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds = np.pad(kinds, ((0, 0), (0, 1)), constant_values=TokenKind.REG)
+        kinds = np.pad(kinds, ((0, 0), (0, self._ahead(windows.horizon))), constant_values=TokenKind.MASK)
+        return Tokens(
+            arrays={
+                "patches": patches.numpy(),
+                "masks": masks.bool().numpy(),
+                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
+                "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
+            },
+            kinds={"encoder": kinds.astype(np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        import torch
+
+        network, arrays = self.network.eval(), tokens.arrays
+        encoder, ahead = network.encoder, tokens.kinds["encoder"].shape[1] - arrays["patches"].shape[1] - 1
+
+        def forward(part: slice) -> None:
+            patches, masks = (torch.from_numpy(np.array(arrays[name][part])) for name in ("patches", "masks"))
+            states, attended = self._embed_patches(patches.to(network.device), masks.to(network.device), ahead)
+            at = torch.arange(states.shape[1], device=states.device)[None]
+            over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
+            # Not the package's mask: it lets a padding row read those of the other windows in its
+            # batch.
+            alone = torch.eye(len(states), dtype=states.dtype, device=states.device)
+            over_group = ((1 - alone) * torch.finfo(states.dtype).min)[None, None]
+            for block in encoder.block:
+                states = block(states, position_ids=at, attention_mask=over_time, group_time_mask=over_group)[0]
+            encoder.final_layer_norm(states)
+
+        return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward)
+
+    def _embed_patches(
+        self, patches: torch.Tensor, masks: torch.Tensor, ahead: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
+
+        The rows are the context's patches, REG, and the horizon's patches.
+        """
+        import torch
+
+        network, config = self.network, self.network.chronos_config
+        size, count = config.input_patch_size, patches.shape[1]
+        steps = torch.arange(-count * size, ahead * size, dtype=torch.float32, device=patches.device)
+        time = (steps / config.time_encoding_scale).unflatten(0, (count + ahead, size)).expand(patches.shape[0], -1, -1)
+        nothing = patches.new_zeros(patches.shape[0], ahead, 2 * size)
+        read = torch.cat((torch.cat((patches, masks.to(patches.dtype)), dim=-1), nothing), dim=1)
+        embedded = network.input_patch_embedding(torch.cat((time, read), dim=-1))
+        token = torch.full((patches.shape[0], 1), network.config.reg_token_id, device=patches.device)
+        states = torch.cat((embedded[:, :count], network.shared(token), embedded[:, count:]), dim=1)
+        attended = states.new_ones(states.shape[:2])
+        attended[:, :count] = masks.any(dim=-1).to(states.dtype)
+        return states, attended
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+        from chronos import Chronos2Pipeline
+
+        centred, level = remove_level(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(centred)
+        pipeline, parts = Chronos2Pipeline(self.network.eval()), []
+        # The pipeline's DataLoader draws a seed from torch's global generator, whose state must not
+        # change.
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+            for start in range(0, len(windows), self.batch):
+                part = torch.from_numpy(context[start : start + self.batch])[:, None]
+                quantiles, _ = pipeline.predict_quantiles(
+                    part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
+                )
+                # float64, because values times the factor may exceed the range of float32.
+                parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
+        values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
+        values += level[:, None, None]
+        return values
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    resize = narrow_heads.resizer(PARTS, "kv_proj_dim")
+    for layer, block in enumerate(network.encoder.block, start=1):
+        for kind, at in ATTENTION.items():
+            of = block.layer[at].self_attention
+            plain = not of.use_rope
+            yield AttentionLayer("encoder", layer, kind, of, of.n_heads, of.n_heads, 1.0, plain, resize, PARTS)

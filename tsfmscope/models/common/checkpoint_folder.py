@@ -1,0 +1,430 @@
+"""Helpers of families to make, read and load models: configs with defaults, seeds, checkpoint folders."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import json
+import logging
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.attention import BLOCK
+from tsfmscope.models.common.int8 import unpack
+from tsfmscope.regular_files import check_regular, read_text
+
+logger = logging.getLogger(__name__)
+Network = TypeVar("Network")
+# The file in which every package looks for weights.
+STOCK = "model.safetensors"
+# List of the files (shards) of weights that are in several.
+INDEX = "model.safetensors.index.json"
+# Name of a file in INDEX.
+SHARD = re.compile(r"[^/\\\0]+\.safetensors")
+# The only pickled file that is read, weights only: Lag-Llama was released in no other form.
+PICKLED = "lag-llama.ckpt"
+# Files of a LoRA adapter, as peft saves them.
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# Keys of config.json that change numbers or need other packages, or name another file of weights. Packages obey
+# them without a word.
+REFUSED = ("quantization_config", "attn_implementation", "_attn_implementation", "transformers_weights")
+# Suffixes of files that packages read whole, as text, and their largest size in bytes. The largest
+# released one, a tokenizer's, has a tenth of that.
+TEXTS, LARGEST_TEXT = (".json", ".txt", ".model"), 2**28
+# Largest config.json in bytes. The largest released one, which contains a tokenizer's vocabulary, has
+# a thousandth of that.
+LARGEST_CONFIG = 2**24
+# Keys of config.json, in any family, whose value is a count of at least 1.
+SIZES = (
+    *("num_layers", "num_decoder_layers", "num_hidden_layers", "decoder_num_hidden_layers", "n_layer", "n_layers"),
+    *("num_heads", "num_attention_heads", "decoder_num_attention_heads", "n_head", "n_heads"),
+    *("input_patch_size", "input_patch_stride", "output_patch_size", "patch_length", "patch_stride"),
+    *("context_length", "prediction_length"),
+    *("d_model", "d_ff", "d_kv", "hidden_size", "intermediate_size", "ffn_dim", "dim", "n_embd_per_head"),
+)
+# Parameters that a network may have in addition to four per byte of its weight files.
+SPARE = 2**20
+# Exceptions that packages raise for a broken checkpoint.
+WRONG = (
+    AttributeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    AssertionError,
+    ArithmeticError,
+    ImportError,
+    MemoryError,
+    OSError,
+)
+# Names of tensors in one message, and characters of each.
+MOST_NAMES, LONGEST_NAME = 5, 100
+# File of narrower or factored weights. No package looks for weights under this name, so none
+# misreads them.
+COMPRESSED = "compressed.safetensors"
+# Keys of config.json that no config class of transformers declares, and that networks here read: T5's, those of rotary
+# positions in older files, chronos-forecasting's and ours.
+KEPT = (
+    *("decoder_start_token_id", "dense_act_fn", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"),
+    *("rope_scaling", "rope_theta"),
+    *("chronos_config", "chronos_pipeline_class", "reg_token_id"),
+    *("chebyshev_rank", "periodicity", "wavetoken_config", BLOCK),
+)
+# Known keys whose value is an object.
+OBJECTS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
+
+
+def filled_config(
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
+) -> dict[str, Any]:
+    """Return the config, filled up with defaults.
+
+    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    """
+    allowed = set(required) | set(defaults)
+    if unknown := sorted(set(config) - allowed):
+        raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
+    if missing := [key for key in required if key not in config]:
+        raise ValueError(f"{location} config: keys {missing} are missing, expected {list(required)}")
+    return {**defaults, **config}
+
+
+def build(make: Callable[[], Network], seed: int) -> Network:
+    """Return `make()`, run with torch's generator seeded; the global generator is left as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def share(folder: Path) -> None:
+    """Give the weight files of a folder the permissions that a new file has there.
+
+    safetensors 0.8 and later writes files that only their owner can read. The permissions are read from a new
+    file, because Python can read the umask only by setting it, which affects all threads.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as temporary:
+        probe = Path(temporary, "probe")
+        probe.touch()
+        mode = stat.S_IMODE(probe.stat().st_mode)
+    for path in folder.glob("*.safetensors"):
+        path.chmod(mode)
+
+
+def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return config.json of a checkpoint folder that contains safetensors.
+
+    unchecked: keys of SIZES that may have any value in this family.
+
+    Raises ModelError, which names what is missing or broken and how to fix it.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"{family}: no folder {folder}; expected one with config.json and {STOCK}")
+    check_files(folder)
+    if weight_files(folder) == [folder / PICKLED]:
+        raise ModelError(f"{folder}: got {PICKLED}, expected {STOCK}; convert pickled weights to safetensors first")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it next to its weights")
+    try:
+        config = json.loads(read_text(path, LARGEST_CONFIG))
+        # Python reads NaN and 1e999, which are no JSON; networks are made with them, and fail where they run.
+        json.dumps(config, allow_nan=False)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; this is no {family} checkpoint") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
+    classes = config.get("architectures")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise ModelError(f"{path}: architectures: got {classes!r:.100}, expected a list of names of classes")
+    for block in (config, *(value for value in config.values() if isinstance(value, dict))):
+        _check_sizes({key: value for key, value in block.items() if key not in unchecked}, path)
+        if refused := [key for key in REFUSED if block.get(key) is not None]:
+            raise ModelError(
+                f"{path}: {refused[0]}: got {block[refused[0]]!r:.100}, expected none, as it changes numbers or needs "
+                "other packages; remove the key, or save the weights as float32 without it"
+            )
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files that the weights are read from: COMPRESSED, STOCK, the files that INDEX names, or PICKLED.
+
+    Other files, such as averaged or rounded copies of the weights, are not read.
+
+    Raises ModelError if there are none, if COMPRESSED and STOCK are there, for a file outside the folder, and for
+    a LoRA adapter.
+    """
+    check_adapter(folder)
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise ModelError(f"no folder {folder}; expected one with config.json and {STOCK}") from error
+    if {COMPRESSED, STOCK} <= names:
+        raise ModelError(
+            f"{folder}: got both {COMPRESSED} and {STOCK}, expected one; remove the one that config.json is not for"
+        )
+    # transformers too prefers STOCK to an index.
+    files = [name for name in (COMPRESSED, STOCK) if name in names]
+    if not files and INDEX in names:
+        files = _shards(folder / INDEX)
+    elif not files and PICKLED in names:
+        files = [PICKLED]
+    if not files:
+        raise ModelError(
+            f"{folder}: not a checkpoint: got {_list_names(names)}, expected {STOCK}, or {INDEX} and the files that it "
+            "names; convert pickled weights to safetensors, and rename weights that have another name"
+        )
+    for name in files:
+        check_inside(folder / name)
+    return [folder / name for name in files]
+
+
+def files_of_weights(folder: Path) -> list[Path]:
+    """Return `weight_files` and the index that names them, if any."""
+    files = weight_files(folder)
+    is_indexed = files[0].name not in (COMPRESSED, STOCK, PICKLED)
+    return [*files, folder / INDEX] if is_indexed else files
+
+
+def check_inside(path: Path) -> None:
+    """Raise ModelError unless a file of a checkpoint is regular and in its folder.
+
+    A link may lead to another file of the folder, and from a snapshot of the hub's cache to its blobs.
+    """
+    folder = path.parent.resolve()
+    allowed = [folder] + ([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])
+    try:
+        check_regular(path)
+        inside = path.resolve().parent in allowed
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+    if not inside:
+        raise ModelError(
+            f"{path}: got a link to {path.resolve()}, expected a file in the folder; copy the file to the link's place"
+        )
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files of an index, in order. Raises ModelError, which names the index."""
+    try:
+        names = sorted(set(json.loads(read_text(index, LARGEST_TEXT))["weight_map"].values()))
+    except OSError as error:
+        raise ModelError(f"{index}: {error.strerror}; fetch or save the checkpoint again") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(
+            f"{index}: expected an object with weight_map, tensor -> file ({type(error).__name__}); fetch or save the "
+            "checkpoint again"
+        ) from error
+    wrong = [name for name in names if not (isinstance(name, str) and SHARD.fullmatch(name))]
+    if wrong or not names:
+        got = f"{wrong[0]!r:.100}" if wrong else "none"
+        raise ModelError(f"{index}: got file {got}, expected names of *.safetensors in the folder; fetch it again")
+    return names
+
+
+def check_adapter(folder: Path) -> None:
+    """Raise ModelError if a folder contains a LoRA adapter, alone or next to the weights of a whole model."""
+    if not any((folder / name).exists() for name in (ADAPTER, ADAPTER_WEIGHTS)):
+        return
+    is_alone, base = not any((folder / name).exists() for name in (COMPRESSED, STOCK, INDEX)), None
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        base = json.loads(read_text(folder / ADAPTER, LARGEST_CONFIG)).get("base_model_name_or_path")
+    owner = f"{base!r:.200}" if base else "a base model that it does not name"
+    problem = "is not a whole model" if is_alone else "is next to the weights of a whole model"
+    other = "" if is_alone else f", or remove {ADAPTER} and {ADAPTER_WEIGHTS} to use the weights without it"
+    raise ModelError(
+        f"{folder}: a LoRA adapter of {owner} {problem}; merge it (with peft: "
+        f"model.merge_and_unload().save_pretrained(NEW_FOLDER)) and name the new folder{other}"
+    )
+
+
+def _list_names(names: Iterable[str]) -> str:
+    """Return the first names in order as text, shortened, and the number of the others."""
+    names = sorted(names)
+    text = ", ".join(f"{name[:LONGEST_NAME]!r}" for name in names[:MOST_NAMES])
+    return f"{text} and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else text or "no file"
+
+
+def check_model_type(config: Mapping[str, Any], folder: Path, family: str, expected: str | None = None) -> None:
+    """Raise ModelError if config.json is of another model_type. expected: by default the family's name."""
+    expected = expected or family
+    if (kind := config.get("model_type")) != expected:
+        problem = f"{folder / 'config.json'}: got model_type {kind!r}, expected {expected!r}"
+        raise ModelError(of_other_family(problem, family))
+
+
+def of_other_family(got: str, family: str) -> str:
+    """Return the message for a config that is not the family's. got: what was found, and what was expected."""
+    return f"{got}, so this is no {family} checkpoint; name the family that the checkpoint belongs to"
+
+
+def check_files(folder: Path) -> None:
+    """Raise ModelError if a checkpoint contains a pipe, a device, a broken link, or too large a text file.
+
+    Packages open the files that they find next to the weights, and would read a pipe or a device for ever.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            continue
+        try:
+            check_regular(path, LARGEST_TEXT if path.suffix in TEXTS else None)
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+
+
+def _check_sizes(block: Mapping[str, Any], path: Path) -> None:
+    """Raise ModelError, which names the key, if a count (of layers, steps and so on) is no integer from 1."""
+    for key in SIZES:
+        n = block.get(key, 1)
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+            raise ModelError(
+                f"{path}: {key}: got {n!r:.100}, expected a whole number from 1; fetch or save the checkpoint again"
+            )
+
+
+@contextlib.contextmanager
+def limit_parameters(folder: Path) -> Iterator[None]:
+    """Limit the size of a network that is built while the context is open to that of the folder's weights.
+
+    Raises ModelError if the network has far more numbers than the weight files have bytes, or if building or
+    loading it fails. Without this limit, a config.json that asks for a billion layers would fill the memory.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    weights = sum(path.stat().st_size for path in weight_files(folder))
+    most, n_parameters = 4 * weights + SPARE, 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal n_parameters
+        n_parameters += 0 if parameter is None else parameter.numel()
+        if n_parameters > most:
+            raise ModelError(
+                f"{folder / 'config.json'}: asks for more than {most} numbers, but the weights have {weights} bytes; "
+                "use the config that they were saved with"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (*WRONG, SafetensorError, StrictDataclassError) as error:
+        # Packages print every value in full, over several lines.
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+        raise ModelError(
+            f"{folder}: weights or config.json cannot be read ({reason}); fetch or save the checkpoint again"
+        ) from error
+    finally:
+        handle.remove()
+
+
+def read_weights(folder: Path) -> dict[str, Any]:
+    """Read all tensors of a folder's weight files, by name; int8 matrices as float32.
+
+    Raises ModelError if a file cannot be read.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Any] = {}
+    for path in weight_files(folder):
+        try:
+            tensors |= unpack(load_file(path), path)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(
+                f"{path}: weights cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
+            ) from error
+    return tensors
+
+
+def tensor_names(folder: Path) -> set[str]:
+    """Return the names of the tensors in a folder's safetensors files, which can be read."""
+    from safetensors import safe_open
+
+    return {name for path in weight_files(folder) for name in safe_open(path, "numpy").keys()}  # noqa: SIM118
+
+
+def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
+    """Return a network in float32 and eval mode, made from keys of config.json that we know and from our tensors.
+
+    model_class: class of transformers or of a package that builds on it. The package reads no file of the folder.
+    changes: entries that replace those of config.json.
+    Raises ModelError if the weights cannot be read or do not fit config.json.
+    """
+    import torch
+
+    known = known_keys(model_class.config_class)
+    saved = read_config(folder, model_class.__name__)
+    values = {key: value for key, value in saved.items() if key in known} | changes
+    _check_values(values, folder / "config.json")
+    tensors = read_weights(folder)
+    with limit_parameters(folder), _without_package_messages():
+        network, info = model_class.from_pretrained(
+            None,
+            config=model_class.config_class(**values),
+            state_dict=tensors,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    missing = sorted(info["missing_keys"])
+    if missing or info["mismatched_keys"]:
+        raise ModelError(
+            f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape "
+            f"{sorted(map(str, info['mismatched_keys']))[:5]}; use the config that they were saved with"
+        )
+    if unread := info["unexpected_keys"]:
+        logger.warning(
+            "%s: %d tensors are not of this network and are not read: %s", folder, len(unread), _list_names(unread)
+        )
+    # Copied out of the memory-mapped file, and to an alignment that is always the same.
+    for tensor in itertools.chain(network.parameters(), network.buffers()):
+        tensor.data = tensor.data.clone()
+    return network.to(device).eval()
+
+
+@contextlib.contextmanager
+def _without_package_messages() -> Iterator[None]:
+    """Silence transformers' log messages, which contain texts of config.json and the names of all tensors.
+
+    The names that matter are in our own messages, and control characters in them are escaped.
+    """
+    package = logging.getLogger("transformers")
+    level = package.level
+    package.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
+
+
+def known_keys(config_class: Any) -> set[str]:
+    """Return the keys of config.json that a config class of transformers declares for itself, and KEPT.
+
+    Keys of every config are left out: some name files, code or kernels to load.
+    """
+    from transformers import PreTrainedConfig
+
+    own, common = (inspect.signature(of.__init__).parameters for of in (config_class, PreTrainedConfig))
+    return {*own, *config_class.attribute_map, *KEPT} - {*common, "kwargs", "attn_implementation"}
+
+
+def _check_values(values: Mapping[str, Any], path: Path) -> None:
+    """Raise ModelError, which names the key, for an object as a value where no config has one."""
+    for key, value in values.items():
+        parts = value if isinstance(value, list) else [value]
+        if key not in OBJECTS and any(isinstance(part, dict) for part in parts):
+            raise ModelError(
+                f"{path}: {key}: got an object, expected a number or text; fetch or save the checkpoint again"
+            )
+        if isinstance(value, dict):
+            _check_values({} if key == BLOCK else value, path)

@@ -1,0 +1,275 @@
+"""FlowState (Graf et al. 2025) of IBM: S5 state spaces encode steps, basis functions decode forecasts; no attention.
+
+We wrote the network: the package, granite-tsfm, declares versions of torch that exclude ours. Names, shapes and
+arithmetic are the package's, so the releases r1 and r1.1 (ibm-granite/granite-timeseries-flowstate-r1) load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.flowstate import checkpoint
+from tsfmscope.models.flowstate.windows import LEAST_VARIANCE, scale_causally
+from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.flowstate.network import FlowStateNetwork
+
+# Most steps that the package reads, whatever the scale factor.
+LONGEST = 16 * 1024
+# Observed steps up to a row from which `loss` takes its forecast: earlier ones have hardly any scale.
+LEAST_OBSERVED = 8
+# Scaled targets of the loss are clipped to this: the scale of a constant context is 0.003.
+LARGEST_TARGET = 100.0
+
+
+class FlowState(OwnNetwork):
+    """FlowState models of versions r1 and r1.1.
+
+    Rows of the encoder: one per step of the context. A forecast of more than a patch of steps has masked rows after
+    them, of kind MASK, as in the package. A missing step is 0 after scaling and marked as missing; its row is PADDING,
+    but is read by later ones. Rows before the first observed step are PADDING too and read by no row: the package gets
+    the series without them. Each row is scaled by the mean and deviation of the steps up to it. The encoder has no
+    final norm: the last state is that of the last layer.
+
+    Scale factor: the time axis is stretched by it, so that the model reads context_length / factor steps and forecasts
+    patches of decoder_patch_len / factor steps. It is the config's `scale_factor`, 1 in the releases, as it is the
+    default of the package. The package recommends 24 over the season of the data, in steps. The option `base_season`
+    (24) takes that for data sets with a season.
+
+    Matrices: ssm_in is B and ssm_out is C of an S5 block, complex in the package and here as real maps, [2 N, d] and
+    [d, 2 N] for N complex states: real parts, then imaginary parts. Between them, each state is multiplied by a number
+    per step, which is no matrix. An MLP of version r1.1 has mlp_in, mlp_gate and mlp_out; in r1 the gate is all. The
+    output gate of an S5 block in r1.1 is not named.
+
+    One forward pass forecasts a patch and up to half a window. A longer horizon takes several passes, which append the
+    median to the context. The package forecasts up to a whole window at once, from hardly any context. Where its
+    horizon is one step short of whole patches it returns too few steps; here it returns all.
+
+    States are computed from values that were scaled in float64, in the package in float32.
+    """
+
+    name: ClassVar[str] = checkpoint.NAME
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    final_norm: ClassVar[bool] = False
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("decoder",)
+    # Rows are in the order of time, but each is scaled by all steps before it. The check of the order swaps steps, and
+    # can tell only where a scale stays the same.
+    in_time_order: ClassVar[bool] = False
+    deviation_floor: ClassVar[float] = math.sqrt(LEAST_VARIANCE)
+    unnamed: ClassVar[frozenset[str]] = frozenset({"ssm"})
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
+    network: FlowStateNetwork
+
+    def __init__(self, network: FlowStateNetwork, config: Mapping[str, Any], *, batch: int = 16) -> None:
+        """Wrap a network of that config; batch: windows per forward pass, fewer than elsewhere as a row is a step."""
+        super().__init__(network, dict(config), batch=batch)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        scale_factor: float | None = None,
+        base_season: float | None = None,
+    ) -> Self:
+        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong.
+
+        scale_factor: replaces the config's. base_season: the scale factor of a data set with a season is this over the
+        season, both in steps. `save` stores both.
+        """
+        model = super().load(folder, device=device)
+        options = {"scale_factor": scale_factor, "base_season": base_season}
+        changes = {name: value for name, value in options.items() if value is not None}
+        try:
+            model.config = checkpoint.make_config(model.config | changes, f"{folder} with options {changes}")
+        except ValueError as error:
+            raise ModelError(f"{error}; change the option") from error
+        return model
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of layers of the encoder."""
+        return {"encoder": len(self.network.layers)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, embedding_feature_dim."""
+        return int(self.config["embedding_feature_dim"])
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of the quantiles that the network predicts, ascending."""
+        return tuple(self.config["quantiles"])
+
+    @property
+    def max_context(self) -> int:
+        """Number of context steps that are read for a short forecast, at the config's scale factor."""
+        return self._window(self.config["scale_factor"])
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of steps that are read; with a `base_season`, that for the shortest season."""
+        base = self.config["base_season"]
+        factors = [self.config["scale_factor"], *([] if base is None else [base / 2])]
+        return {"encoder": min(self._context(context, horizon, factor) for factor in factors)}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield ssm_in, ssm_out and the matrices of the MLP or gate of every layer; `layer` counts from 1."""
+        for number, layer in enumerate(self.network.layers, start=1):
+            for name, matrix in (("ssm_in", layer.ssm.input_matrix), ("ssm_out", layer.ssm.output_matrix)):
+                yield WeightMatrix("encoder", number, name, None, None, matrix.detach().float().cpu().numpy())
+            if layer.mlp is None:
+                yield WeightMatrix.of(layer.out, "encoder", number, "mlp_gate")
+                continue
+            for name, module in (("mlp_gate", layer.mlp.w1), ("mlp_in", layer.mlp.w2), ("mlp_out", layer.mlp.w3)):
+                yield WeightMatrix.of(module, "encoder", number, name)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the pinball loss of the forecasts of all rows, in units of each row's scale.
+
+        Equation: mean over rows, known steps and quantiles of 2 max(level e, (level - 1) e), e = step - quantile.
+        Source: paper, "parallel predictions": every row of the context forecasts the patch after it. The package
+        contains no loss; its FlowStateCausalRevIN scales targets by the row that forecasts them. Rows with fewer than
+        8 observed steps are left out, and targets are clipped to 100 scales. A future of more than a patch has masked
+        rows, as in a forecast. The scale factor is the config's. ValueError where the future leaves no context.
+        """
+        import torch
+
+        steps, factor, device = future.shape[1], self.config["scale_factor"], self.network.device
+        if steps > self._longest(factor):
+            raise ValueError(f"future: got {steps} steps, expected at most {self._longest(factor)}, see context_length")
+        patch, masked = self._patch(factor), self._masked(steps, factor)
+        kept = self._context(context.shape[1], steps, factor)
+        cut = scale_causally(context.cpu().numpy(), kept, masked)
+        predicted = self.network.decoder(
+            self.network(*self._on_device(*cut.arrays().values()), factor), patch, factor
+        )  # [B, T, Q, P]
+        series = np.concatenate((context.cpu().numpy()[:, -kept:], future.cpu().numpy()), axis=1).astype(np.float64)
+        rest = kept + masked + patch - series.shape[1]
+        series = np.pad(series, ((0, 0), (0, rest)), constant_values=np.nan)
+        target = np.lib.stride_tricks.sliding_window_view(series[:, 1:], patch, axis=1)  # [B, T, P]
+        target = (target - cut.loc[..., None]) / cut.scale[..., None]
+        # The last row is always counted, so that a short context has a loss.
+        counted = (1 - cut.missing).cumsum(axis=1) >= LEAST_OBSERVED
+        counted[:, -masked - 1 :] = True
+        known = torch.from_numpy(~np.isnan(target) & counted[..., None]).to(device)[:, :, None]
+        aim = np.clip(np.nan_to_num(target), -LARGEST_TARGET, LARGEST_TARGET).astype(np.float32)
+        errors = torch.from_numpy(aim).to(device)[:, :, None] - predicted
+        levels = torch.tensor(self.levels, device=device)[:, None]
+        pinball = 2 * (levels * errors - errors.clamp_max(0))
+        loss: torch.Tensor = (pinball * known).sum() / (known.sum() * len(self.levels)).clamp_min(1)
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        factor = self._factor(windows.season)
+        kept = self._context(windows.context.shape[1], windows.horizon, factor)
+        masked = self._masked(windows.horizon, factor)
+        cut = scale_causally(windows.context, kept, masked)
+        kinds = np.where(cut.missing == 0, TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds[:, kept:] = TokenKind.MASK
+        return Tokens(
+            arrays={**cut.arrays(), "factor": np.full(len(kinds), factor)},
+            kinds={"encoder": kinds.astype(np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
+        inputs = [tokens.arrays[name] for name in ("values", "missing", "attended")]
+        # Windows of one data set have one season.
+        factor = float(tokens.arrays["factor"][0]) if len(tokens) else self.config["scale_factor"]
+
+        def forward(part: slice) -> None:
+            network(*self._on_device(*(array[part] for array in inputs)), factor)
+
+        return Pass({"encoder": Stack(network.layers, None)}, forward)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        factor = self._factor(windows.season)
+        history, blocks, left = windows.context.astype(np.float64), [], windows.horizon
+        median = level_weights(self.levels, (0.5,))
+        while left > 0:
+            steps = min(left, self._longest(factor))
+            blocks.append(self._predict(history, steps, factor))
+            history = np.concatenate((history, np.einsum("wqh,ql->wh", blocks[-1], median)), axis=1)
+            left -= steps
+        weights = level_weights(self.levels, levels)
+        return np.asarray(np.einsum("wqh,ql->wlh", np.concatenate(blocks, axis=2), weights))
+
+    def _predict(
+        self, context: Float[np.ndarray, "window step"], steps: int, factor: float
+    ) -> Float[np.ndarray, "window quantile horizon"]:
+        """Return quantiles of the steps after a context by one forward pass, in the data's units."""
+        import torch
+
+        network, parts = self.network.eval(), []
+        patch, masked = self._patch(factor), self._masked(steps, factor)
+        cut = scale_causally(context, self._context(context.shape[1], steps, factor), masked)
+        last = cut.values.shape[1] - masked - 1
+        # Each row forecasts one patch. The last one, of the horizon's end, comes first: the others overwrite its start.
+        starts = [masked, *range(0, masked, patch)]
+        for start in range(0, len(context), self.batch):
+            inputs = self._on_device(*(array[start : start + self.batch] for array in cut.arrays().values()))
+            with torch.inference_mode():
+                states = network(*inputs, factor)
+                patches = network.decoder(states[:, [last + row for row in starts]], patch, factor)  # [B, S, Q, P]
+            block = patches.new_empty((len(patches), len(self.levels), masked + patch))
+            for number, row in enumerate(starts):
+                block[:, :, row : row + patch] = patches[:, number]
+            parts.append(block[:, :, :steps].double().cpu().numpy())
+        scaled = _at_levels(np.concatenate(parts), self.levels)
+        return np.asarray(scaled * cut.scale[:, None, -1:] + cut.loc[:, None, -1:])
+
+    def _factor(self, season: int) -> float:
+        """Return the scale factor for data with this season, in steps; 1 where they have none."""
+        base = self.config["base_season"]
+        return float(self.config["scale_factor"] if base is None or season < 2 else base / season)
+
+    def _window(self, factor: float) -> int:
+        """Return the number of steps that are read, masked ones among them."""
+        return min(LONGEST, int(self.config["context_length"] / factor))
+
+    def _patch(self, factor: float) -> int:
+        """Return the number of steps that one row forecasts. The package's rounding."""
+        return int(self.config["decoder_patch_len"] / factor + 1e-6)
+
+    def _longest(self, factor: float) -> int:
+        """Return the number of steps that one forward pass forecasts at most."""
+        return self._patch(factor) + self._window(factor) // 2
+
+    def _masked(self, horizon: int, factor: float) -> int:
+        """Return the number of masked rows after the context."""
+        return max(min(horizon, self._longest(factor)) - self._patch(factor), 0)
+
+    def _context(self, context: int, horizon: int, factor: float) -> int:
+        """Return the number of context steps that are read."""
+        return min(context, self._window(factor) - self._masked(horizon, factor))
+
+
+def _at_levels(
+    values: Float[np.ndarray, "window quantile step"], levels: tuple[float, ...]
+) -> Float[np.ndarray, "window quantile step"]:
+    """Return quantiles at the levels as the package does: of the predicted ones, as if these were a sample.
+
+    The lowest of nine is thus 0.8 times the second and 0.2 times the first in ascending order.
+    """
+    ascending = np.sort(values, axis=1)
+    order = np.linspace(0, 1, values.shape[1])
+    return np.asarray(np.einsum("wqh,ql->wlh", ascending, level_weights(order.tolist(), levels)))

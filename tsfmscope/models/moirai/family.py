@@ -1,0 +1,228 @@
+"""Moirai 1.0-R and 1.1-R (Woo et al. 2024) of uni2ts: an encoder over patches and mask tokens of one series.
+
+It predicts a mixture distribution for each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.errors import HealthError
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.moirai import checkpoint
+from tsfmscope.models.moirai.patches import RANGES, Packed, pack, patch_range
+from tsfmscope.models.moirai.shared import MoiraiFamily
+from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+# Smallest number of patches in a training context: uni2ts,
+# cli/conf/pretrain/model/moirai_small.yaml.
+MIN_PATCHES = 2
+
+
+class Moirai(MoiraiFamily):
+    """Moirai models, whose network is a MoiraiModule.
+
+    Rows of the encoder: one per context patch, then one per future patch, which reads the mask embedding only
+    (MASK). As in the package, a missing step of the context is 0 before scaling. Patches before the first
+    observed step are PADDING, and no later patch attends to them. A later patch without an observed step is
+    PADDING too, because it stands for no value, but it is attended to. Scaling is done in float64; the
+    package rounds loc and scale to float32 first.
+    """
+
+    name: ClassVar[str] = checkpoint.FAMILY
+    schema: ClassVar[checkpoint.Schema] = checkpoint.SCHEMA
+    pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai", "MoiraiForecast")
+    stacks: ClassVar[tuple[str, ...]] = (checkpoint.SCHEMA.stack,)
+    output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
+
+    def patch_size(self, freq: str) -> int:
+        """Return the number of steps per patch for a pandas frequency.
+
+        This is the config's patch_size if it is set, and otherwise the checkpoint's smallest size in the
+        range of the frequency. If the checkpoint has none in the range, it is the nearest size below the
+        range, or else the checkpoint's smallest size.
+        In training, the package draws a size from the range. In forecasting, it leaves the choice to its
+        user, or to the loss on the end of the context (`auto`). We take the smallest size because it gives
+        the most tokens.
+        """
+        sizes = sorted(self.network.patch_sizes)
+        if self.config["patch_size"] is not None:
+            return int(self.config["patch_size"])
+        first, last = patch_range(freq)
+        inside = [size for size in sizes if first <= size <= last]
+        return int(inside[0] if inside else max((size for size in sizes if size < first), default=sizes[0]))
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of context patches, of the smallest size that any frequency can have.
+
+        The rows of the future are masks and do not count.
+        """
+        return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
+
+    def stock_model(self, **options: Any) -> Any:
+        """Return a MoiraiForecast of the package uni2ts, as `MoiraiFamily.stock_model` does.
+
+        The default of patch_size is the model's own, if it has one.
+        """
+        size = {} if self.config["patch_size"] is None else {"patch_size": self.config["patch_size"]}
+        return super().stock_model(**{**size, **options})
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the package's PackedNLLLoss in the data's units; missing steps have no weight.
+
+        Each batch has one patch size. It is the config's patch_size if that is set. Otherwise torch's
+        generator draws it, as in the package's training, from the sizes of which the context contains at
+        least MIN_PATCHES.
+        """
+        import torch
+        from torch.utils._pytree import tree_map
+        from uni2ts.loss.packed import PackedNLLLoss
+
+        size = self._training_size(context.shape[1])
+        packed = self._pack_windows(context.cpu().numpy(), future.cpu().numpy(), size)
+        parameters = tree_map(_without_nan_gradient, self._parameters(packed, slice(None)))
+        distribution = self.network.distr_output.distribution(parameters, validate_args=False)
+        target, observed, sample = (
+            torch.from_numpy(part[:, packed.start :]).to(self._device)
+            for part in (packed.patches, packed.observed, packed.sample_id)
+        )
+        scale = torch.from_numpy(clip_float32(packed.scale)).to(self._device)[:, None, None]
+        losses = scale.log() - distribution.log_prob(target)
+        loss: torch.Tensor = PackedNLLLoss().reduce_loss(
+            losses, torch.ones_like(sample, dtype=torch.bool), observed, sample, torch.zeros_like(sample)
+        )
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        unknown = np.full_like(windows.future, np.nan)
+        packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
+        kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        kinds[:, packed.start :] = TokenKind.MASK
+        return Tokens(
+            arrays=packed.arrays(),
+            kinds={"encoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        encoder = self.network.eval().encoder
+        start = int((tokens.kinds["encoder"] != TokenKind.MASK).all(axis=0).sum())
+        packed = Packed.of(tokens.arrays, start)
+
+        def forward(part: slice) -> None:
+            self._encode(packed, part)
+
+        return Pass({"encoder": Stack(encoder.layers, encoder.norm)}, forward)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        self.network.eval()
+        unknown = np.full_like(windows.future, np.nan)
+        packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
+        paths = []
+        for first in range(0, len(windows), self.batch):
+            part = slice(first, first + self.batch)
+            with torch.inference_mode():
+                parameters = self._parameters(packed, part)
+                paths += self._draws(parameters, samples, seeds[part])
+        scaled = np.stack(paths)[:, :, : windows.horizon].astype(np.float64)  # [W, S, H]
+        quantiles = np.moveaxis(np.quantile(scaled, levels, axis=1), 0, 1)
+        values: np.ndarray = quantiles * packed.scale[:, None, None] + packed.loc[:, None, None]
+        return values
+
+    def _draws(self, parameters: Any, samples: int, seeds: list[int]) -> list[Float[np.ndarray, "sample step"]]:
+        """Return the sample paths of each window, in scaled units.
+
+        They are drawn on the CPU from the window's own seed.
+        Samples outside the range of float32, for example of a log-normal, are replaced by its largest number.
+        Raises HealthError if a parameter of the distribution is not finite.
+        """
+        import torch
+        from torch.utils._pytree import tree_leaves, tree_map
+
+        output, paths = self.network.distr_output, []
+        parameters = tree_map(lambda leaf: leaf.cpu(), parameters)
+        if not all(torch.isfinite(leaf).all() for leaf in tree_leaves(parameters)):
+            raise HealthError(f"{self.name}: the head's parameters contain NaN or infinity; check weights and inputs")
+        with torch.random.fork_rng(devices=[]):
+            for row, seed in enumerate(seeds):
+                torch.default_generator.manual_seed(seed)
+                row_parameters = tree_map(lambda leaf, row=row: leaf[row], parameters)
+                draws = output.distribution(row_parameters, validate_args=False).sample((samples,))  # [S, T, P]
+                paths.append(torch.nan_to_num(draws, nan=torch.nan).flatten(1).numpy())
+        return paths
+
+    def _parameters(self, packed: Packed, part: slice) -> Any:
+        """Return the parameters of the mixture at the steps of the future, in scaled units.
+
+        The result is the package's tree of [B, T, P] tensors.
+        """
+        from torch.utils._pytree import tree_map
+
+        encoded, sizes = self._encode(packed, part)
+        parameters = self.network.param_proj(encoded[:, packed.start :], sizes[:, packed.start :])
+        return tree_map(lambda leaf: leaf[:, :, : packed.patches.shape[-1]], parameters)
+
+    def _encode(self, packed: Packed, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the encoder's output [B, T, d] for already scaled windows, and the patch sizes [B, T].
+
+        This is the part of `MoiraiModule.forward` between its scaler and its heads.
+        """
+        import torch
+        from uni2ts.common.torch_util import mask_fill, packed_attention_mask
+
+        network, device = self.network, self._device
+        patches = torch.from_numpy(np.array(packed.patches[part])).to(device)
+        sample, time = (
+            torch.from_numpy(ids[part].astype(np.int64)).to(device) for ids in (packed.sample_id, packed.time_id)
+        )
+        sizes = torch.full_like(sample, patches.shape[-1])
+        masked = torch.zeros_like(sample, dtype=torch.bool)
+        masked[:, packed.start :] = True
+        padded = torch.nn.functional.pad(patches, (0, max(network.patch_sizes) - patches.shape[-1]))
+        embedded = mask_fill(network.in_proj(padded, sizes), masked, network.mask_encoding.weight)
+        attended = packed_attention_mask(sample)
+        return network.encoder(embedded, attended, time_id=time, var_id=torch.zeros_like(sample)), sizes
+
+    def _pack_windows(self, context: np.ndarray, future: np.ndarray, size: int) -> Packed:
+        minimum = self.network.scaler.minimum_scale if self.network.scaling else None
+        return pack(context, future, size=size, minimum_scale=minimum)
+
+    def _training_size(self, context: int) -> int:
+        """Return the config's patch size, or else draw one for a training batch.
+
+        It is drawn from the sizes of which `context` steps contain at least MIN_PATCHES. If there is none,
+        the smallest size is returned.
+        """
+        import torch
+
+        sizes = sorted(self.network.patch_sizes)
+        if self.config["patch_size"] is not None:
+            return int(self.config["patch_size"])
+        usable = [size for size in sizes if size * MIN_PATCHES <= context] or sizes[:1]
+        return int(usable[int(torch.randint(len(usable), ()))])
+
+
+def _without_nan_gradient(leaf: torch.Tensor) -> torch.Tensor:
+    """Return the leaf, with a hook that replaces NaN in its gradient by 0, and infinity by a finite number.
+
+    If a step lies outside a component's support, the package computes the density of a sample instead and
+    discards it. The gradient should then be 0, but it is NaN if that sample is infinite.
+    """
+    import torch
+
+    if leaf.requires_grad:
+        leaf.register_hook(torch.nan_to_num)
+    return leaf

@@ -1,0 +1,317 @@
+"""PatchTST (Nie et al. 2023) of transformers: overlapping patches of one channel, a direct forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.common import checkpoint_folder, narrow_heads
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.compression_block import with_compression_block
+from tsfmscope.models.common.pretrained import Pretrained
+from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+REQUIRED = ("d_model", "ffn_dim", "num_hidden_layers", "num_attention_heads", "context_length", "prediction_length")
+# Defaults of PatchTSTConfig, except patch_length, patch_stride, pooling_type and loss.
+DEFAULTS = {
+    # With stride 8: Shelim et al. 2025, Table 2, and Nie et al. 2023.
+    "patch_length": 16,
+    "patch_stride": 8,
+    # A flatten head (Nie et al. 2023, section 3.1); transformers' default is the mean over the
+    # patches.
+    "pooling_type": None,
+    "use_cls_token": False,
+    "scaling": "std",
+    # Forecasts are quantiles, which squared error does not give.
+    "loss": "nll",
+    "distribution_output": "student_t",
+    "norm_type": "batchnorm",
+    "pre_norm": True,
+    "attention_dropout": 0.0,
+    "ff_dropout": 0.0,
+    "path_dropout": 0.0,
+    "head_dropout": 0.0,
+    "init_std": 0.02,
+}
+# Settings under which all channels share one model.
+SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}
+# Added to the variance of a context, in the data's units: minimum_scale of transformers' PatchTSTStdScaler.
+MINIMUM_SCALE = 1e-5
+# Projection -> its name in an attention module.
+PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+# Distributions whose quantiles have a closed form; negative_binomial is for counts alone.
+HEADS = ("student_t", "normal")
+
+
+class PatchTST(Pretrained, Forecaster):
+    """PatchTST models of one channel.
+
+    Rows of the encoder: one CLS row (kind REG) where the model has a CLS token, then one row per patch of a
+    context of fixed length. A shorter context is padded on the left; of a longer one the last steps are read.
+    A missing step is 0 after scaling, which is the mean of the observed steps. The package's documentation
+    puts 0 before scaling, which is off by the level of the series.
+
+    A patch without an observed step is PADDING. The encoder has no mask, so such patches are attended to, and
+    a context's states depend on how much of it is missing. The encoder has no final norm: the last state is
+    that of the last block, and there is no normed state.
+    """
+
+    name: ClassVar[str] = "patchtst"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    final_norm: ClassVar[bool] = False
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("head",)
+    plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
+    # transformers' PatchTSTForPrediction.
+    network: Any
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model with random weights.
+
+        Keys of the config are named as in PatchTSTConfig: all of REQUIRED, and those of DEFAULTS where they
+        differ. ValueError for keys that are missing or unknown, and for a config that cannot be used.
+        """
+        from transformers import PatchTSTConfig, PatchTSTForPrediction
+
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        if wrong := _find_problem(full):
+            raise ValueError(f"{cls.name} config: {wrong}")
+        return cls(checkpoint_folder.build(lambda: PatchTSTForPrediction(PatchTSTConfig(**full)), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """Load a released or saved PatchTSTForPrediction, safetensors only.
+
+        A multivariate checkpoint whose channels share all weights is loaded as the model of one channel that
+        it is. ModelError names the file that is wrong.
+        """
+        from transformers import PatchTSTForPrediction
+
+        folder = Path(folder)
+        config = checkpoint_folder.read_config(folder, cls.name)
+        wrong = _find_problem(config)
+        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in (config.get("architectures") or []):
+            problem = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
+            expected = "expected 'patchtst', ['PatchTSTForPrediction']"
+            wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)
+        if wrong:
+            raise ModelError(f"{folder / 'config.json'}: {wrong}")
+        network_class = with_compression_block(PatchTSTForPrediction, _attentions)
+        return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of the encoder."""
+        return {"encoder": len(self.network.model.encoder.layers)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, d_model."""
+        return int(self.network.config.d_model)
+
+    @property
+    def max_context(self) -> int:
+        """Number of context steps that the model reads; shorter contexts are padded to it."""
+        return int(self.network.config.context_length)
+
+    @property
+    def prediction_length(self) -> int:
+        """Steps forecast at once; for longer horizons the median is appended to the context."""
+        return int(self.network.config.prediction_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of patches that contain a step of the context."""
+        observed = np.arange(self.max_context) >= self.max_context - context
+        return {"encoder": int(self._patches(observed[None]).any(axis=-1).sum())}
+
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps; a shorter context is padded."""
+        from tsfmscope.models.graphs.patchtst import PatchTSTGraph
+
+        make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
+        return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
+
+        `layer` counts blocks from 1, as the states that the blocks return do.
+        """
+        heads = int(self.network.config.num_attention_heads)
+        for layer, block in enumerate(self.network.model.encoder.layers, start=1):
+            attention, (first, *_, last) = block.self_attn, block.ff
+            for matrix, part in PARTS.items():
+                module = getattr(attention, part)
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
+            for matrix, module in (("mlp_in", first), ("mlp_out", last)):
+                yield WeightMatrix.of(module, "encoder", layer, matrix)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
+        return _attentions(self.network)
+
+    @property
+    def loss_horizon(self) -> int:
+        """Number of future steps that `loss` needs, those of the head's forecast."""
+        return self.prediction_length
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the package's own loss in the data's units, the mean over observed steps.
+
+        It is the negative log likelihood, or the squared error of a model without a distribution. As in the
+        package, it is infinite where the squared distance of a step from the mean of the context, in units of
+        the context's scale, is above the largest float32. ValueError where the future is not as long as the
+        head's forecast.
+        """
+        import torch
+        from transformers.models.patchtst.modeling_patchtst import nll, weighted_average
+
+        if future.shape[1] != self.prediction_length:
+            raise ValueError(
+                f"future: got {future.shape[1]} steps, expected prediction_length {self.prediction_length}"
+            )
+        network, device = self.network, self.network.device
+        scaled, _, loc, scale = self._scale_context(context.cpu().numpy())
+        patches = torch.from_numpy(self._patches(scaled)).to(device)
+        answer = network.head(network.model.encoder(patch_input=patches[:, None]).last_hidden_state)
+        loc_scale = [torch.from_numpy(part.astype(np.float32)).to(device)[:, None, None] for part in (loc, scale)]
+        target = future.to(device)[:, :, None]
+        weights = (~torch.isnan(target)).to(answer[0].dtype)
+        target = torch.where(torch.isnan(target), loc_scale[0], target)
+        if network.distribution_output:
+            losses = nll(network.distribution_output.distribution(answer, *loc_scale), target)[:, :, None]
+        else:
+            losses = (answer * loc_scale[1] + loc_scale[0] - target) ** 2
+        loss: torch.Tensor = weighted_average(losses, weights)
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        scaled, observed, loc, scale = self._scale_context(windows.context)
+        masks = self._patches(observed)
+        kinds = np.where(masks.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        if self.network.config.use_cls_token:
+            kinds = np.pad(kinds, ((0, 0), (1, 0)), constant_values=TokenKind.REG)
+        return Tokens(
+            arrays={
+                "patches": self._patches(scaled),
+                "masks": masks,
+                "loc": clip_float32(loc),
+                "scale": clip_float32(scale),
+            },
+            kinds={"encoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        import torch
+
+        network = self.network.eval()
+        encoder, patches = network.model.encoder, tokens.arrays["patches"]
+
+        def forward(part: slice) -> None:
+            encoder(patch_input=torch.from_numpy(np.array(patches[part])).to(network.device)[:, None])
+
+        queries = {"encoder": [block.self_attn.q_proj for block in encoder.layers]}
+        return Pass({"encoder": Stack(encoder.layers, None)}, forward, queries)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        self.network.eval()
+        history, blocks = windows.context.astype(np.float64), []
+        for _ in range(0, windows.horizon, self.prediction_length):
+            scaled, _, loc, scale = self._scale_context(history)
+            patches = self._patches(scaled)
+            parts = [self._quantiles(patches[i : i + self.batch], levels) for i in range(0, len(patches), self.batch)]
+            block = np.concatenate(parts) * scale[:, None, None] + loc[:, None, None]  # [W, Q, P]
+            blocks.append(block)
+            history = np.concatenate((history, block[:, levels.index(0.5)]), axis=1)
+        return np.concatenate(blocks, axis=2)[:, :, : windows.horizon]
+
+    def _quantiles(
+        self, patches: Float[np.ndarray, "window token patch"], levels: tuple[float, ...]
+    ) -> Float[np.ndarray, "window quantile horizon"]:
+        """Return quantiles of the head's distribution, in scaled units.
+
+        A head trained with squared error has one point, which is returned at every level.
+        """
+        import torch
+        from scipy import special
+
+        network = self.network
+        with torch.inference_mode():
+            encoded = network.model.encoder(patch_input=torch.from_numpy(patches).to(network.device)[:, None])
+            answer = network.head(encoded.last_hidden_state)
+        if not network.distribution_output:
+            point = answer[:, None, :, 0].double().cpu().numpy()
+            return np.repeat(point, len(levels), axis=1)
+        *df, loc, scale = (part[:, None, :, 0].double().cpu().numpy() for part in answer)  # [W, 1, P]
+        chances = np.array(levels)[:, None]
+        standard = special.stdtrit(df[0], chances) if df else special.ndtri(chances)
+        quantiles: np.ndarray = loc + scale * standard
+        return quantiles
+
+    def _scale_context(
+        self, context: Float[np.ndarray, "window context"]
+    ) -> tuple[Float[np.ndarray, "window step"], Bool[np.ndarray, "window step"], np.ndarray, np.ndarray]:
+        """Return the scaled context, which of its steps are observed, and loc and scale [W].
+
+        The context has the model's length, is float32, and is 0 where a step is missing. It is scaled in
+        float64. The package's std scaler adds 1e-5 to the variance, so huge values cannot be divided by a
+        factor first.
+        """
+        import torch
+
+        steps = self.max_context
+        values = context[:, -steps:].astype(np.float64)
+        values = np.pad(values, ((0, 0), (steps - values.shape[1], 0)), constant_values=np.nan)
+        observed = ~np.isnan(values)
+        filled = torch.from_numpy(np.where(observed, values, 0.0))[:, :, None]
+        scaled, loc, scale = self.network.model.scaler(filled, torch.from_numpy(observed)[:, :, None])
+        masked = np.where(observed, scaled[:, :, 0].numpy(), 0.0).astype(np.float32)
+        return masked, observed, loc[:, 0, 0].numpy(), scale[:, 0, 0].numpy()
+
+    def _patches(self, steps: np.ndarray) -> np.ndarray:
+        """Return patches [W, T, patch] of a context [W, step]; without first steps that fill no patch."""
+        patchifier = self.network.model.patchifier
+        read_steps = steps[:, patchifier.sequence_start :]
+        windows = np.lib.stride_tricks.sliding_window_view(read_steps, patchifier.patch_length, axis=1)
+        return windows[:, :: patchifier.patch_stride].copy()
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    resize = narrow_heads.resizer(PARTS, "head_dim")
+    for layer, block in enumerate(network.model.encoder.layers, start=1):
+        of = block.self_attn
+        heads = of.num_heads
+        yield AttentionLayer("encoder", layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
+
+
+def _find_problem(config: Mapping[str, Any]) -> str | None:
+    """Return why a config does not give a model of one real-valued channel, or None."""
+    if config.get("loss", "mse") != "mse" and config.get("distribution_output", HEADS[0]) not in HEADS:
+        return f"got distribution_output {config['distribution_output']!r}, expected one of {list(HEADS)}"
+    channels = config.get("num_input_channels", 1)
+    differences = {key: config.get(key, value) for key, value in SHARED.items() if config.get(key, value) != value}
+    if channels != 1 and differences:
+        return f"got {differences} with {channels} channels, expected channels that share all weights"
+    return None

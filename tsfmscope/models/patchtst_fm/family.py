@@ -1,0 +1,221 @@
+"""PatchTST-FM r1 (Wen et al. 2026) of IBM's granite-tsfm: a masked encoder of patches that forecasts quantiles.
+
+We wrote the network: the package declares versions of torch that exclude ours. Names, shapes and arithmetic are the
+package's, so its checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
+from tsfmscope.models.patchtst_fm import checkpoint
+from tsfmscope.models.patchtst_fm.windows import LEAST_SCALE, Scaled, scale_and_cut
+from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.patchtst_fm.network import PatchTSTFMNetwork
+
+
+class PatchTSTFM(OwnNetwork):
+    """PatchTST-FM models of version r1.
+
+    Rows of the encoder: one per patch of the context and of the forecast. Context and forecast share a window of
+    `context_length` steps, so a longer forecast leaves a shorter context. The package forecasts at least
+    `pretrain_mask_cont` patches; patches without a context step are of kind MASK. A missing step is 0 after scaling
+    and marked as unknown. A context patch without an observed step is PADDING; it is attended to unless it lies before
+    the first observed step. A gap that crosses the first step of the window counts as such padding here; the package
+    reads the whole series, so it counts the gap as unknown and attends to it. The encoder has no final norm: the last
+    state is that of the last block.
+
+    Up to half a window is forecast in one forward pass, as in the package. A longer horizon takes several passes, which
+    append the median to the context. The package forecasts up to a whole window at once, from hardly any context, and
+    fails beyond it, so forecasts of more than half a window differ from the package's.
+
+    States are computed from values that were scaled in float64, in the package in float32. The package forecasts NaN
+    for a series without a value; here its mean is 0 and its scale 1.
+    """
+
+    name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    final_norm: ClassVar[bool] = False
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("out_layer",)
+    plain_attention: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
+    config: dict[str, Any]
+    network: PatchTSTFMNetwork
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of the encoder."""
+        return {"encoder": len(self.network.blocks)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, d_model."""
+        return int(self.config["d_model"])
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of the quantiles that the network predicts, ascending."""
+        return checkpoint.quantile_levels(self.config["num_quantile"])
+
+    @property
+    def max_context(self) -> int:
+        """Number of context steps that are read for a short forecast."""
+        return int(self.config["context_length"] - self._ahead(1))
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of patches that have a step of the context and are not padding."""
+        cut = self._cut(np.zeros((1, context)), self._ahead(horizon))
+        return {"encoder": int((cut.observed.any(axis=-1) & cut.attended).sum())}
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most half a window, which is one forward pass."""
+        from tsfmscope.models.graphs.patchtst_fm import PatchTSTFMGraph
+
+        window, shortest = self.config["context_length"], checkpoint.shortest_forecast(self.config)
+        make = partial(PatchTSTFMGraph, self.network.eval(), window, shortest)
+        return ForecastGraph(make, self.max_context, self._longest, self.levels)
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1."""
+        from tsfmscope.models.patchtst_fm.network import PARTS
+
+        for layer, block in enumerate(self.network.layers, start=1):
+            for matrix, name in PARTS.items():
+                module, heads = getattr(block.attn, name), block.attn.heads
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
+            for matrix, module in (("mlp_in", block.mlp.layers[0]), ("mlp_out", block.mlp.layers[4])):
+                yield WeightMatrix.of(module, "encoder", layer, matrix)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; queries and keys are neither rotated nor normed."""
+        from tsfmscope.models.patchtst_fm.network import attentions
+
+        return attentions(self.network)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the package's loss of reconstructed steps, in scaled units.
+
+        Equation: mean over windows of the sum over quantiles / sqrt(Q) of the mean over masked observed steps of
+        2 |(x - q)([x <= q] - level)|.
+        Source: PatchTSTFMForPretraining of granite-tsfm.
+        Masks: the future, and runs of `pretrain_mask_cont` patches of the context. The package contains no code that
+        draws masks. Here each window draws a share of its context from 0 to `pretrain_mask_ratio`, with torch's
+        generator. ValueError where the future leaves no context.
+        """
+        import torch
+
+        steps = future.shape[1]
+        if steps > self._longest:
+            raise ValueError(f"future: got {steps} steps, expected at most {self._longest}, half of context_length")
+        past, later, ahead = context.cpu().numpy(), future.cpu().numpy(), self._ahead(steps)
+        past = past[:, -(self.config["context_length"] - ahead) :].astype(np.float64)
+        hidden = self._draw_masks(past)
+        cut, device = self._cut(past, ahead, hidden), self.network.device
+        inputs = (torch.from_numpy(part).to(device) for part in Scaled.of(cut.arrays()))
+        predicted = self.network.quantiles(self.network(*inputs)).flatten(2)  # [B, Q, T * P]
+        width = past.shape[1] + ahead
+        predicted = predicted[:, :, -width:][:, :, : past.shape[1] + steps]
+        steps_masked = np.concatenate((np.where(hidden, past, np.nan), later.astype(np.float64)), axis=1)
+        scaled = np.arcsinh((steps_masked - cut.loc[:, None]) / cut.scale[:, None]).astype(np.float32)
+        target = torch.from_numpy(scaled).to(device)[:, None]
+        counted = ~target.isnan()
+        levels = torch.tensor(self.levels, device=device)[:, None]
+        errors = torch.where(counted, target, 0.0) - predicted
+        pinball = 2 * torch.maximum(levels * errors, (levels - 1) * errors) * counted
+        by_level = pinball.sum(dim=2) / counted.sum(dim=2).clamp_min(1)  # [B, Q]
+        loss: torch.Tensor = by_level.sum(dim=1).mean() / len(self.levels) ** 0.5
+        return loss
+
+    def _draw_masks(self, past: Float[np.ndarray, "window context"]) -> np.ndarray:
+        """Return which context steps are masked, [W, C]; none in a window of which nothing else was observed."""
+        import torch
+
+        run, size = self.config["pretrain_mask_cont"], self.config["d_patch"]
+        patches = -(-past.shape[1] // size)
+        share = torch.rand(len(past), 1) * self.config["pretrain_mask_ratio"]
+        # A patch is masked unless none of the `run` patches up to it begins a run.
+        begins = torch.rand(len(past), patches + run - 1) < 1 - (1 - share) ** (1 / run)
+        masked = begins.unfold(1, run, 1).any(dim=-1).numpy()
+        hidden: np.ndarray = np.repeat(masked, size, axis=1)[:, -past.shape[1] :]
+        has_rest: np.ndarray = (~np.isnan(past) & ~hidden).any(axis=1, keepdims=True)
+        return np.asarray(hidden & has_rest)
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        ahead = self._ahead(windows.horizon)
+        cut = self._cut(windows.context, ahead)
+        kinds = np.where(cut.observed.any(axis=-1) & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
+        # Patches of the forecast alone.
+        kinds[:, kinds.shape[1] - ahead // self.config["d_patch"] :] = TokenKind.MASK
+        return Tokens(
+            arrays=cut.arrays(),
+            kinds={"encoder": kinds.astype(np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
+
+        def forward(part: slice) -> None:
+            network(*self._on_device(*(array[part] for array in Scaled.of(tokens.arrays))))
+
+        queries = {"encoder": [block.attn.q_proj for block in network.layers]}
+        return Pass({"encoder": Stack(network.layers, None)}, forward, queries)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        history, blocks, left = windows.context.astype(np.float64), [], windows.horizon
+        median = level_weights(self.levels, (0.5,))
+        while left > 0:
+            steps = min(left, self._longest)
+            blocks.append(self._predict(history, steps))
+            history = np.concatenate((history, np.einsum("wqh,ql->wh", blocks[-1], median)), axis=1)
+            left -= steps
+        values: np.ndarray = np.einsum(
+            "wqh,ql->wlh", np.concatenate(blocks, axis=2), level_weights(self.levels, levels)
+        )
+        return values
+
+    def _predict(
+        self, context: Float[np.ndarray, "window step"], steps: int
+    ) -> Float[np.ndarray, "window quantile horizon"]:
+        """Return quantiles of the steps after a context by one forward pass, in the data's units."""
+        import torch
+
+        network, ahead, parts = self.network.eval(), self._ahead(steps), []
+        cut = self._cut(context, ahead)
+        with torch.inference_mode():
+            for start in range(0, len(context), self.batch):
+                inputs = (part[start : start + self.batch] for part in Scaled.of(cut.arrays()))
+                flat = network.quantiles(network(*self._on_device(*inputs))).flatten(2)
+                parts.append(flat[:, :, -ahead:][:, :, :steps].double().cpu().numpy())
+        return cut.unscale(np.concatenate(parts))
+
+    @property
+    def _longest(self) -> int:
+        """Number of steps that one forward pass forecasts at most."""
+        return max(int(self.config["context_length"]) // 2, checkpoint.shortest_forecast(self.config))
+
+    def _ahead(self, horizon: int) -> int:
+        """Return the number of masked steps after the context."""
+        return max(min(horizon, self._longest), checkpoint.shortest_forecast(self.config))
+
+    def _cut(self, context: np.ndarray, ahead: int, hidden: np.ndarray | None = None) -> Scaled:
+        longest, size = self.config["context_length"], self.config["d_patch"]
+        return scale_and_cut(context, ahead, longest=longest, size=size, hidden=hidden)

@@ -1,0 +1,367 @@
+"""Registry of families by name and of checkpoints by reference; heavy packages are imported late."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope import hub
+from tsfmscope.defaults import PRECISION, PRECISIONS
+from tsfmscope.errors import HubError, ModelError, StaleInputError
+from tsfmscope.extras import describe_missing
+from tsfmscope.models import plugins
+from tsfmscope.models.common.checkpoint_folder import (
+    ADAPTER,
+    INDEX,
+    PICKLED,
+    files_of_weights,
+    weight_files,
+)
+from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums
+from tsfmscope.models.common.int8 import SCALE
+from tsfmscope.regular_files import file_sum, open_regular
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from tsfmscope.models.base import Family
+
+FAMILIES = {
+    "chronos-t5": "tsfmscope.models.t5.chronos_t5:ChronosT5",
+    "chronos-bolt": "tsfmscope.models.chronos_bolt:ChronosBolt",
+    "chronos-2": "tsfmscope.models.chronos_2:Chronos2",
+    "flowstate": "tsfmscope.models.flowstate.family:FlowState",
+    "lag-llama": "tsfmscope.models.lag_llama.family:LagLlama",
+    "moirai": "tsfmscope.models.moirai.family:Moirai",
+    "moirai-2": "tsfmscope.models.moirai.version_2:Moirai2",
+    "moment": "tsfmscope.models.moment.family:Moment",
+    "patchtst": "tsfmscope.models.patchtst:PatchTST",
+    "patchtst-fm": "tsfmscope.models.patchtst_fm.family:PatchTSTFM",
+    "totem": "tsfmscope.models.totem.family:Totem",
+    "wavetoken": "tsfmscope.models.wavetoken.family:WaveToken",
+    "t5-text": "tsfmscope.models.t5.text:T5Text",
+    "tabular": "tsfmscope.models.tabular.family:Tabular",
+    "vit": "tsfmscope.models.vit:ViT",
+    "timesfm": "tsfmscope.models.timesfm.versions:TimesFM",
+    "timesfm-2.5": "tsfmscope.models.timesfm.versions:TimesFM25",
+    "time-moe": "tsfmscope.models.time_moe.family:TimeMoE",
+    "toto-2": "tsfmscope.models.toto_2.family:Toto2",
+    "ttm": "tsfmscope.models.ttm.family:TTM",
+    "visionts": "tsfmscope.models.visionts.family:VisionTS",
+}
+# Family -> the last change of its results. It enters the keys of the family's own jobs and recipes
+# only.
+REVISIONS = {
+    "lag-llama": "calendar features of dates",
+}
+# Family -> packages that it imports and that this project does not depend on.
+PACKAGES = {"moirai": ("uni2ts",), "moirai-2": ("uni2ts",)}
+# Tokenizers of text and settings of image preprocessing.
+READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
+# Bytes of a model card that are read to find its license.
+LARGEST_CARD = 2**16
+# Model card. It is requested from the hub too, and no fingerprint covers it.
+CARD = "README.md"
+# Files that are requested from the hub. Which of its safetensors are read is known only when they are here.
+CHECKPOINT_FILES = ("config.json", "*.safetensors", INDEX, PICKLED, *READERS)
+
+
+@dataclass(frozen=True)
+class ResolvedRef:
+    """Checkpoint folder that a reference was resolved to.
+
+    fingerprint: SHA-256 of its files. source: folder or hub. revision: the hub's commit.
+    """
+
+    folder: Path
+    fingerprint: str
+    source: str
+    revision: str | None = None
+
+    def pin(self, reference: str) -> str:
+        """Return a reference that always means these files: one of the hub gets the hub's commit.
+
+        A reference to a folder is returned as it is.
+        """
+        if self.source != "hub":
+            return reference
+        return f"{hub.PREFIX}{reference.removeprefix(hub.PREFIX).partition('@')[0]}@{self.revision}"
+
+
+def families() -> dict[str, str]:
+    """Return name -> "module:Class" of built-in families and of installed packages; imports none of them."""
+    return {name: claims[0].value for name, claims in plugins.entries().items()} | FAMILIES
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError, with near names and the list, for an unknown family; imports no family."""
+    if name not in FAMILIES and name not in (known := families()):
+        near = difflib.get_close_matches(name, known, n=2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"unknown family {name!r}; {hint}known: {', '.join(sorted(known))}")
+
+
+def family_class(name: str) -> type[Family]:
+    """Return the class of a family.
+
+    ValueError, with near names and the list, where the name is unknown. ModelError where a package is
+    missing, which names what to install. ModelError where a family of another package cannot be used, which
+    names the package and the fix.
+    """
+    check_name(name)
+    entry = plugins.entry_of(name, FAMILIES)
+    try:
+        if entry is not None:
+            return _load_plugin_class(entry)
+        module, _, attribute = FAMILIES[name].partition(":")
+        result: type[Family] = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        owner = plugins.describe(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        raise ModelError(f"{owner}: {describe_missing(error)}") from error
+    return result
+
+
+def check_packages(name: str) -> None:
+    """Raise ModelError, naming what to install, where a package that a family imports late is missing.
+
+    Only built-in families are checked.
+    """
+    for package in PACKAGES.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
+            raise ModelError(f"family {name}: {describe_missing(missing)}")
+
+
+def code_of(family: str) -> str | None:
+    """Return name, version and SHA-256 of the package that adds a family.
+
+    For a built-in family, return its entry of REVISIONS, or None where it has none. ValueError for an unknown
+    family.
+    """
+    check_name(family)
+    entry = plugins.entry_of(family, FAMILIES)
+    return plugins.code(entry) if entry else REVISIONS.get(family)
+
+
+def with_code(family: str, fingerprint: str, environment: str = "") -> str:
+    """Return a checkpoint's fingerprint combined with the code that reads it; jobs of the model depend on it.
+
+    Code of built-in families is covered by the versions of the Tasks, or by an entry of REVISIONS where the
+    results of one family alone have changed. Code of other packages enters the digest, so that no job reuses
+    a row of older code. The digest of an environment that the model runs in enters it too.
+    """
+    for code in (code_of(family), environment or None):
+        if code is not None:
+            fingerprint = hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+    return fingerprint
+
+
+def _load_plugin_class(entry: EntryPoint) -> type[Family]:
+    """Return the class of an entry point.
+
+    ModelError, naming the package and the fix, where its module does not import or the class is not a usable
+    Family. A ModuleNotFoundError is passed on.
+    """
+    owner = plugins.describe(entry)
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{owner}: does not import ({type(error).__name__}: {error}); fix or update that package, or uninstall it"
+        ) from error
+    from tsfmscope.models.base import Family
+
+    result = getattr(module, entry.attr, None)
+    if result is None:
+        raise ModelError(f"{owner}: module {entry.module} has no class {entry.attr!r}; fix its entry point")
+    if not (isinstance(result, type) and issubclass(result, Family)):
+        raise ModelError(f"{owner}: is no subclass of tsfmscope.models.base.Family; fix that package")
+    if PRECISION in inspect.signature(result.load).parameters:
+        raise ModelError(f"{owner}: its load takes {PRECISION!r}, an option of every family; give it another name")
+    if missing := sorted(getattr(result, "__abstractmethods__", ())):
+        raise ModelError(f"{owner}: lacks {', '.join(missing)}; write them (docs/plugins.md)")
+    return result
+
+
+def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
+    """Return the checkpoint folder of a reference.
+
+    reference: path of an existing folder, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]". ModelError
+    where the folder does not exist, contains no checkpoint, or has files that differ from the recorded
+    checksums (tsfmscope/models/common/checksums.py). HubError where the hub is needed but not allowed, or the
+    download fails.
+    """
+    # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
+    folder = Path(os.path.expanduser(reference))
+    if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
+        verify_sums(folder)
+        return ResolvedRef(folder, fingerprint(folder), "folder")
+    check_reference(reference)
+    try:
+        folder, revision = hub.download(
+            reference, CHECKPOINT_FILES, also=(CARD, ADAPTER), allowed=allow_hub, cache=cache
+        )
+    except HubError as error:
+        raise type(error)(
+            str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
+        ) from error
+    return ResolvedRef(folder, fingerprint(folder), "hub", revision)
+
+
+def check_reference(reference: str) -> None:
+    """Raise ModelError unless a reference is a folder or has the form of a hub reference.
+
+    The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder.
+    """
+    if not reference.startswith(hub.PREFIX):
+        folder = Path(os.path.expanduser(reference))
+        if os.path.isdir(folder) or (hub.looks_like_hub(reference) and not os.path.isdir(folder.parent)):
+            return
+    elif hub.looks_like_hub(reference):
+        return
+    file = Path(os.path.expanduser(reference))
+    if os.path.isfile(file):
+        rename = f", where it must have the name {PICKLED}" if file.suffix == ".ckpt" and file.name != PICKLED else ""
+        raise ModelError(f"{reference}: got a file, expected a folder; name the folder that contains it{rename}")
+    raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; fix the reference")
+
+
+def fingerprint(folder: Path) -> str:
+    """Return the SHA-256 over names and contents of the files that are read of a checkpoint.
+
+    Files are taken in the order of their names. ModelError where there are no weights, or where a file cannot be read.
+    """
+    files = files_of_weights(folder)
+    files += [folder / name for name in ("config.json", *READERS) if (folder / name).exists()]
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        try:
+            digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+    return digest.hexdigest()
+
+
+def snapshots(folder: Path) -> dict[int, Path]:
+    """Return step -> folder with the weights after that step, ascending, of a pretrained checkpoint.
+
+    Step 0 contains the initial weights.
+    """
+    result = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
+    return dict(sorted(result.items()))
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """Return columns of `checkpoints` that the files determine: parameters, bytes and license (or None).
+
+    Tied parameters are stored, and counted, once. ModelError where a file is not a safetensors file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    parameters = 0
+    files = weight_files(folder)
+    for path in files:
+        if path.name == PICKLED:
+            from tsfmscope.models.lag_llama.checkpoint import read_lightning
+
+            parameters = sum(tensor.numel() for tensor in read_lightning(path)[0].values())
+            continue
+        try:
+            with safe_open(path, "numpy") as tensors:
+                names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
+                parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
+    return {
+        "parameters": parameters,
+        "bytes": sum(path.stat().st_size for path in files),
+        "license": license_of_card(folder),
+    }
+
+
+def license_of_card(folder: Path) -> str | None:
+    """Return the value of `license:` in the header of a model card, or None.
+
+    The value `other` is replaced by that of `license_name:`, if there is one.
+    """
+    card = folder / CARD
+    if not card.is_file():
+        return None
+    with open_regular(card) as file:
+        text = file.read(LARGEST_CARD).decode("utf-8", errors="replace")
+    header = re.match(r"---\r?\n(.*?)^---\s*$", text, re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^(license|license_name):[ \t]*(\S+)[ \t]*\r?$", header[1] if header else "", re.MULTILINE)
+    values = {key: value.strip("'\"") for key, value in lines}
+    name = values.get("license")
+    return values.get("license_name", name) if name == "other" else name
+
+
+def load_planned(
+    family: str,
+    ref: str,
+    *,
+    planned: str | None,
+    environment: str = "",
+    device: str = "cpu",
+    options: Mapping[str, Any],
+) -> Family:
+    """Load the model that a reference names, if it is the one that was planned.
+
+    planned: fingerprint that `with_code` returned when the job was planned; None for any. environment: digest
+    of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
+    another one.
+    """
+    checkpoint = resolve(ref, allow_hub=True)
+    now = with_code(family, checkpoint.fingerprint, environment)
+    if planned is not None and planned != now:
+        raise StaleInputError(
+            f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
+        )
+    return load(family, checkpoint.folder, device=device, options=options)
+
+
+def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:
+    """Load the model of a folder.
+
+    options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
+    `family_class` and the family's `load` raise, and ValueError for an unknown precision.
+    """
+    try:
+        model = family_class(family).load(folder, device=device, **stored_options(options))
+    except ImportError as error:
+        missing = describe_missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        raise ModelError(f"{folder}: {missing}") from error
+    if PRECISION in options:
+        from tsfmscope.models.common.precision import run_in
+
+        run_in(model.network, options[PRECISION])
+    return model
+
+
+def stored_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a model that is to be changed and saved: all but PRECISION."""
+    return {name: value for name, value in options.items() if name != PRECISION}
+
+
+def check_options(family: str, options: Mapping[str, Any], location: str) -> None:
+    """Raise ModelError, naming `location`, for an option that `load` does not take or an unknown precision."""
+    parameters = inspect.signature(family_class(family).load).parameters
+    known = sorted(
+        name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY and name != "device"
+    )
+    if unknown := sorted(set(options) - {*known, PRECISION}):
+        raise ModelError(f"{location}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
+    if (precision := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
+        raise ModelError(f"{location}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")

@@ -1,0 +1,263 @@
+"""T5 without gradients: an encoder that runs few windows at a time, and a decoder that runs step by step.
+
+The decoder's caches are preallocated. Heads may have any width. The decoder's states are stored in columns,
+[d, paths]: W X is multiplied a tenth faster than X^T W^T at the hundred or so paths of a forecast, and these
+products are most of its time. For two to FEW_PATHS paths on a CPU, X^T W^T is twice as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Tokens encoded together on a CPU: a product of 513 rows has nine tenths of the speed of one of
+# 2,052.
+TOKENS = 1024
+TOKENS_GPU = 32_768
+# Measured for float32 on one core of an AMD EPYC: 2 to 8 columns times a matrix of 256 x 256 to 768 x 3072 take 2.0 to
+# 3.2 times as long as the same rows, one column as long, and 16 or more about as long.
+FEW_PATHS = 8
+# Smallest head width passed to attention: torch's fused kernel takes 1.5 times as long on one of 6.
+NARROWEST = 16
+
+
+class StepDecoder:
+    """T5 decoder that reads one id of every sample path at a time.
+
+    Paths are ordered by window: the S samples of the first window, then those of the next.
+    """
+
+    def __init__(self, network: Any, ids: torch.Tensor, mask: torch.Tensor, samples: int, steps: int) -> None:
+        """Encode the windows [W, T] once; allocate caches for W x samples paths and `steps` steps."""
+        import torch
+
+        self.network, self.steps, self.samples, self.windows = network, steps, samples, len(ids)
+        self._stack = network.decoder
+        own = [block.layer[0].SelfAttention for block in self._stack.block]
+        cross = [block.layer[1].EncDecAttention for block in self._stack.block]
+        self._bias = own[0].compute_bias(steps, steps)[0].contiguous()  # [h, H, H]
+        self._masked = None if bool(mask.all()) else _additive_mask(mask, network.dtype)[:, None, None, :]
+        self._cross = [self._cross_cache(attention, ids.shape[1]) for attention in cross]
+        for part, encoded in encode(network.encoder, ids, mask):
+            for attention, (keys, values) in zip(cross, self._cross, strict=True):
+                for cache, linear in ((keys, attention.k), (values, attention.v)):
+                    heads = _split_heads(_rows(linear, encoded), attention.n_heads)  # [n, h, T, d]
+                    cache.unflatten(0, (self.windows, -1))[part] = heads.transpose(2, 3)
+        self._own = [self._own_cache(attention) for attention in own]
+        width = self._stack.config.d_model
+        self._room = self._bias.new_empty(width * len(ids) * samples)
+        self._scores = self._bias.new_empty(own[0].n_heads * len(ids) * samples, ids.shape[1])
+        self._mean = self._bias.new_full((1, width), 1 / width)
+        self.start = torch.full((len(ids), samples), network.config.decoder_start_token_id, device=ids.device)
+
+    @property
+    def caches(self) -> list[torch.Tensor]:
+        """Cached keys and values."""
+        return [part for pair in (*self._cross, *self._own) for part in pair]
+
+    def logits(self, ids: torch.Tensor, step: int) -> torch.Tensor:
+        """Return logits [W, S, V] as the model emits them, given the ids [W, S] at `step`.
+
+        At step 0 every path has the id `start`, so one path per window is computed and its logits are
+        repeated.
+        """
+        ids = ids if step else ids[:, :1]
+        hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
+        for index, block in enumerate(self._stack.block):
+            own, cross, dense = block.layer
+            self._attend_own(own.SelfAttention, self._normalise(own.layer_norm, hidden), index, step, hidden)
+            self._attend_cross(cross.EncDecAttention, self._normalise(cross.layer_norm, hidden), index, hidden)
+            self._feed(dense.DenseReluDense, self._normalise(dense.layer_norm, hidden), hidden)
+        hidden = self._normalise(self._stack.final_layer_norm, hidden)
+        if self.network.config.scale_decoder_outputs:
+            hidden *= self.network.model_dim**-0.5
+        logits: torch.Tensor = _rows(self.network.lm_head, hidden.t()).view(*ids.shape, -1)
+        return logits if step else logits.repeat(1, self.samples, 1)
+
+    def _normalise(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
+        """Apply T5's norm to columns, in a buffer that is reused.
+
+        The mean is computed as a product, which is faster than a reduction.
+        """
+        import torch
+
+        room = self._room[: hidden.numel()].view_as(hidden)
+        squares = torch.mul(hidden, hidden, out=room)
+        scale = torch.mm(self._mean, squares).add_(self.network.config.layer_norm_epsilon).rsqrt_()  # [1, paths]
+        return torch.mul(hidden, scale, out=room).mul_(norm.weight[:, None])
+
+    def _feed(self, dense: Any, normed: torch.Tensor, hidden: torch.Tensor) -> None:
+        inner = [_columns(getattr(dense, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(dense, name)]
+        hidden += _columns(dense.wo, _activate(dense, *inner))
+
+    def _attend_own(self, attention: Any, normed: torch.Tensor, index: int, step: int, hidden: torch.Tensor) -> None:
+        import torch
+
+        query, *new = (
+            _columns(linear, normed).unflatten(0, (attention.n_heads, -1)).permute(2, 0, 1)
+            for linear in (attention.q, attention.k, attention.v)
+        )
+        keys, values = (
+            self._write_cache(cache, projected, step) for cache, projected in zip(self._own[index], new, strict=True)
+        )
+        scores = torch.matmul((query * attention.scaling)[:, :, None], keys.transpose(2, 3))
+        weights = torch.softmax(scores.add_(self._bias[:, step : step + 1, : step + 1]), dim=-1)
+        out = torch.matmul(weights, values)[:, :, 0]  # [paths, h, d]
+        hidden += _columns(attention.o, out.flatten(1).t())
+
+    def _write_cache(self, cache: torch.Tensor, new: torch.Tensor, step: int) -> torch.Tensor:
+        """Write the keys or values of a step into a cache [all paths, h, H, d].
+
+        Return the cached entries of all steps so far, for the paths that are computed.
+        """
+        windows = (self.windows, -1)
+        cache.unflatten(0, windows)[:, :, :, step] = new.unflatten(0, windows)
+        return cache[:: len(cache) // len(new), :, : step + 1]
+
+    def _attend_cross(self, attention: Any, normed: torch.Tensor, index: int, hidden: torch.Tensor) -> None:
+        """Add cross-attention to `hidden`, by three products.
+
+        torch's fused attention hardly gains from a second thread on so few queries.
+        """
+        import torch
+
+        keys, values = self._cross[index]  # [W h, d, T]
+        query = _columns(attention.q, normed).unflatten(0, (attention.n_heads, -1))
+        query = query.unflatten(2, (self.windows, -1)).permute(2, 0, 3, 1).flatten(0, 1)  # [W h, paths, d]
+        scores = self._scores[: len(query) * query.shape[1]].view(*query.shape[:2], -1)
+        torch.bmm(query * attention.scaling, keys, out=scores)
+        if self._masked is not None:
+            scores.view(self.windows, -1, *scores.shape[1:]).add_(self._masked)
+        out = torch.bmm(values, torch.softmax(scores, dim=-1, out=scores).transpose(1, 2))  # [W h, d, paths]
+        out = out.unflatten(0, (self.windows, -1)).permute(1, 2, 0, 3)
+        hidden += _columns(attention.o, out.reshape(-1, hidden.shape[1]))
+
+    def _cross_cache(self, attention: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        count = self.windows * attention.n_heads
+        key, value = (self._bias.new_empty(count, width, tokens) for width in _widths(attention))
+        return key, value
+
+    def _own_cache(self, attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = (self.windows * self.samples, attention.n_heads, self.steps)
+        key, value = (self._bias.new_empty(*shape, width) for width in _widths(attention))
+        return key, value
+
+
+def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield slices of the windows [W, T] with the encoder's last states [n, T, d] of each slice."""
+    count = max(1, (TOKENS if ids.device.type == "cpu" else TOKENS_GPU) // ids.shape[1])
+    bias = stack.block[0].layer[0].SelfAttention.compute_bias(ids.shape[1], ids.shape[1]).contiguous()  # [1, h, T, T]
+    for start in range(0, len(ids), count):
+        part = slice(start, start + count)
+        is_unmasked = bool(mask[part].all())
+        yield (
+            part,
+            _encode_context(
+                stack, ids[part], bias if is_unmasked else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
+            ),
+        )
+
+
+def _encode_context(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    hidden = stack.embed_tokens(ids)  # [n, T, d]
+    for block in stack.block:
+        own, dense = block.layer
+        attention, normed = own.SelfAttention, _normed_rows(own.layer_norm, hidden, stack.config)
+        query, key, value = (
+            _split_heads(_rows(part, normed), attention.n_heads) for part in (attention.q, attention.k, attention.v)
+        )
+        out = _attend(query, key, value, bias, attention)
+        hidden += _rows(attention.o, out.transpose(1, 2).flatten(2))
+        normed, mlp = _normed_rows(dense.layer_norm, hidden, stack.config), dense.DenseReluDense
+        inner = [_rows(getattr(mlp, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(mlp, name)]
+        hidden += _rows(mlp.wo, _activate(mlp, *inner))
+    return _normed_rows(stack.final_layer_norm, hidden, stack.config)
+
+
+def _attend(query: Any, key: Any, value: Any, mask: torch.Tensor, attention: Any) -> torch.Tensor:
+    """Return attention output [n, h, rows, value width] for heads [n, h, rows, width].
+
+    Zeros bring all heads to one width; they do not change the result.
+    """
+    from torch.nn.functional import pad, scaled_dot_product_attention
+
+    wide, value_width = max(key.shape[-1], value.shape[-1], NARROWEST), value.shape[-1]
+    query, key, value = (
+        part if part.shape[-1] == wide else pad(part, (0, wide - part.shape[-1])) for part in (query, key, value)
+    )
+    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=attention.scaling)
+    return out[..., :value_width]
+
+
+def _activate(dense: Any, inner: torch.Tensor, gated: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the input of an MLP's last product, computed in place of `inner` where possible."""
+    import torch
+
+    active: torch.Tensor = inner.relu_() if isinstance(dense.act, torch.nn.ReLU) else dense.act(inner)
+    return active if gated is None else active.mul_(gated)
+
+
+def _rows(linear: Any, rows: torch.Tensor) -> torch.Tensor:
+    """Apply a Linear, or both factors of a LowRank, to rows [..., in] to get rows [..., out]."""
+    from tsfmscope.models.common.low_rank import LowRank
+
+    if isinstance(linear, LowRank):
+        return _rows(linear.wide, _rows(linear.narrow, rows))
+    product = _times_transposed(rows, linear.weight)
+    return product if linear.bias is None else product.add_(linear.bias)
+
+
+def _columns(linear: Any, columns: torch.Tensor) -> torch.Tensor:
+    """Apply a Linear, or both factors of a LowRank, to columns [in, n] to get columns [out, n]."""
+    from tsfmscope.models.common.low_rank import LowRank
+
+    if isinstance(linear, LowRank):
+        return _columns(linear.wide, _columns(linear.narrow, columns))
+    if columns.is_cpu and 1 < columns.shape[1] <= FEW_PATHS:
+        return _rows(linear, columns.t().contiguous()).t()
+    product = _times_transposed(linear.weight, columns.t())
+    return product if linear.bias is None else product.add_(linear.bias[:, None])
+
+
+def _times_transposed(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Return rows [..., k] times the transpose of matrix [m, k], shape [..., m].
+
+    Where only one factor is in bfloat16 (tsfmscope/models/common/precision.py), the other is rounded to bfloat16
+    too, and the result has the wider of the two dtypes.
+    """
+    import torch
+
+    if rows.dtype != matrix.dtype and torch.bfloat16 in (rows.dtype, matrix.dtype):
+        rounded = torch.nn.functional.linear(rows.to(torch.bfloat16), matrix.to(torch.bfloat16))
+        return rounded.to(torch.promote_types(rows.dtype, matrix.dtype))
+    return torch.nn.functional.linear(rows, matrix)
+
+
+def _normed_rows(norm: Any, hidden: torch.Tensor, config: Any) -> torch.Tensor:
+    """Apply T5's norm to rows: division by the root mean square, without subtraction of the mean."""
+    import torch
+
+    size = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
+    scale = size.square_().div_(hidden.shape[-1]).add_(config.layer_norm_epsilon).rsqrt_()
+    normed: torch.Tensor = (hidden * scale).to(hidden.dtype).mul_(norm.weight)
+    return normed
+
+
+def _split_heads(projected: torch.Tensor, count: int) -> torch.Tensor:
+    """Split projections [n, T, h * d] into heads [n, h, T, d]."""
+    heads: torch.Tensor = projected.unflatten(-1, (count, -1)).transpose(1, 2)
+    return heads
+
+
+def _widths(attention: Any) -> tuple[int, int]:
+    return attention.k.out_features // attention.n_heads, attention.v.out_features // attention.n_heads
+
+
+def _additive_mask(mask: torch.Tensor, dtype: Any) -> torch.Tensor:
+    """Return what a mask adds to scores: 0 where it is true, else the lowest number of the dtype."""
+    import torch
+
+    return torch.where(mask, 0.0, torch.finfo(dtype).min).to(dtype)

@@ -1,0 +1,216 @@
+"""Time-MoE (Shi et al. 2025): a decoder of single steps with sparse experts and several horizons.
+
+We wrote the code: the released code is on no package index and needs an old transformers. Names, shapes and
+arithmetic are the release's, so its checkpoints (Maple728/TimeMoE-50M, -200M) load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int32
+
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.scale import HUGE, carry_forward, clip_float32
+from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
+from tsfmscope.models.time_moe import checkpoint
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.time_moe.network import Expert, TimeMoENetwork
+
+# Delta of the Huber loss, as in the released code.
+DELTA = 2.0
+
+
+class Scaled(NamedTuple):
+    """Contexts scaled by their own mean and standard deviation, with missing steps filled.
+
+    observed: which steps were observed. start: the first observed step, T where there is none. loc, scale: in
+    the data's units.
+    """
+
+    values: Float32[np.ndarray, "window token"]
+    observed: Bool[np.ndarray, "window token"]
+    start: Int32[np.ndarray, " window"]
+    loc: Float64[np.ndarray, " window"]
+    scale: Float64[np.ndarray, " window"]
+
+
+class TimeMoE(OwnNetwork):
+    """Time-MoE models.
+
+    Rows of the decoder: one row per step of the context. The future is not read; it could not change their
+    states.
+
+    A context is scaled by its mean and standard deviation (n - 1), as the release's README does. A context
+    that does not vary is only centred, as in the release's training. The release has no missing steps. Here a
+    missing step repeats the last observed one and is attended to; its kind is PADDING, since it stands for no
+    value. Missing steps before the first observed one are masked. The embedding has no bias and maps 0 to 0,
+    so states of layer 0 are all zero where a context is constant.
+
+    The family forecasts points: the Huber loss aims between mean and median, there is no distribution behind
+    it, and every quantile is the same number. Horizons are forecast greedily: the longest head that fits
+    comes first, and its steps are appended.
+    """
+
+    name: ClassVar[str] = "time-moe"
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    direct_quantiles: ClassVar[bool] = True
+    output_modules: ClassVar[tuple[str, ...]] = ("lm_heads",)
+    zero_states: ClassVar[bool] = True
+    # Routers.
+    unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})
+    config: dict[str, Any]
+    network: TimeMoENetwork
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of the decoder."""
+        return {"decoder": len(self.network.blocks)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, hidden_size."""
+        return int(self.config["hidden_size"])
+
+    @property
+    def max_context(self) -> int:
+        """Number of context steps that the model reads, as in training; forecast steps come on top."""
+        return int(self.config["max_position_embeddings"])
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of context steps that are read."""
+        return {"decoder": min(context, self.max_context)}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o (self) and the experts' matrices of every block.
+
+        Every expert has mlp_gate (inside the SiLU), mlp_in and mlp_out, with suffixes `.0`, `.1` and so on,
+        and `.shared`. `layer` counts blocks from 1, as the states that the blocks return do.
+        """
+        for layer, block in enumerate(self.network.blocks, start=1):
+            attention, ffn = block.self_attn, block.ffn_layer
+            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.o_proj}
+            for matrix, module in projections.items():
+                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=attention.heads)
+            experts: dict[str, Any] = {str(number): expert for number, expert in enumerate(ffn.experts)}
+            for name, expert in (experts | {"shared": ffn.shared_expert}).items():
+                for matrix, module in _mlp(expert).items():
+                    yield WeightMatrix.of(module, "decoder", layer, f"{matrix}.{name}")
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; queries and keys are rotated."""
+        from tsfmscope.models.time_moe.network import attentions
+
+        return attentions(self.network)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the mean Huber loss of all heads at every step plus the loss that balances the experts.
+
+        Source: Shi et al. 2025, eqs. 10 to 12. Steps are scaled by the context alone. The release scales
+        context and future together, which a forecast cannot. Missing steps have no weight. The heads' windows
+        end with the batch, as in the release.
+        """
+        import torch
+
+        from tsfmscope.models.time_moe.network import balance
+
+        scaled, device = self._scale_context(context.cpu().numpy()), self.network.device
+        known = torch.from_numpy(scaled.observed)
+        later = torch.from_numpy((future.cpu().numpy() - scaled.loc[:, None]) / scaled.scale[:, None])
+        steps = torch.cat((torch.from_numpy(scaled.values), later.clamp(-HUGE, HUGE).float()), dim=1)
+        labels = torch.where(torch.cat((known, torch.ones_like(later, dtype=torch.bool)), dim=1), steps, torch.nan)
+        inputs = torch.from_numpy(carry_forward(steps.numpy()))[:, :-1].to(device)
+        start = torch.from_numpy(scaled.start).to(device)
+        answer = self.network(inputs, start)
+        counted = torch.arange(inputs.shape[1], device=device) >= start[:, None]
+        target = labels[:, 1:].to(device)
+        heads = [_huber_loss(head(answer.states), target, counted) for head in self.network.lm_heads]
+        spread = balance(answer.routes, self.config["num_experts_per_tok"], counted)
+        loss: torch.Tensor = torch.stack(heads).mean() + self.config["router_aux_loss_factor"] * spread
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        scaled = self._scale_context(windows.context)
+        kinds = np.where(scaled.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        return Tokens(
+            arrays={
+                "values": scaled.values,
+                "start": scaled.start,
+                "loc": clip_float32(scaled.loc),
+                "scale": clip_float32(scaled.scale),
+            },
+            kinds={"decoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network, arrays = self.network.eval(), tokens.arrays
+
+        def forward(part: slice) -> None:
+            network(*self._on_device(arrays["values"][part], arrays["start"][part]))
+
+        return Pass({"decoder": Stack(network.blocks, network.model.norm)}, forward)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        from tsfmscope.models.time_moe.continuation import continue_values
+
+        self.network.eval()
+        scaled, parts = self._scale_context(windows.context), []
+        for first in range(0, len(windows), self.batch):
+            part = slice(first, first + self.batch)
+            with torch.inference_mode():
+                values, start = self._on_device(scaled.values[part], scaled.start[part])
+                steps = continue_values(self.network, values, start, windows.horizon, self.config["horizon_lengths"])
+            parts.append(steps.double().cpu().numpy())
+        point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
+        return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
+
+    def _scale_context(self, context: np.ndarray) -> Scaled:
+        """Return the context's last `max_context` steps, scaled in float64."""
+        values = context[:, -self.max_context :].astype(np.float64)
+        observed = ~np.isnan(values)
+        count = observed.sum(axis=1)
+        loc = np.where(observed, values, 0.0).sum(axis=1) / np.maximum(count, 1)
+        centred = np.where(observed, values - loc[:, None], 0.0)
+        spread = np.sqrt((centred**2).sum(axis=1) / np.maximum(count - 1, 1))
+        low, high = (np.where(observed, values, edge) for edge in (np.inf, -np.inf))
+        # Compared exactly: rounding of loc gives a constant context a spread above 0.
+        varies = low.min(axis=1, initial=np.inf) < high.max(axis=1, initial=-np.inf)
+        scale = np.where(varies & (spread > 0), spread, 1.0)
+        flat = np.where(varies[:, None], centred / scale[:, None], 0.0)
+        steps = carry_forward(np.where(observed, flat, np.nan).astype(np.float32))
+        start = np.where(count > 0, observed.argmax(axis=1), values.shape[1]).astype(np.int32)
+        return Scaled(steps, observed, start, loc, scale)
+
+
+def _mlp(expert: Expert) -> dict[str, Any]:
+    return {"mlp_gate": expert.gate_proj, "mlp_in": expert.up_proj, "mlp_out": expert.down_proj}
+
+
+def _huber_loss(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Return the mean Huber loss of a head's forecasts [B, T, h].
+
+    target [B, T] is the step after each token, NaN where missing. counted [B, T]: tokens that count.
+    """
+    import torch
+    from torch.nn import functional
+
+    length = answer.shape[-1]
+    windows = functional.pad(target, (0, length - 1), value=float("nan")).unfold(-1, length, 1)  # [B, T, h]
+    known = ~windows.isnan() & counted[..., None]
+    losses = functional.huber_loss(answer, torch.where(known, windows, 0.0), reduction="none", delta=DELTA)
+    mean: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
+    return mean

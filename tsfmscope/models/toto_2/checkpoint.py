@@ -1,0 +1,196 @@
+"""Checkpoints of Toto 2.0 as the package toto-2 saves them (Datadog/Toto-2.0-4m and larger)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common import attention, checkpoint_folder, compression_block, own_checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.toto_2.network import Block, Toto2Network
+
+NAME = "toto-2"
+# Arguments of the package's Toto2ModelConfig without a usable default.
+COUNTS = ("patch_size", "d_model", "num_heads", "num_layers", "layer_group_size")
+REQUIRED = (*COUNTS, "num_variate_layers_per_group", "variate_layer_first", "residual_attn_ratio")
+# None stands for a value that other keys decide; see `make_config`.
+DERIVED = {"d_ff": None, "qk_dim": None, "v_dim": None, "num_groups": None, "qk_norm_include_weight": None}
+FLAGS = {
+    "attn_bias": False,
+    "mlp_bias": False,
+    "qk_norm": True,
+    "norm_include_weight": False,
+    "per_dim_scale": False,
+    "use_xpos": False,
+}
+DEFAULTS = {**DERIVED, **FLAGS, "norm_eps": 5e-5, "residual_mult": 1.0}
+# Values for which the network here is written; the package has no other ones either.
+FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
+# The package's name of one matrix -> ours of its parts, from top to bottom.
+JOINED = {"attn.in_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
+
+
+def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
+    """Return the config with defaults and derived values filled in, as Toto2ModelConfig derives them.
+
+    ValueError names keys that are missing, unknown or of a wrong value.
+    """
+    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
+    own_checkpoint.check_counts(full, COUNTS, location)
+    width, heads, blocks, size = (full[name] for name in COUNTS[1:])
+    if width % heads:
+        raise ValueError(f"{location} config: d_model: got {width}, expected a multiple of num_heads {heads}")
+    full["d_ff"] = full["d_ff"] or (8 * width // 3 + 7) // 8 * 8
+    full["qk_dim"] = full["qk_dim"] or width // heads
+    full["v_dim"] = full["v_dim"] or full["qk_dim"]
+    full["num_groups"] = full["num_groups"] or heads
+    own_checkpoint.check_counts(full, ("d_ff", "qk_dim", "v_dim", "num_groups"), location)
+    if full["qk_norm_include_weight"] is None:
+        full["qk_norm_include_weight"] = full["norm_include_weight"]
+    own_checkpoint.check_switches(full, (*FLAGS, "variate_layer_first", "qk_norm_include_weight"), location)
+    own_checkpoint.check_positive(full, ("norm_eps", "residual_mult", "residual_attn_ratio"), location)
+    count = full["num_variate_layers_per_group"]
+    if type(count) is not int or not 0 <= count <= size:
+        raise ValueError(
+            f"{location} config: num_variate_layers_per_group: got {count!r}, expected a whole number from 0 to "
+            f"layer_group_size {size}"
+        )
+    if blocks % size:
+        raise ValueError(f"{location} config: num_layers: got {blocks}, expected a multiple of layer_group_size {size}")
+    if heads % full["num_groups"]:
+        raise ValueError(
+            f"{location} config: num_groups: got {full['num_groups']}, expected a divisor of {heads} heads"
+        )
+    if full["qk_dim"] % 4:
+        raise ValueError(
+            f"{location} config: qk_dim: got {full['qk_dim']}, expected a multiple of 4: pairs of its half are rotated"
+        )
+    return full
+
+
+def make_network(config: Mapping[str, Any]) -> Toto2Network:
+    """Return a network with weights drawn as in the package, from torch's generator."""
+    from tsfmscope.models.toto_2.network import Toto2Network
+
+    return Toto2Network(config).draw_weights()
+
+
+def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> None:
+    """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
+
+    A model that lost the block `compression` may have gained biases: the config then has `attn_bias`, and the other
+    biases are 0.
+    """
+    import torch
+
+    config, state = dict(config), _join(network)
+    if compression_block.block_of(network) is None and any(_has_bias(block) for block in network.blocks):
+        config["attn_bias"] = True
+        for path, block in _blocks(network):
+            for name, rows in (("in_proj", _rows(block)), ("out_proj", config["d_model"])):
+                state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
+    own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
+
+
+def read(folder: Path) -> tuple[Toto2Network, dict[str, Any]]:
+    """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
+    from tsfmscope.models.toto_2.attention import attentions
+
+    config, block = _config(folder)
+    network = own_checkpoint.make_empty(
+        lambda: make_network(config), lambda network: attentions(network.blocks), block, folder
+    )
+    weights = {name: value.float() for name, value in checkpoint_folder.read_weights(folder).items()}
+    return own_checkpoint.fill(network, _split(weights, config, network), folder), config
+
+
+def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
+    """Return the network's weights, with the parts of a matrix as one where all of them are whole."""
+    import torch
+    from torch import nn
+
+    state = network.state_dict()
+    for path, block in _blocks(network):
+        for name, parts in JOINED.items():
+            modules = [module for part in parts if isinstance(module := block.get_submodule(part), nn.Linear)]
+            if len(modules) < len(parts) or not _is_whole(block, name):
+                continue
+            weights: list[torch.Tensor] = [module.weight for module in modules]
+            for part in parts:
+                for kind in ("weight", "bias"):
+                    state.pop(f"{path}{part}.{kind}", None)
+            state[f"{path}{name}.weight"] = torch.cat(weights)
+            if any(module.bias is not None for module in modules):
+                biases: list[torch.Tensor] = [
+                    torch.zeros_like(module.weight[:, 0]) if module.bias is None else module.bias for module in modules
+                ]
+                # Biases of q, k and v are held times the factor of their input.
+                factor = block.attn.in_scale if name == "attn.in_proj" else 1.0
+                state[f"{path}{name}.bias"] = torch.cat(biases) / factor
+    return state
+
+
+def _split(
+    weights: Mapping[str, torch.Tensor], config: Mapping[str, Any], network: Toto2Network
+) -> dict[str, torch.Tensor]:
+    """Return a file's weights by the network's names."""
+    key, value, heads, groups = (config[name] for name in ("qk_dim", "v_dim", "num_heads", "num_groups"))
+    sizes = {"attn.in_proj": [heads * key, groups * key, groups * value], "ffn.fc1": [config["d_ff"]] * 2}
+    result, own_names = dict(weights), set(network.state_dict())
+    for path, block in _blocks(network):
+        for name, parts in JOINED.items():
+            for kind in ("weight", "bias"):
+                joined = result.get(f"{path}{name}.{kind}")
+                if joined is None or len(joined) != sum(sizes[name]):
+                    continue
+                del result[f"{path}{name}.{kind}"]
+                factor = block.attn.in_scale if (name, kind) == ("attn.in_proj", "bias") else 1.0
+                for part, rows in zip(parts, joined.split(sizes[name]), strict=True):
+                    own = f"{path}{part}.{kind}"
+                    # A compressed layer may lack a bias; a joined one then has zeros.
+                    if own in own_names or kind == "weight" or bool(rows.any()):
+                        result[own] = rows * factor
+    return result
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Return the shape, and the `compression` block of a compressed model (else None).
+
+    Keys that the package does not know are ignored, as there.
+    """
+    saved = checkpoint_folder.read_config(folder, NAME)
+    if saved.get("model_type", NAME) != NAME or "layer_group_size" not in saved:
+        got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
+        problem = f"{got}, expected {NAME!r} and layer_group_size"
+        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
+    own_checkpoint.check_fixed(saved, FIXED, folder, "toto-2 2.0.0")
+    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
+    return own_checkpoint.check_saved(make_config, known, folder), saved.get(attention.BLOCK)
+
+
+def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:
+    """Yield the prefix of the names of a block's weights, and the block."""
+    for number, block in enumerate(network.blocks):
+        yield f"transformer.layers.{number}.", block
+
+
+def _has_bias(block: Block) -> bool:
+    return any(getattr(block.attn, name).bias is not None for name in ("q_proj", "k_proj", "v_proj", "out_proj"))
+
+
+def _rows(block: Block) -> int:
+    return int(sum(getattr(block.attn, name).out_features for name in ("q_proj", "k_proj", "v_proj")))
+
+
+def _is_whole(block: Block, name: str) -> bool:
+    """Return whether the parts of a matrix have the widths of the release."""
+    if name == "attn.in_proj":
+        attn = block.attn
+        rows = (attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width)
+        return rows == tuple(getattr(attn, part).out_features for part in ("q_proj", "k_proj", "v_proj"))
+    return bool(block.ffn.fc1_value.out_features == block.ffn.inner)

@@ -1,0 +1,173 @@
+"""Toto 2.0 (Khwaja et al. 2026) of Datadog: a unit-scaled decoder of patches with time and variate layers.
+
+We wrote the network: the package toto-2 requires Python 3.12. Names, shapes and arithmetic are the package's, so its
+checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
+from tsfmscope.models.toto_2 import checkpoint
+from tsfmscope.models.toto_2.windows import LEAST_SCALE, Scaled, scale_and_cut
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.toto_2.network import Toto2Network
+
+
+class Toto2(OwnNetwork):
+    """Toto 2.0 models.
+
+    Rows of the decoder: one per patch of the context, and one per patch of the horizon but the last (MASK), since each
+    row forecasts the patch after it. A context patch without an observed step is PADDING; only such patches read it.
+    The package counts the last patch as observed, with missing steps filled as its GluonTS predictor fills them. The
+    whole horizon is one forward pass, as in the package's benchmarks; its block decoding is not here.
+
+    Every window is a group of its own. Attention of a variate layer then weighs a single series, so its W_Q and W_K
+    have no effect and get no gradient. Time attention is rotary. Weights have variance 1: see `network`.
+
+    Values are scaled in float64; the package rounds mean and scale to float32. Forecasts are those of the package's
+    method `forecast`. Its GluonTS predictor, by default, also caps forecasts (`quantile_real_cap_k`) and scales the
+    first patches with later steps while they have fewer than 8 observed ones (`scaler_fallback_min_obs`). So where the
+    first patch has 1 to 7 steps (context modulo patch size), the predictor's forecasts differ from these.
+    """
+
+    name: ClassVar[str] = checkpoint.NAME
+    checkpoints: ClassVar[CheckpointModule] = checkpoint
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = LEAST_SCALE
+    output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("decoder", "group", "q"), ("decoder", "group", "k"))
+    )
+    config: dict[str, Any]
+    network: Toto2Network
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of the decoder, of both kinds."""
+        return {"decoder": len(self.network.blocks)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, d_model."""
+        return int(self.config["d_model"])
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of the quantiles that the network predicts, ascending."""
+        from tsfmscope.models.toto_2.network import LEVELS
+
+        return LEVELS
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of context patches; the context is padded on the left to whole patches."""
+        return {"decoder": -(-context // self._size)}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o (time or group), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
+
+        `layer` counts blocks from 1.
+        """
+        from tsfmscope.models.toto_2.attention import PARTS
+
+        for layer, block in enumerate(self.network.blocks, start=1):
+            kind, heads = "group" if block.attn.is_variate else "time", block.attn.heads
+            for matrix, name in PARTS.items():
+                yield WeightMatrix.of(getattr(block.attn, name), "decoder", layer, matrix, attention=kind, heads=heads)
+            mlp = block.ffn
+            for matrix, module in (("mlp_in", mlp.fc1_value), ("mlp_gate", mlp.fc1_gate), ("mlp_out", mlp.fc2)):
+                yield WeightMatrix.of(module, "decoder", layer, matrix)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield the attention of every block; keys of time layers are rotated, so their width cannot change."""
+        from tsfmscope.models.toto_2.attention import attentions
+
+        return attentions(self.network.blocks)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the quantile loss of the next patch of every row, in scaled units.
+
+        Equation: mean over levels and observed steps of 2 |(x - q)([x <= q] - level)|, for the context's patches but
+        the first and for the future's; half of the mean of both. x: asinh of the step, scaled as its row is.
+        Deviations: the package has no training code. As in its forecasts, all patches of the future are masked; the
+        release also masks runs of patches of the context. Steps after rows without any spread have no weight.
+        """
+        import torch
+
+        size, steps = self._size, future.shape[1]
+        past, later = context.cpu().numpy().astype(np.float64), future.cpu().numpy().astype(np.float64)
+        count = -(-steps // size)
+        cut, device = scale_and_cut(past, count - 1, size), self.network.device
+        outputs = self.network.quantiles(self.network(*self._on_device(*Scaled.of(cut.arrays()))))  # [B, T, P, Q]
+        known = np.concatenate((np.pad(past, ((0, 0), (-past.shape[1] % size, 0)), constant_values=np.nan), later), 1)
+        known = np.pad(known, ((0, 0), (0, -known.shape[1] % size)), constant_values=np.nan)
+        targets = known.reshape(len(known), -1, size)[:, 1:]  # [B, T, P]
+        scaled = np.arcsinh((targets - cut.loc[:, :, None]) / cut.scale[:, :, None])
+        is_counted = ~np.isnan(targets) & (cut.attended & (cut.scale > LEAST_SCALE))[:, :, None]
+        target, weight = self._on_device(clip_float32(np.where(is_counted, scaled, 0.0)), is_counted)
+        levels = torch.tensor(self.levels, device=device)
+        errors = target[..., None] - outputs
+        pinball = 2 * torch.maximum(levels * errors, (levels - 1) * errors).mean(dim=-1) * weight
+        parts = [
+            part.sum() / counted.sum().clamp_min(1)
+            for part, counted in zip(pinball.tensor_split([-count], 1), weight.tensor_split([-count], 1), strict=True)
+        ]
+        loss: torch.Tensor = torch.stack(parts).mean()
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        ahead = self._ahead(windows.horizon)
+        cut = scale_and_cut(windows.context, ahead, self._size)
+        kinds = np.where(cut.observed, TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds[:, kinds.shape[1] - ahead :] = TokenKind.MASK
+        return Tokens(
+            arrays=cut.arrays(),
+            kinds={"decoder": kinds.astype(np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
+
+        def forward(part: slice) -> None:
+            network(*self._on_device(*(array[part] for array in Scaled.of(tokens.arrays))))
+
+        return Pass({"decoder": Stack(network.blocks, network.transformer.out_norm)}, forward)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        network, ahead, parts = self.network.eval(), self._ahead(windows.horizon), []
+        cut = scale_and_cut(windows.context, ahead, self._size)
+        with torch.inference_mode():
+            for start in range(0, len(windows), self.batch):
+                inputs = (part[start : start + self.batch] for part in Scaled.of(cut.arrays()))
+                states = network(*self._on_device(*inputs))[:, -1 - ahead :]
+                parts.append(network.quantiles(states).double().cpu().numpy())
+        own = cut.unscale(np.concatenate(parts))[:, :, : windows.horizon]
+        values: np.ndarray = np.einsum("wqh,ql->wlh", own, level_weights(self.levels, levels))
+        return values
+
+    @property
+    def _size(self) -> int:
+        return int(self.config["patch_size"])
+
+    def _ahead(self, horizon: int) -> int:
+        """Return the number of masked patches: the last context patch forecasts the first patch of the horizon."""
+        return max(-(-horizon // self._size) - 1, 0)

@@ -1,0 +1,176 @@
+"""Types that a family exchanges with other code: tokens, hidden states, forecasts, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Int, Int8, Int32
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.series.types import Windows
+
+
+class TokenKind(IntEnum):
+    """Kind of a token; only OBSERVATION and FUTURE stand for values."""
+
+    OBSERVATION = 0
+    PADDING = 1
+    EOS = 2
+    REG = 3
+    MASK = 4
+    FUTURE = 5
+    # A decoder's start token: its row forecasts the first future step.
+    START = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokenised windows of one data set under one condition.
+
+    arrays: the family's own inputs, each [W, ...] numeric (ids, masks, patches, scales), enough for
+    hidden_states. kinds: stack -> [W, T] TokenKind of every row of that stack's hidden states. types: stack
+    -> [W, T] token id (quantised families). A family without a vocabulary leaves the stack out, and every row
+    is then its own type. series, origin: as in Windows.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    kinds: Mapping[str, Int8[np.ndarray, "window token"]]
+    types: Mapping[str, Int32[np.ndarray, "window token"]]
+    series: list[str]
+    origin: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def take(self, windows: Sequence[int] | Int[np.ndarray, " kept"]) -> Self:
+        """Return the tokens of these windows alone, in the order given."""
+        at = np.asarray(windows, dtype=np.int64)
+        arrays, kinds, types = (
+            {name: values[at] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
+        )
+        return type(self)(arrays, kinds, types, [self.series[i] for i in at.tolist()], np.asarray(self.origin)[at])
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStates:
+    """Hidden states of one layer; layer 0 is the embedding's output.
+
+    normed: whether the states are those after the final norm. states: [W, T, d], or [N, d] where rows were
+    requested.
+    """
+
+    stack: str
+    layer: int
+    normed: bool
+    states: Float[np.ndarray, "*row width"]
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Quantile forecasts: values [W, Q, H] in the data's units, levels [Q] ascending and including 0.5."""
+
+    values: Float[np.ndarray, "window quantile horizon"]
+    levels: tuple[float, ...]
+
+    @property
+    def median(self) -> Float[np.ndarray, "window horizon"]:
+        return self.values[:, self.levels.index(0.5)]
+
+
+class ForecastModel(Protocol):
+    """Parts of a model that scoring uses; a `Forecaster` has them, and so has an `OnnxForecaster`."""
+
+    def with_condition(self, context: int, history: int) -> tuple[Self, int]:
+        """Return this model under a condition, and the number of context steps that its windows need."""
+
+    def forecast(self, windows: Windows, *, levels: Sequence[float], samples: int, seeds: Sequence[int]) -> Forecast:
+        """Return quantiles of the horizon."""
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastGraph:
+    """A forecast that is one forward pass, as a module that exporters can trace.
+
+    make: function from context and horizon, in steps, to a module. The module maps contexts [B, C], NaN where a
+    step is missing or before the series begins, to quantiles [B, Q, H] in the data's units, both float32.
+    context, horizon: the largest values that `make` takes. levels: of the quantiles, ascending, as trained.
+    reads_frequency: the module takes frequency ids [B], int64, as a second argument.
+    """
+
+    make: Callable[[int, int], torch.nn.Module]
+    context: int
+    horizon: int
+    levels: tuple[float, ...]
+    reads_frequency: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class WeightMatrix:
+    """One matrix of attention, of an MLP or of a state space, [out, in].
+
+    name: q, k, v, o, mlp_in, mlp_gate, mlp_out, ssm_in, ssm_out; the name of an expert's matrix has a suffix, as in
+    mlp_in.3. A complex matrix of a state space is a real one here, with its real parts, then its imaginary parts.
+    attention: self or cross; None for a matrix outside attention. Chronos-2 has time (rotary self-attention over a
+    series' patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
+    bilinear form uses the `self` matrices of families whose `plain_attention` is True.
+    heads: number of query heads; None without attention.
+    linear: the torch Linear that has the matrix; None where no single Linear has it.
+    """
+
+    stack: str
+    layer: int
+    name: str
+    attention: str | None
+    heads: int | None
+    matrix: np.ndarray
+    linear: Any = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, module: Any, stack: str, layer: int, name: str, *, attention: str | None = None, heads: int | None = None
+    ) -> Self:
+        """Return the matrix of a torch Linear, in float32."""
+        return cls(stack, layer, name, attention, heads, module.weight.detach().float().cpu().numpy(), module)
+
+
+def tokens_to_table(tokens: Tokens) -> pa.Table:
+    """Return a table with one row per window.
+
+    Its columns are `series` and `origin`, then arrays, kinds and types as fixed-size lists, named
+    `array:ids`, `kind:stack`, `type:stack` and so on. The metadata contain the shapes of the arrays.
+    """
+    columns: dict[str, pa.Array] = {"series": pa.array(tokens.series), "origin": pa.array(tokens.origin)}
+    for prefix, group in (("array", tokens.arrays), ("kind", tokens.kinds), ("type", tokens.types)):
+        for name, values in group.items():
+            columns[f"{prefix}:{name}"] = _fixed_list(np.asarray(values))
+    shapes = {f"array:{n}": ",".join(map(str, a.shape[1:])) for n, a in tokens.arrays.items()}
+    return pa.table(columns).replace_schema_metadata(shapes)
+
+
+def tokens_from_table(table: pa.Table) -> Tokens:
+    """Return the tokens of a table that `tokens_to_table` made."""
+    shapes = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+    groups: dict[str, dict[str, np.ndarray]] = {"array": {}, "kind": {}, "type": {}}
+    for column in table.column_names:
+        prefix, _, name = column.partition(":")
+        if prefix not in groups:
+            continue
+        values = table[column].combine_chunks()
+        width = values.type.list_size
+        flat = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), width)
+        shape = tuple(int(n) for n in shapes.get(column, str(width)).split(",") if n)
+        groups[prefix][name] = flat.reshape(len(table), *shape)
+    series, origin = table["series"].to_pylist(), table["origin"].to_numpy()
+    return Tokens(groups["array"], groups["kind"], groups["type"], series, origin)
+
+
+def _fixed_list(values: np.ndarray) -> pa.FixedSizeListArray:
+    flat = np.ascontiguousarray(values).reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])

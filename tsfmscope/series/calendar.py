@@ -1,0 +1,196 @@
+"""Dates of the steps of a series, and the six calendar features that Lag-Llama computes from them.
+
+The date of a step is the date of its pandas period, as in gluonts, through which the release of Lag-Llama
+reads its series. A period longer than a day (W, MS, QS, YS ...) has the date of its last day; a shorter one
+has the time of its beginning. Dates have a resolution of seconds, so that they are not limited to the years
+1677 to 2262 of nanoseconds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from tsfmscope.errors import DataError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tsfmscope.series.types import Windows
+
+# datetime64[s]; jaxtyping has no name for this type.
+Dates = np.ndarray
+
+# Nominal start and frequency of a series that has none. They are our choice, because the release
+# requires both.
+NOMINAL_START = np.datetime64("2000-01-01T00:00:00.000", "ms")
+NOMINAL_FREQ = "D"
+# Frequencies of synthetic training series: those whose lags the release uses, and those of our data
+# sets.
+TRAINING_FREQS = ("s", "min", "5min", "10min", "15min", "30min", "h", "D", "B", "W", "MS", "QS", "YS")
+TRAINING_YEARS = (np.datetime64("1970-01-01", "ms"), np.datetime64("2030-01-01", "ms"))
+# Number of features of gluonts' time_features_from_frequency_str("S").
+FEATURES = 6
+# Nanoseconds in a second.
+SECOND = 10**9
+
+
+class Clock(NamedTuple):
+    """Time of the first value of a series (datetime64[ms]) and its frequency (pandas alias)."""
+
+    start: np.datetime64
+    freq: str
+
+
+def start_of(start: datetime | None) -> np.datetime64:
+    """Convert the time of a first value to datetime64[ms]; NaT for None. A time zone is dropped.
+
+    The local time stays as it is.
+    """
+    return np.datetime64("NaT", "ms") if start is None else np.datetime64(start.replace(tzinfo=None), "ms")
+
+
+def random_clock(rng: np.random.Generator) -> Clock:
+    """Draw a random clock for a synthetic training series, from TRAINING_FREQS and TRAINING_YEARS."""
+    first, last = (int(year.astype(np.int64)) for year in TRAINING_YEARS)
+    freq = TRAINING_FREQS[rng.integers(len(TRAINING_FREQS))]
+    return Clock(np.datetime64(int(rng.integers(first, last)), "ms"), freq)
+
+
+def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], count: int) -> Dates:
+    """Return the dates of `count` steps of each series, [S, count], datetime64[s].
+
+    A date is NaT before the first value of a series, and at every step of a frequency that has no period
+    (semi-months, business hours, weekdays of a month); the release cannot read those frequencies either.
+
+    Args:
+        starts: time of the first value of each series, datetime64[ms], [S]; NOMINAL_START replaces NaT.
+        freq: pandas alias of all series; NOMINAL_FREQ replaces an empty one.
+        first: index of the first requested step in each series, [S]; may be negative.
+        count: number of steps.
+
+    Raises:
+        DataError: pandas does not know the frequency.
+    """
+    starts = np.where(np.isnat(starts), NOMINAL_START, starts)
+    steps = np.asarray(first, dtype=np.int64)[:, None] + np.arange(count)
+    multiple, unit, period = _rule(freq or NOMINAL_FREQ)
+    if unit:
+        dates = _fixed_dates(starts, steps * multiple, unit)
+    elif period:
+        dates = _period_dates(starts, steps * multiple, period)
+    else:
+        dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
+    dates[steps < 0] = np.datetime64("NaT")
+    return dates
+
+
+def window_dates(windows: Windows, before: int) -> Dates:
+    """Return the dates of each window's last `before` context steps and its future.
+
+    Shape [W, before + H], datetime64[s].
+    """
+    starts = windows.starts
+    if starts is None:
+        starts = np.full(len(windows), "NaT", dtype="datetime64[ms]")
+    return step_dates(starts, windows.freq, np.asarray(windows.origin) - before, before + windows.horizon)
+
+
+def calendar_features(dates: Dates) -> Float32[np.ndarray, "*step 6"]:
+    """Compute six features of each date, in -0.5 .. 0.5, float32 [..., 6]; 0 where a date is NaT.
+
+    They are the features of gluonts' time_features_from_frequency_str("S"): second of the minute, minute of
+    the hour, hour of the day, day of the week, day of the month and day of the year. The zero for NaT follows
+    the release, where gluonts' InstanceSplitter pads the features of steps before a series with 0.
+    """
+    missing = np.isnat(dates)
+    dates = np.where(missing, np.datetime64(0, "s"), dates)
+    year, month, day, hour, minute = (dates.astype(f"datetime64[{unit}]") for unit in "YMDhm")
+    fields = (
+        (dates - minute, 59),
+        (minute - hour, 59),
+        (hour - day, 23),
+        # 1970-01-01 was a Thursday; Monday is 0.
+        ((day.astype(np.int64) + 3) % 7, 6),
+        (day - month, 30),
+        (day - year, 365),
+    )
+    features = np.stack([field.astype(np.int64) / largest - 0.5 for field, largest in fields], axis=-1)
+    features[missing] = 0
+    return features.astype(np.float32)
+
+
+def _fixed_dates(starts: Dates, units: Int64[np.ndarray, "series step"], unit: int) -> Dates:
+    """Return the dates `units` units after the beginning of the unit that contains the start.
+
+    unit: nanoseconds of a unit.
+    """
+    seconds, milliseconds = (part[:, None] for part in np.divmod(starts.astype(np.int64), 1000))
+    if unit >= SECOND:
+        length = unit // SECOND
+        steps = seconds // length * length + units * length
+    else:
+        per_second = SECOND // unit
+        steps = seconds + (milliseconds * per_second // 1000 + units) // per_second
+    dates: Dates = steps.astype("datetime64[s]")
+    return dates
+
+
+def _period_dates(starts: Dates, periods: Int64[np.ndarray, "series step"], alias: str) -> Dates:
+    """Return the last day of each period that lies `periods` periods after the period of the start."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        # pandas deprecates periods of business days.
+        warnings.simplefilter("ignore", FutureWarning)
+        begins = np.array([pd.Period(start, alias).ordinal for start in starts.tolist()], dtype=np.int64)
+        ordinals = (begins[:, None] + periods).ravel()
+        index = pd.PeriodIndex.from_ordinals(ordinals, freq=alias)  # type: ignore[attr-defined]
+        year, month, day = (np.asarray(field, dtype=np.int64) for field in (index.year, index.month, index.day))
+    months = (year - 1970).astype("datetime64[Y]").astype("datetime64[M]") + (month - 1)
+    dates = months.astype("datetime64[D]") + (day - 1)
+    return dates.astype("datetime64[s]").reshape(periods.shape)
+
+
+@lru_cache(maxsize=256)
+def _rule(freq: str) -> tuple[int, int, str]:
+    """Return (units per step, nanoseconds of a unit, alias of the unit's pandas period).
+
+    Nanoseconds are 0 for units of variable length; the alias is "" for units of fixed length or without a
+    period.
+
+    Raises:
+        DataError: pandas does not know the frequency.
+    """
+    from pandas.tseries.frequencies import to_offset
+    from pandas.tseries.offsets import Tick
+
+    with warnings.catch_warnings():
+        # pandas renamed H, M, Y ...; files may have the old names.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            offset = to_offset(freq)
+        except ValueError as error:
+            raise DataError(f"freq: expected a pandas alias such as h, D, W, MS, got {freq!r} ({error})") from error
+        assert offset is not None
+        if isinstance(offset, Tick):
+            return offset.n, int(offset.base.nanos), ""
+        return offset.n, 0, _period_alias(offset.base)
+
+
+def _period_alias(offset: Any) -> str:
+    """Return the alias of a pandas offset's period, such as M for MS; empty where it has none."""
+    import pandas as pd
+    from gluonts.time_feature import norm_freq_str
+
+    # The second name is for BMS, for which pandas has no period.
+    for name in (offset.freqstr, norm_freq_str(offset.freqstr)):
+        try:
+            return str(pd.date_range("2000-01-03", periods=1, freq=name).to_period().freqstr)
+        except (ValueError, AttributeError):
+            continue
+    return ""

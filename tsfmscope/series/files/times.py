@@ -1,0 +1,266 @@
+"""Reader of the times of a user's table."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timezone
+
+import pandas as pd
+from pandas.api import types
+
+from tsfmscope.errors import DataError
+
+# A date in another order than that of ISO 8601, with or without a time of day.
+DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d{4}|\d{2})(?: \d{1,2}:\d{2}(:\d{2})?)?")
+# A date with the name of its month.
+NAMED_MONTH = re.compile(r"\d{1,2}([ ./-])([a-z]{3,9})\1(\d{4}|\d{2})( \d{1,2}:\d{2}(:\d{2})?)?", re.I)
+# A quarter, month or week of a year, such as 2024Q1, 2024-M01, 2024-W05 or Q1 2024.
+PERIOD = r"(?P<year>\d{4})-?(?P<unit>[QMW])(?P<number>\d{1,2})|Q(?P<quarter>[1-4])[ -](?P<its_year>\d{4})"
+# Offset from UTC at the end of a time of day.
+OFFSET = r":\d\d(?:[.,]\d+)?\s?(Z|[+-]\d\d(?::?\d\d)?)$"
+# Time of day.
+CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?")
+# Unit of numbers since 1970 -> number of digits, for the years 1973 to 2286.
+DIGITS = {"s": {9, 10}, "ms": {12, 13}, "us": {15, 16}, "ns": {18, 19}}
+# Number of digits of a date that is written as a number -> its format.
+NUMBERS = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+# First and last year of a number that is read as a date.
+YEARS = (1900, 2100)
+# One time zone for each rule by which clocks change.
+ZONES = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney", "America/Santiago")
+
+
+def read_times(
+    frame: pd.DataFrame, names: list[str], time_format: str | None, tz: str | None, location: str
+) -> pd.Series:
+    """Return the times of one column, or of several columns, such as a date and a time of day.
+
+    Text without an offset gives times without a time zone, and so does text whose offsets differ if its local times
+    of day are all the same. Other text with offsets gives times in the offset of its first row, numbers since 1970
+    times in UTC.
+
+    tz: time zone of the result, if the times have one. location: file, for messages. Raises DataError as `parse_times`.
+    """
+    location = f"{location}, column {' + '.join(map(repr, names))}"
+    column = frame[names[0]] if len(names) == 1 else _join(frame, names, is_raw=time_format is not None)
+    times = parse_times(column, time_format, location)
+    if times.dt.tz is None:
+        return times
+    if tz is not None:
+        zoned: pd.Series = times.dt.tz_convert(_check_zone(tz))
+        return zoned
+    if types.is_datetime64_any_dtype(column) or types.is_numeric_dtype(column):
+        return times
+    delta = pd.to_timedelta(_offsets(column).fillna("Z").map(_offset_minutes), unit="min")
+    local: pd.Series = times.dt.tz_localize(None) + delta
+    if local.dropna().dt.time.nunique() == 1 and delta.nunique() > 1:
+        return local
+    shifted: pd.Series = times.dt.tz_convert(timezone(delta.iloc[0].to_pytimedelta()) if len(delta) else "UTC")
+    return shifted
+
+
+def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd.Series:
+    """Return times: those of a column of times, else in UTC or, without an offset, without time zone.
+
+    Text is read in the given format, else as ISO 8601, else with day or month first if only one of them fits
+    all cells. Numbers are years, 202401, 20240131, 2024013123, or seconds, milli-, micro- or nanoseconds since 1970.
+    An empty cell becomes NaT.
+
+    location: file and column, for messages.
+
+    Raises:
+        DataError: a cell is no time, or could be read as two times.
+    """
+    if types.is_datetime64_any_dtype(column):
+        return column
+    if types.is_numeric_dtype(column):
+        whole: pd.Series = column.where(column % 1 == 0).astype("Int64")
+        is_whole = time_format in DIGITS or (time_format is None and whole.notna().equals(column.notna()))
+        if is_whole and (times := _parse_numbers(whole, time_format, location)) is not None:
+            return times
+        column = column.astype(object).where(whole.isna(), whole.astype("string"))
+        formats = [time_format or "%Y%m%d"]
+    else:
+        column = column.astype("string").str.strip()
+        if time_format is None:
+            column = column.str.replace(PERIOD, _first_day, regex=True, flags=re.I)
+        formats = [time_format] if time_format else ["ISO8601", *_formats(column)]
+    readings = {form: _read(column, form) for form in formats}
+    best, times = max(readings.items(), key=lambda item: item[1].notna().sum())
+    wrong = times.isna() & column.notna()
+    if wrong.any():
+        expected = (
+            f"a time in the format {time_format}" if time_format else "a time such as 2024-01-31 or 2024-01-31 13:00"
+        )
+        raise DataError(
+            f"{location}, {row_of(wrong)}: expected {expected}, got {str(column[wrong].iloc[0])!r}; correct the cell, "
+            "remove the row, give the format with --time-format, or rename the column to 'step' if it counts the rows"
+        )
+    for form, other in readings.items():
+        if other.notna().equals(times.notna()) and (differs := (other != times) & times.notna()).any():
+            raise DataError(
+                f"{location}, {row_of(differs)}: {column[differs].iloc[0]!r} is {times[differs].iloc[0]:%d %B %Y} or "
+                f"{other[differs].iloc[0]:%d %B %Y}; add --time-format {best!r} or {form!r}"
+            )
+    has_offsets = "%z" in (time_format or "") or _offsets(column).notna().any()
+    return times if has_offsets else times.dt.tz_localize(None)
+
+
+def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: str) -> tuple[pd.Series, str]:
+    """Return local times of a series in their time zone, and the zone that the times show themselves, else "".
+
+    Times that have a zone stay as they are. Of a time that a series has twice, in the hour in which clocks are set
+    back, the first row is the time before the change. Without `tz`, times without a zone get one only if that explains
+    every time that occurs twice.
+
+    Raises:
+        DataError: the zone is not known, or its clocks skip one of the times.
+    """
+    if times.dt.tz is not None:
+        return times, ""
+    if tz is None and not _is_repeated(times, ids).any():
+        return times, ""
+    is_newest_first = len(times) > 1 and times.iloc[0] > times.iloc[-1]
+    is_first = ~_is_repeated(times, ids, keep="last" if is_newest_first else "first").to_numpy()
+    for zone in ZONES if tz is None else (_check_zone(tz),):
+        local = times.dt.tz_localize(zone, ambiguous=is_first, nonexistent="NaT")
+        if (skipped := local.isna() & times.notna()).any():
+            if tz is not None:
+                raise DataError(
+                    f"{location}, {row_of(skipped)}: the clocks of {tz} skip {times[skipped].iloc[0]}; correct the "
+                    "cell or --tz"
+                )
+            continue
+        if tz is not None:
+            return local, ""
+        if not _is_repeated(local, ids).any():
+            return local, zone
+    return times, ""
+
+
+def row_of(bad: pd.Series) -> str:
+    """Return the number of the first row where `bad` is true, counted from 1 below the header."""
+    return f"row {int(bad.to_numpy().argmax()) + 1} below the header"
+
+
+def is_clock(column: pd.Series) -> bool:
+    """Return whether the cells are times of day, judged by the first one."""
+    cells = column.dropna()
+    return not cells.empty and CLOCK.fullmatch(str(cells.iloc[0]).strip()) is not None
+
+
+def _parse_numbers(numbers: pd.Series, time_format: str | None, location: str) -> pd.Series | None:
+    """Return the times of whole numbers; None if they are neither dates nor numbers since 1970."""
+    digits = {len(str(abs(number))) for number in numbers.dropna().unique()}
+    unit = time_format or next((unit for unit, lengths in DIGITS.items() if digits and digits <= lengths), None)
+    since: pd.Series | None = None
+    if unit is not None:
+        since = pd.to_datetime(numbers, unit=unit, utc=True, errors="coerce")  # type: ignore[call-overload]
+    if time_format is not None or not digits:
+        return since
+    form = NUMBERS.get(next(iter(digits))) if len(digits) == 1 else None
+    if form is None:
+        return since
+    dates = _read(numbers.astype("string"), form)
+    is_year = form == "%Y" or dates.dt.year.dropna().between(*YEARS).all()
+    if not dates.isna().equals(numbers.isna()) or not is_year:
+        return since
+    # Numbers since 1970 are seldom dates by chance; a regular sequence of few of them may be.
+    if since is not None and _is_regular(since):
+        if _is_regular(dates):
+            row = int(numbers.notna().to_numpy().argmax())
+            raise DataError(
+                f"{location}: {numbers.iloc[row]} is {dates.iloc[row]:%Y-%m-%d %H:%M} or "
+                f"{since.iloc[row]:%Y-%m-%d %H:%M:%S} in {unit} since 1970; add --time-format {form!r} or {unit!r}"
+            )
+        return since
+    local: pd.Series = dates.dt.tz_localize(None)
+    return local
+
+
+def _is_regular(times: pd.Series) -> bool:
+    """Return whether at least three different times have equal distances."""
+    steps = pd.Series(times.dropna().unique()).sort_values().diff().dropna()
+    return len(steps) > 1 and steps.nunique() == 1
+
+
+def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
+    """Join the text of several columns with spaces; whole hours next to a date become times of day."""
+    parts: list[pd.Series] = []
+    for name in names:
+        column = frame[name]
+        if types.is_datetime64_any_dtype(column):
+            text = column.dt.strftime("%Y-%m-%d").astype("string")
+        elif types.is_numeric_dtype(column):
+            text = column.astype("Int64").astype("string")
+            if not is_raw and len(names) == 2 and parts:
+                text = text.str.zfill(2) + ":00"
+        else:
+            text = column.astype("string").str.strip()
+        parts.append(text)
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined + " " + part
+    return joined
+
+
+def _formats(column: pd.Series) -> list[str]:
+    """Return the formats that the first cell may have, with the day, the month or a short year first."""
+    cells = column.dropna()
+    text = "" if cells.empty else str(cells.iloc[0])
+    if match := NAMED_MONTH.fullmatch(text):
+        month, year = "%b" if len(match[2]) == 3 else "%B", "%Y" if len(match[3]) == 4 else "%y"
+        clock = (" %H:%M:%S" if match[5] else " %H:%M") if match[4] else ""
+        return [match[1].join(("%d", month, year)) + clock]
+    if not (match := DATE.fullmatch(text)):
+        return []
+    separator, year = match[1], "%Y" if len(match[2]) == 4 else "%y"
+    clock = (" %H:%M:%S" if match[3] else " %H:%M") if " " in match[0] else ""
+    orders = [("%d", "%m", year), ("%m", "%d", year), *([("%y", "%m", "%d")] if year == "%y" else [])]
+    return [separator.join(order) + clock for order in orders]
+
+
+def _read(column: pd.Series, time_format: str) -> pd.Series:
+    try:
+        return pd.to_datetime(column.astype("string").str.strip(), format=time_format, utc=True, errors="coerce")
+    except ValueError as error:
+        raise DataError(f"--time-format {time_format!r}: {error}") from error
+
+
+def _first_day(match: re.Match[str]) -> str:
+    """Return the first day of a quarter, month or week; the text itself if the year has no such one."""
+    year = int(match["year"] or match["its_year"])
+    unit, number = ("Q", match["quarter"]) if match["quarter"] else (match["unit"].upper(), match["number"])
+    try:
+        if unit == "W":
+            return date.fromisocalendar(year, int(number), 1).isoformat()
+        return date(year, int(number) * 3 - 2 if unit == "Q" else int(number), 1).isoformat()
+    except ValueError:
+        return match[0]
+
+
+def _offsets(column: pd.Series) -> pd.Series:
+    return column.astype("string").str.strip().str.extract(OFFSET, expand=False)
+
+
+def _offset_minutes(text: str) -> int:
+    if text == "Z":
+        return 0
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    return (int(digits[:2]) * 60 + int(digits[2:])) * (-1 if text[0] == "-" else 1)
+
+
+def _is_repeated(times: pd.Series, ids: pd.Series | None, keep: str = "first") -> pd.Series:
+    """Return which rows have a time that their series has in another row."""
+    table = times.to_frame("time") if ids is None else pd.DataFrame({"time": times, "id": ids})
+    return table.duplicated(keep=keep) & times.notna()  # type: ignore[arg-type]
+
+
+def _check_zone(tz: str) -> str:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(tz)
+    except (LookupError, ValueError, OSError) as error:
+        raise DataError(f"--tz {tz!r}: expected a time zone such as Europe/Berlin or UTC ({error})") from error
+    return tz

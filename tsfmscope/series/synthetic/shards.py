@@ -1,0 +1,150 @@
+"""Corpus for pretraining in independent shards: series of one source, TSMixup, or a mixture of both.
+
+The source is KernelSynth or priors. A shard contains the series of a range of indices. Series i is TSMixup with
+probability `tsmixup` (published pretraining: 0.9), else of the source; both depend on the corpus' seed and on i
+alone. TSMixup mixes real series and a pool of series of the source, which are drawn again whenever one is picked.
+So a worker reads only the real series, and its memory holds only these and one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.synthetic.kernelsynth import as_series, draw_at
+from tsfmscope.series.synthetic.priors.draw import draw_from_seed
+from tsfmscope.series.synthetic.random_streams import Streams, series_seeds
+from tsfmscope.series.synthetic.tsmixup import MixtureLaw
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series
+
+# What a corpus' own series are, and those of the pool of TSMixup.
+Source = Literal["kernelsynth", "priors"]
+# Number of series drawn together: a row group or batch of the file.
+BLOCK = 1_000
+# File in a corpus' folder with everything that determines its series.
+CORPUS_FILE = "corpus.json"
+# Prefix of the name of a real data set that statsmodels includes; other names are Parquet files.
+REAL_PREFIX = "bundled:"
+# gluonts requires a start; KernelSynth of the Chronos release writes this one too.
+START = datetime(2000, 1, 1)
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """Options on which every series of a corpus depends, apart from the real series.
+
+    length: steps of a series of the source. max_kernels: J of Algorithm 1 of KernelSynth; priors have no kernels.
+    tsmixup: share of TSMixup series. pool: number of series of the source that TSMixup may pick.
+    """
+
+    seed: int
+    length: int
+    max_kernels: int
+    tsmixup: float
+    pool: int
+    source: Source = "kernelsynth"
+
+
+def load_real(names: Iterable[str]) -> list[Series]:
+    """Load the real series of the mixtures: Parquet files, or names after "bundled:"."""
+    all_series: list[Series] = []
+    for name in names:
+        if name.startswith(REAL_PREFIX):
+            all_series += load_bundled(name.removeprefix(REAL_PREFIX))
+        else:
+            all_series += load_parquet(Path(name)).series
+    return all_series
+
+
+def shard_tables(
+    options: CorpusOptions, indices: range, real: Sequence[Series], *, for_gluonts: bool
+) -> Iterator[pa.Table]:
+    """Yield the tables of a shard: the series of these indices, at most BLOCK per table.
+
+    for_gluonts: columns that gluonts reads instead of those of the table series.
+
+    Raises:
+        DataError: a composition's draw does not fit float32, named by its expression (none of the bank's does
+            that).
+        ValueError: no series of the pool or of the real ones has the shortest length that TSMixup draws.
+    """
+    for rows in _blocks(options, indices, real):
+        yield _for_gluonts(rows) if for_gluonts else series_table(rows)
+
+
+def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series]) -> Iterator[list[Series]]:
+    law = None
+    if options.tsmixup:
+        law = MixtureLaw([*[options.length] * options.pool, *(len(series.values) for series in real)])
+    for first in range(series_range.start, series_range.stop, BLOCK):
+        indices = range(first, min(first + BLOCK, series_range.stop))
+        # The name in the third argument gives seeds that no other stream uses, so a seed serves as
+        # the random number and no generator is needed.
+        chances = series_seeds(options.seed, indices, "tsmixup or kernelsynth")
+        mixed = [index for index, seed in zip(indices, chances, strict=True) if seed < options.tsmixup * 2**63]
+        plain = sorted(set(indices) - set(mixed))
+        rows = dict(zip(plain, _draw_source(plain, options.seed, options), strict=True))
+        rows |= _mixtures(mixed, options, law, real) if law else {}
+        yield [rows[index] for index in indices]
+
+
+def _draw_source(indices: Sequence[int], seed: int, options: CorpusOptions) -> list[Series]:
+    """Draw the series of the source with these indices in the stream of `seed`."""
+    if options.source == "priors":
+        seeds = series_seeds(seed, indices, "priors")
+        return [_priors_series(index, own, options.length) for index, own in zip(indices, seeds, strict=True)]
+    draws = draw_at(indices, seed, options.length, options.max_kernels)
+    return [as_series("kernelsynth", "synthetic", index, draw) for index, draw in zip(indices, draws, strict=True)]
+
+
+def _priors_series(index: int, seed: int, length: int) -> Series:
+    values = draw_from_seed(seed, length)
+    text = "priors: random components, link and disturbances, not fitted to data"
+    return Series("priors", f"priors-{index:06d}", values, "synthetic", seed=seed, provenance=text)
+
+
+def _mixtures(
+    indices: Sequence[int], options: CorpusOptions, law: MixtureLaw, real: Sequence[Series]
+) -> dict[int, Series]:
+    streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
+    mixtures = [law.draw(streams.values(seed)) for seed in seeds]
+    pool_ids = sorted({int(pool_id) for mixture in mixtures for pool_id in mixture.picked if pool_id < options.pool})
+    pool = dict(zip(pool_ids, _draw_source(pool_ids, pool_seed(options.seed), options), strict=True))
+    series = {}
+    for index, seed, mixture in zip(indices, seeds, mixtures, strict=True):
+        parts = [pool[p] if p < options.pool else real[p - options.pool] for p in mixture.picked.tolist()]
+        text = " + ".join(
+            f"{weight:.4f} {part.dataset}/{part.series}[{start}:{start + mixture.length}]"
+            for weight, part, start in zip(mixture.weights, parts, mixture.starts, strict=True)
+        )
+        values = mixture.of([part.values for part in parts])
+        series[index] = Series("tsmixup", f"tsmixup-{index:06d}", values, "mixed", seed=seed, provenance=text)
+    return series
+
+
+def pool_seed(seed: int) -> int:
+    """Return the seed of the pool, which is another than that of the corpus' own series.
+
+    So no series of the source occurs in the corpus both on its own and as part of a mixture.
+    """
+    return series_seeds(seed, [0], "pool of tsmixup")[0]
+
+
+def _for_gluonts(rows: Sequence[Series]) -> pa.Table:
+    """Build a table for gluonts' FileDataset and the Chronos training script.
+
+    They read start and target; kernel, seed and provenance identify the draw.
+    """
+    table = series_table(rows)
+    starts = pa.array(np.full(len(rows), np.datetime64(START, "s")))
+    columns = {"item_id": table["series"], "start": starts, "target": table["values"]}
+    return pa.table({**columns, **{name: table[name] for name in ("kernel", "seed", "provenance")}})

@@ -1,0 +1,63 @@
+"""Signals that embeddings are probed with: sinusoids, exponentials, white noise, KernelSynth; or one alone.
+
+Yu et al. 2026, section 2 ("sinusoids, exponential functions, and white noise"), section 4 (a constant signal)
+and Appendix H (a sinusoidal wave, i.i.d. N(0, 1)). Periods and rates are our choice: the paper prints none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsfmscope.series.synthetic.kernelsynth import draw_many
+from tsfmscope.series.types import Series
+
+SIGNALS = ("corpus", "sinusoid", "noise", "constant")
+# Number of series of each of the corpus' four kinds.
+EACH = 16
+# Period of the single sinusoid, in steps.
+PERIOD = 64.0
+# Range of the periods of the corpus' sinusoids, in steps, log-uniform.
+PERIODS = (4.0, 512.0)
+# Range of the rates of the corpus' exponentials, in e-foldings over the whole series, uniform.
+RATES = (-4.0, 4.0)
+
+
+def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> list[Series]:
+    """Return the series of one signal, [length] each: 4 x EACH for the corpus, one for each other signal.
+
+    The sinusoid is sin(2 pi t / PERIOD), noise is N(0, 1), the constant is 0.
+
+    Raises:
+        ValueError: `signal` is none of SIGNALS.
+    """
+    if signal not in SIGNALS:
+        raise ValueError(f"signal: expected one of {', '.join(SIGNALS)}, got {signal!r}")
+    rng, steps = np.random.default_rng([seed, SIGNALS.index(signal)]), np.arange(length, dtype=np.float64)
+    single = {
+        "sinusoid": np.sin(2 * np.pi * steps / PERIOD),
+        "noise": rng.standard_normal(length),
+        "constant": np.zeros(length),
+    }
+    signals = {signal: single[signal]} if signal in single else _corpus(rng, steps, seed)
+    return [
+        Series(
+            dataset,
+            name,
+            values.astype(np.float32),
+            domain="signals",
+            # Part of the fingerprints of stored rows: the module's name when these were first stored.
+            provenance=f"tasks.series.signals, {signal}",
+        )
+        for name, values in signals.items()
+    ]
+
+
+def _corpus(rng: np.random.Generator, steps: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    signals: dict[str, np.ndarray] = {}
+    for n in range(EACH):
+        period = np.exp(rng.uniform(*np.log(PERIODS)))
+        signals[f"sinusoid-{n}"] = np.sin(2 * np.pi * (steps / period + rng.random()))
+        signals[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / len(steps))
+        signals[f"noise-{n}"] = rng.standard_normal(len(steps))
+    draws = draw_many(EACH, seed=seed, length=len(steps))
+    return signals | {f"kernelsynth-{n}": draw.values for n, draw in enumerate(draws)}

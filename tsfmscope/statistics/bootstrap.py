@@ -1,0 +1,149 @@
+"""Bootstrap intervals that resample whole units: data sets, models, clusters."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tsfmscope.statistics.ranks import weighted_spearman
+
+# There is no interval with five rows: five rows have only 126 different resamples.
+FEWEST_ROWS = 6
+# Minimum for the two-way bootstrap: with two models, half of the resamples repeat one of them.
+FEWEST_MODELS = 3
+
+
+class Interval(NamedTuple):
+    """Interval with its method; where its ends are NaN, `reason` gives the cause."""
+
+    low: float
+    high: float
+    method: str
+    reason: str | None = None
+
+
+def empty_interval(reason: str) -> Interval:
+    """Return an empty interval with its reason."""
+    return Interval(math.nan, math.nan, "", f"no interval: {reason}")
+
+
+def two_way(
+    x: Float[np.ndarray, "dataset block model column"],
+    y: Float[np.ndarray, "dataset block model column"],
+    *,
+    resamples: int,
+    alpha: float,
+    generator: np.random.Generator,
+) -> Interval:
+    """Return a percentile interval of the mean of rho over the blocks of all data sets.
+
+    Models and data sets are both resampled: the two-way ("pigeonhole") bootstrap of Owen 2007, Annals of
+    Applied Statistics 1. It is conservative, which the small number of models requires. A model drawn twice
+    occurs twice in every block. Blocks without a correlation in a draw are left out of that draw. The
+    interval is empty, with a reason, for fewer than three models or two data sets.
+    """
+    datasets, blocks, models, columns = x.shape
+    if models < FEWEST_MODELS or datasets < 2:
+        return empty_interval(f"{models} models on {datasets} data sets, needs {FEWEST_MODELS} on 2")
+    model_counts = draw_counts(generator, resamples, models)
+    weights = np.repeat(model_counts, columns, axis=1)
+    units = (values.reshape(datasets * blocks, models * columns) for values in (x, y))
+    rho = np.array([weighted_spearman(a, b, weights) for a, b in zip(*units, strict=True)])
+    dataset_counts = draw_counts(generator, resamples, datasets).repeat(blocks, axis=1)
+    is_defined = np.isfinite(rho.T)
+    mass = (dataset_counts * is_defined).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (dataset_counts * np.where(is_defined, rho.T, 0)).sum(axis=1) / mass
+    return percentile(means, alpha, f"two-way bootstrap (data sets, models), {resamples} resamples, percentile")
+
+
+def by_row(
+    x: Float[np.ndarray, "block row column"],
+    y: Float[np.ndarray, "block row column"],
+    *,
+    unit_name: str,
+    resamples: int,
+    alpha: float,
+    generator: np.random.Generator,
+) -> Interval:
+    """Return a BCa interval of the mean of rho over blocks, resampling whole rows.
+
+    Source: Efron 1987, with scipy.stats.bootstrap. unit_name: name of a row, used in the texts. Where BCa is
+    undefined (a jackknife without spread, a resample without a correlation), the percentile interval is
+    returned and `method` reports it. The interval is empty, with a reason, for fewer than six rows with
+    units.
+    """
+    from scipy import stats
+
+    rows = np.flatnonzero((np.isfinite(x) & np.isfinite(y)).any(axis=(0, 2)))
+    if len(rows) < FEWEST_ROWS:
+        return empty_interval(f"{len(rows)} {unit_name}, needs {FEWEST_ROWS}")
+    x, y = x[:, rows], y[:, rows]
+
+    def statistic(index: Int[np.ndarray, "*draws draw"], axis: int) -> np.ndarray:
+        index = np.moveaxis(np.asarray(index), axis, -1)
+        weights = np.repeat(_counts(index.reshape(-1, index.shape[-1]), len(rows)), x.shape[2], axis=1)
+        rho = np.array([weighted_spearman(a.reshape(-1), b.reshape(-1), weights) for a, b in zip(x, y, strict=True)])
+        is_defined = np.isfinite(rho)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means: np.ndarray = np.where(is_defined, rho, 0).sum(axis=0) / is_defined.sum(axis=0)
+        return means.reshape(index.shape[:-1])
+
+    options: dict[str, Any] = {"n_resamples": resamples, "confidence_level": 1 - alpha, "vectorized": True}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # scipy warns where BCa is undefined; `method` of the interval reports it instead.
+        warnings.simplefilter("ignore")
+        result = stats.bootstrap((np.arange(len(rows)),), statistic, method="BCa", rng=generator, **options)
+    low, high = map(float, result.confidence_interval)
+    if math.isfinite(low) and math.isfinite(high) and low < high:
+        return Interval(low, high, f"BCa by {unit_name}, {resamples} resamples")
+    method = f"percentile by {unit_name}, {resamples} resamples (BCa undefined)"
+    return percentile(result.bootstrap_distribution, alpha, method)
+
+
+def by_cluster(
+    sums: Float[np.ndarray, " cluster"],
+    sizes: Float[np.ndarray, " cluster"],
+    *,
+    resamples: int,
+    alpha: float,
+    generator: np.random.Generator,
+) -> Interval:
+    """Return a percentile interval of sum(sums) / sum(sizes), resampling whole clusters.
+
+    The interval is empty, with a reason, for fewer than five clusters.
+    """
+    n = len(sums)
+    # Fig. 3 of Shelim et al. 2025 has five pairs.
+    if n < FEWEST_ROWS - 1:
+        return empty_interval(f"{n} clusters, needs {FEWEST_ROWS - 1}")
+    counts = draw_counts(generator, resamples, n)
+    shares = (counts @ sums) / (counts @ sizes)
+    return percentile(shares, alpha, f"cluster bootstrap, {resamples} resamples, percentile")
+
+
+def percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) -> Interval:
+    """Return the percentile interval of a statistic's values; empty, with a reason, if most of them are not defined."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < len(values) / 2:
+        return empty_interval(f"{len(values) - len(finite)} of {len(values)} resamples have no statistic")
+    low, high = np.quantile(finite, [alpha / 2, 1 - alpha / 2])
+    if low == high:
+        return empty_interval("every resample gives the same value")
+    return Interval(float(low), float(high), method)
+
+
+def draw_counts(generator: np.random.Generator, resamples: int, n: int) -> Float[np.ndarray, "draw item"]:
+    """Return how often each of n items is drawn in each resample, with replacement."""
+    return _counts(generator.integers(n, size=(resamples, n)), n)
+
+
+def _counts(index: Int[np.ndarray, "draw drawn"], n: int) -> Float[np.ndarray, "draw item"]:
+    """Return the number of times that each of n items was drawn."""
+    counts = np.zeros((len(index), n))
+    np.add.at(counts, (np.arange(len(index))[:, None], index), 1)
+    return counts

@@ -1,0 +1,263 @@
+"""Correlations of one study and one measure: estimates, intervals, tests, and detectable sizes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.statistics import bootstrap, mixed
+from tsfmscope.statistics.means import detectable_mean
+from tsfmscope.statistics.permutation import PermutationTest, double_centred, permute_centred, permute_rows
+from tsfmscope.statistics.power import critical_rho, detectable_rho
+from tsfmscope.statistics.ranks import complete, kendall, spearman, undefined_reason
+from tsfmscope.statistics.signs import cluster_sums, sign_flips
+from tsfmscope.statistics.units import Units
+
+NO_KENDALL = "Kendall's tau-b stands beside rho, which is tested; it has no p and no interval of its own"
+NO_POOLED_TEST = (
+    "no evidence: differences between data sets and models make the pooled rho, so it has no p and no interval"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the statistics of one study.
+
+    permutations: number of random orders where all orders are too many. resamples: number of resamples of
+    each bootstrap. alpha: significance level. seed: seed of the study's run.
+    """
+
+    permutations: int = 9999
+    resamples: int = 2000
+    alpha: float = 0.05
+    seed: int = 0
+
+    def generator(self, *names: str) -> np.random.Generator:
+        """Return the random generator of one statistic, independent of which other statistics are computed."""
+        text = "\0".join((str(self.seed), *names))
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
+
+
+def correlations(units: Units, options: Options, *names: str) -> list[dict[str, Any]]:
+    """Return the rows of `inference` for the correlation answers and the mixed model.
+
+    names: study and measure, which seed the random numbers. Units without both values are left out
+    everywhere. A number that is not defined is NaN, and the row gives the reason.
+    """
+    is_complete = complete(units.isotropy, units.log_nmse)
+    x, y = (np.where(is_complete, values, np.nan) for values in (units.isotropy, units.log_nmse))
+    if not is_complete.any():
+        x, y = x[:0], y[:0]
+    else:
+        # A data set, model or condition without a unit is not a cluster.
+        index = [np.flatnonzero(is_complete.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+        x, y = x[np.ix_(*index)], y[np.ix_(*index)]
+        units = Units(
+            [units.datasets[n] for n in index[0].tolist()], [units.models[n] for n in index[1].tolist()], x, y
+        )
+    return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), _mixed_row(x, y, options)]
+
+
+def _headline(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the answer correlation: means of rho over blocks, double-centred r, and pooled rho.
+
+    The blocks are data sets, pairs of data set and condition, or models.
+    """
+    settings: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
+    n, (datasets, models, conditions) = int(complete(x, y).sum()), x.shape
+    by_condition = [np.moveaxis(values, 2, 1).reshape(datasets * conditions, models, 1) for values in (x, y)]
+    by_model = [np.moveaxis(values, 0, 1) for values in (x, y)]
+    for grouping, blocks, shape, unit_name in (
+        ("within_dataset", (x, y), (datasets, 1, models, conditions), "models in all data sets at once"),
+        ("per_dataset", by_condition, (datasets, conditions, models, 1), "models in all data sets at once"),
+        ("per_model", by_model, None, "data sets in all models at once"),
+    ):
+        row = _row("correlation", grouping, "all", "spearman", n, blocks[0].shape[1])
+        draw = options.generator(*names, grouping, "bootstrap")
+        if shape is None:
+            interval = bootstrap.by_row(*blocks, unit_name="data sets", generator=draw, **settings)
+        else:
+            interval = bootstrap.two_way(*(b.reshape(shape) for b in blocks), generator=draw, **settings)
+        test = permute_rows(
+            *blocks,
+            permutations=options.permutations,
+            alpha=options.alpha,
+            generator=options.generator(*names, grouping),
+        )
+        yield _with_test(row, test, interval, unit_name, _no_mean_reason(x, y))
+    yield _double_centred(x, y, options, names)
+    row = _row("correlation", "pooled", "all", "spearman", n, n)
+    yield {**row, "estimate": spearman(x.reshape(-1), y.reshape(-1)), "reason": NO_POOLED_TEST}
+
+
+def _double_centred(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]) -> dict[str, Any]:
+    a, b, rows, columns = double_centred(
+        *(values.reshape(len(values), math.prod(values.shape[1:])) for values in (x, y))
+    )
+    row = _row("correlation", "within_dataset", "all", "double_centred", a.size, len(rows))
+    generator = options.generator(*names, "double_centred")
+    test = permute_centred(a, b, permutations=options.permutations, alpha=options.alpha, generator=generator)
+    omitted = ""
+    if len(rows) < len(x):
+        omitted = f"; {len(x) - len(rows)} of {len(x)} data sets left out, a column is missing"
+    size = f"{len(rows)} data sets x {len(columns)} columns"
+    reason = f"nothing is left of {size} once their means are taken out{omitted}"
+    interval = bootstrap.empty_interval("that of rho within data sets stands for it")
+    return _with_test(row, test, interval, f"data sets of double-centred tables{omitted}", reason)
+
+
+def _by_block(
+    units: Units, x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows for each model over data sets and for each data set over models.
+
+    Whole rows are permuted, with their conditions.
+    """
+    for answer, grouping, unit_name, labels, axis in (
+        ("correlation_by_model", "per_model", "data sets", units.models, 1),
+        ("correlation_by_dataset", "within_dataset", "models", units.datasets, 0),
+    ):
+        if not x.size:
+            continue
+        for n, label in enumerate(labels):
+            isotropy, log_nmse = x.take(n, axis=axis), y.take(n, axis=axis)  # [row, condition]
+            has_units = complete(isotropy, log_nmse).any(axis=1)
+            block = (isotropy[has_units][None], log_nmse[has_units][None])
+            key = (*names, grouping, label)
+            test = permute_rows(
+                *block, permutations=options.permutations, alpha=options.alpha, generator=options.generator(*key)
+            )
+            interval = bootstrap.by_row(
+                *block,
+                unit_name=unit_name,
+                resamples=options.resamples,
+                alpha=options.alpha,
+                generator=options.generator(*key, "bootstrap"),
+            )
+            flat = isotropy.reshape(-1), log_nmse.reshape(-1)
+            units_here, rows = int(complete(*flat).sum()), int(has_units.sum())
+            row = _row(answer, grouping, label, "spearman", units_here, rows)
+            sizes = {"critical": critical_rho(rows, options.alpha), "detectable": detectable_rho(rows, options.alpha)}
+            yield _with_test(row, test, interval, unit_name, undefined_reason(*flat) or "") | sizes
+            yield {**row, "statistic": "kendall", "estimate": kendall(*flat), "reason": NO_KENDALL}
+
+
+def signs(
+    values: Float[np.ndarray, " pair"], clusters: Sequence[str], options: Options, row: dict[str, Any], unit_name: str
+) -> dict[str, Any]:
+    """Return a row of `inference` for the answer sign_test, context_effect or noise_effect.
+
+    values: +1, -1, 0 (a tie) or NaN (left out). clusters: the cluster of each value. row: the identifying
+    columns of the row. unit_name: the name of a cluster in the text of `method`.
+    """
+    is_complete = np.isfinite(values)
+    index = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)[1].reshape(-1)[is_complete]
+    result = sign_flips(values[is_complete].astype(int), index, alpha=options.alpha)
+    if result is None:
+        return {**row, "n": 0, "n_clusters": 0, "reason": "no pair has both values"}
+    sizes, sums = cluster_sums((values[is_complete] + 1) / 2, index)
+    interval = bootstrap.by_cluster(
+        sums,
+        sizes,
+        resamples=options.resamples,
+        alpha=options.alpha,
+        generator=options.generator(*(str(row[name]) for name in ("study", "answer", "measure", "block", "statistic"))),
+    )
+    return {
+        **row,
+        "n": result.n,
+        "n_clusters": result.clusters,
+        "estimate": result.share,
+        "p": result.p,
+        "p_smallest": result.smallest,
+        "p_unclustered": result.binomial,
+        "critical": result.critical,
+        "detectable": _detectable_share(sizes, sums, options.alpha),
+        "method": f"all 2^{result.clusters} sign flips of {unit_name}",
+        **interval_columns(interval),
+        "reason": interval.reason,
+    }
+
+
+def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarray, " cluster"], alpha: float) -> float:
+    """Return the smallest share above 1/2 that is found with 80 % power; NaN where none below 1 is.
+
+    By Student's t over clusters with the observed spread of their sums about the share (ratio estimator).
+    """
+    clusters, share = len(sizes), float(sums.sum() / sizes.sum())
+    if 2.0 ** (1 - clusters) > alpha:
+        return math.nan
+    spread = float(((sums - share * sizes) ** 2).sum()) * clusters / (clusters - 1)
+    found = 0.5 + detectable_mean(math.sqrt(spread) / float(sizes.sum()), clusters - 1, alpha)
+    return found if found < 1 else math.nan
+
+
+def changes(
+    isotropy: Float[np.ndarray, "model dataset"],
+    log_nmse: Float[np.ndarray, "model dataset"],
+    options: Options,
+    row: dict[str, Any],
+) -> dict[str, Any]:
+    """Return a row of `inference` for the answer context_effect or noise_effect, tested over data sets.
+
+    The estimate is the mean over models of rho between the changes of isotropy and of log NMSE. A change that
+    a condition causes in all data sets alike has no effect on this estimate, but it has one on a sign test.
+    """
+    is_complete = complete(isotropy, log_nmse)
+    is_used = is_complete.any(axis=0)
+    x, y = (np.where(is_complete, values, np.nan)[:, is_used, None] for values in (isotropy, log_nmse))
+    key = tuple(str(row[name]) for name in ("study", "answer", "measure", "block", "statistic"))
+    test = permute_rows(x, y, permutations=options.permutations, alpha=options.alpha, generator=options.generator(*key))
+    interval = bootstrap.by_row(
+        x,
+        y,
+        unit_name="data sets",
+        resamples=options.resamples,
+        alpha=options.alpha,
+        generator=options.generator(*key, "bootstrap"),
+    )
+    row = {**row, "n": int(is_complete.sum()), "n_clusters": int(is_used.sum())}
+    return _with_test(row, test, interval, "data sets in all models at once", _no_mean_reason(x, y))
+
+
+def _mixed_row(x: np.ndarray, y: np.ndarray, options: Options) -> dict[str, Any]:
+    result = mixed.fit(x, y, alpha=options.alpha)
+    row = _row("mixed_model", "all", "all", "slope", result.n, result.datasets)
+    numbers = {name: getattr(result, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
+    return {**row, **numbers, "interval_method": None if result.reason else "Wald"}
+
+
+def _row(answer: str, grouping: str, block: str, statistic: str, n: int, clusters: int) -> dict[str, Any]:
+    names = {"answer": answer, "grouping": grouping, "block": block, "statistic": statistic}
+    return {**names, "n": n, "n_clusters": clusters}
+
+
+def _with_test(
+    row: dict[str, Any], test: PermutationTest | None, interval: bootstrap.Interval, unit_name: str, reason: str
+) -> dict[str, Any]:
+    """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
+    if test is None:
+        return {**row, "reason": reason}
+    columns = dict(row)
+    columns.update(estimate=test.estimate, p=test.p, p_smallest=test.smallest)
+    columns.update(critical=test.critical, detectable=test.detectable)
+    columns.update(interval_columns(interval))
+    columns.update(method=f"{unit_name}: {test.description}", reason=interval.reason)
+    return columns
+
+
+def interval_columns(interval: bootstrap.Interval) -> dict[str, Any]:
+    """Return the columns of `inference` for an interval."""
+    is_defined = not math.isnan(interval.low)
+    return {"low": interval.low, "high": interval.high, "interval_method": interval.method if is_defined else None}
+
+
+def _no_mean_reason(x: np.ndarray, y: np.ndarray) -> str:
+    reason = undefined_reason(x.reshape(-1), y.reshape(-1))
+    return reason or "no block has three units that differ in isotropy and in log NMSE"

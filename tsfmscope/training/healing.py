@@ -1,0 +1,284 @@
+"""Healing of a compressed model: a short distillation to the outputs of its dense original."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsfmscope.compression.calibration_windows import calibration_windows
+from tsfmscope.compression.loss_statistics import Parts, loss_batches
+from tsfmscope.compression.neurons import mlps
+from tsfmscope.errors import HealthError, ModelError
+from tsfmscope.models.common import mlp
+from tsfmscope.models.common.attention import NAMES
+from tsfmscope.training.averaging import Average
+from tsfmscope.training.learning_rate import rate
+from tsfmscope.training.priors_corpus import PriorsCorpus
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+
+    from tsfmscope.models.base import Family
+    from tsfmscope.series.types import Windows
+
+STEPS = 300
+LEARNING_RATE = 1e-3
+# Random series per step, and those that validate.
+BATCH, VALIDATION = 32, 64
+# Shares of the sources of random series. Those of `weekdays` have patterns of days and weeks, as hourly data have.
+MIXTURE = {"priors": 0.4, "periodic": 0.3, "weekdays": 0.3}
+# Smallest number of context steps of a random series, before gaps.
+MIN_PAST = 32
+# Number of times that the validation error is measured, after step 0.
+CHECKS = 6
+# Decay of the moving average of the weights, and share of the steps in which the learning rate rises.
+DECAY, WARM_UP = 0.98, 0.05
+# Added to the seed, so that no series of a training with a small seed is drawn again.
+SEED_OFFSET = 611_953
+
+# Arguments: steps done, steps of all.
+Watch = Callable[[int, int], None]
+
+
+class Check(NamedTuple):
+    """Validation error after a step; step 0 is the model before healing."""
+
+    step: int
+    error: float
+
+
+def healer(
+    model: Family,
+    method: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    calibration: Mapping[str, Any] | None,
+    watch: Watch | None = None,
+) -> Callable[[Family], list[Check]] | None:
+    """Return a function that heals a compressed model towards the model as it is now; None without method["heal"].
+
+    method: its `heal` is the number of steps. tables, calibration: as `calibration_windows` takes them. The windows
+    validate; the calibration's seed is that of the healing. ModelError as in `heal`, and DataError as in
+    `calibration_windows`, both before any compression.
+    """
+    if not method.get("heal"):
+        return None
+    assert calibration is not None, "a method with `heal` reads data"
+    check_healable(model)
+    windows, teacher = calibration_windows(model, tables, **calibration), copy.deepcopy(model)
+    return partial(heal, teacher=teacher, windows=windows, steps=method["heal"], seed=calibration["seed"], watch=watch)
+
+
+def heal(
+    model: Family,
+    teacher: Family,
+    windows: Sequence[Windows],
+    *,
+    steps: int = STEPS,
+    learning_rate: float = LEARNING_RATE,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> list[Check]:
+    """Train a compressed model to the outputs of its dense original, in place; return the validation errors.
+
+    The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
+    Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
+    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained, and those of
+    MLPs if some lost neurons; factors keep their ranks. The training series are random (`PriorsCorpus`), with contexts
+    as long as the windows'. The weights with the least validation error remain, among averages after CHECKS steps and
+    the weights before healing. That error is a geometric mean: of the mean distance on random series that are not
+    trained on, and, with the same weight, of those on the windows, data set by data set. The windows alone would favour
+    the weights before healing, since a compression that reads data has been fitted to them.
+
+    Args:
+        model: the compressed model.
+        teacher: the dense model; it is not changed.
+        windows: calibration windows of one context and horizon, one item per data set. They are not trained on.
+        steps: number of optimizer steps, at least 1.
+        learning_rate: largest learning rate of AdamW.
+        seed: seed of series and batches; the same seed gives the same weights.
+        watch: called with the number of steps done and of all steps.
+
+    Raises:
+        ModelError: the family has no `output_modules` or reads no series.
+        HealthError: the distance is not finite. The model then has its weights from before.
+    """
+    check_healable(model)
+    draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
+    # Training begins with step 1.
+    held_out = [[draw(0, VALIDATION)], *(list(loss_batches(teacher, [part], model.batch)) for part in windows)]
+    network, average = model.network.eval(), Average(model.network, DECAY)
+    best = original = copy.deepcopy(network.state_dict())
+    checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
+    every = max(1, -(-steps // CHECKS))
+    try:
+        for step in _train(model, lambda step: distance(draw(step), seed + step), steps, learning_rate):
+            average.update(step)
+            if step % every == 0 or step == steps:
+                average.swap()
+                checks.append(Check(step, distance.mean(held_out, seed)))
+                # False for NaN.
+                if checks[-1].error < min(check.error for check in checks[:-1]):
+                    best = copy.deepcopy(network.state_dict())
+                average.swap()
+            if watch:
+                watch(step, steps)
+    except BaseException:
+        best = original
+        raise
+    finally:
+        network.load_state_dict(best)
+    return checks
+
+
+def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float) -> Iterator[int]:
+    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite.
+
+    All parameters but those of attention, and of MLPs if some lost neurons, are fixed until the end.
+    """
+    import torch
+
+    linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
+    if mlp.KEY in (model.compression or {}):
+        paths = [path for item in mlps(model) for path in (*item.inputs, item.output)]
+        linears += map(model.network.get_submodule, paths)
+    parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
+    trained = set(parameters)
+    fixed = [weight for weight in model.network.parameters() if weight.requires_grad and weight not in trained]
+    for parameter in fixed:
+        parameter.requires_grad_(False)
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    warm_up = max(1.0, WARM_UP * steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, warm_up, "cosine"))
+    try:
+        for step in range(1, steps + 1):
+            loss = loss_of(step)
+            _finite(float(loss.detach()), step, learning_rate)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            schedule.step()
+            yield step
+    finally:
+        for parameter in fixed:
+            parameter.requires_grad_(True)
+
+
+def _finite(distance: float, step: int, learning_rate: float) -> float:
+    """Return the distance; HealthError if it is not finite."""
+    if not math.isfinite(distance):
+        raise HealthError(
+            f"healing: the distance to the dense model is {distance} at step {step}, expected a finite number; the "
+            f"model is as before healing. Lower the learning rate {learning_rate:g}, or compress without healing"
+        )
+    return distance
+
+
+class _Distance:
+    """Distance of a model's outputs from those of its teacher, both in evaluation mode."""
+
+    def __init__(self, model: Family, teacher: Family) -> None:
+        self._model, self._teacher = model, teacher
+        teacher.network.eval()
+
+    def __call__(self, parts: Parts, seed: int) -> torch.Tensor:
+        """Return the mean distance over a batch, with gradients to the model.
+
+        seed: of torch, since the loss of some families draws layouts or patch sizes; both models get the same.
+        """
+        import torch
+
+        with torch.no_grad():
+            expected = _outputs(self._teacher, parts, seed)
+        answers = _outputs(self._model, parts, seed)
+        distance = _divergence if self._model.softmax_head else torch.nn.functional.l1_loss
+        return torch.stack([distance(*pair) for pair in zip(answers, expected, strict=True)]).mean()
+
+    def mean(self, datasets: Sequence[Sequence[Parts]], seed: int) -> float:
+        """Return the geometric mean of the mean distances of data sets; the first one has half of the weight."""
+        import torch
+
+        means = []
+        with torch.no_grad():
+            for batches in datasets:
+                distances = [float(self(parts, seed)) for parts in batches]
+                means.append(np.average(distances, weights=[len(parts[0]) for parts in batches]))
+        # A distance of 0 has the logarithm -inf, and the geometric mean is 0.
+        with np.errstate(divide="ignore"):
+            return float(np.exp((np.log(means[0]) + np.mean(np.log(means[1:]))) / 2))
+
+
+def _divergence(answer: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Return the Kullback-Leibler divergence of softmax(expected) from softmax(answer), the mean over rows."""
+    from torch.nn.functional import kl_div, log_softmax
+
+    terms = kl_div(log_softmax(answer, -1), log_softmax(expected, -1), reduction="none", log_target=True)
+    return terms.sum(-1).mean()
+
+
+def _output_modules(model: Family) -> Iterator[torch.nn.Module]:
+    """Yield the output modules; those in a list one by one."""
+    import torch
+
+    for name in model.output_modules:
+        module = model.network.get_submodule(name)
+        yield from module if isinstance(module, torch.nn.ModuleList) else [module]
+
+
+def _outputs(model: Family, parts: Parts, seed: int) -> list[torch.Tensor]:
+    """Return the outputs of the output modules in one forward pass of the loss."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs: list[torch.Tensor] = []
+    hooks = [
+        module.register_forward_hook(lambda _, __, output: outputs.extend(tree_leaves(output)))
+        for module in _output_modules(model)
+    ]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model.loss(*parts)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return outputs
+
+
+class _Batches:
+    """Training batches, each drawn from the seed and the number of its step."""
+
+    def __init__(self, model: Family, windows: Sequence[Windows], seed: int) -> None:
+        self._dated = model.dated
+        self._context, self._horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
+        self._corpus = PriorsCorpus(MIXTURE, (), seed + SEED_OFFSET)
+
+    def __call__(self, step: int, count: int = BATCH) -> Parts:
+        """Draw `count` random series, those of a step."""
+        import torch
+
+        batch = self._corpus.batch(
+            step,
+            steps=count * (self._context + self._horizon),
+            contexts=[self._context],
+            futures=[self._horizon],
+            horizon=self._horizon,
+            min_past=min(MIN_PAST, self._context // 2),
+        )
+        dates = [batch.dates()] if self._dated else []
+        return tuple(map(torch.from_numpy, (batch.context, batch.future, *dates)))
+
+
+def check_healable(model: Family) -> None:
+    """Raise ModelError for a family that cannot be healed."""
+    if model.modality != "series" or not model.output_modules:
+        raise ModelError(
+            f"{model.name}: cannot be healed; expected a family that reads series and names `output_modules`, found "
+            f"modality {model.modality} and output_modules {model.output_modules}; compress without healing"
+        )

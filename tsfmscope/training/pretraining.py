@@ -1,0 +1,276 @@
+"""Pretraining of small checkpoints with their family's own loss: seeded, logged, resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tasks.job import current_context, report
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common.checkpoint_folder import share
+from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
+from tsfmscope.training.averaging import Average
+from tsfmscope.training.corpora import AnyCorpus, recipe_corpus
+from tsfmscope.training.initialization import start
+from tsfmscope.training.learning_rate import rate
+from tsfmscope.training.parallel import Loss, Share, start_processes
+from tsfmscope.training.run_record import RunRecord
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.models.base import Family
+
+# Log of a running training. It is deleted at the end, and remains if the training is stopped.
+PROGRESS = "progress.jsonl"
+
+
+class TrainingResult(NamedTuple):
+    """Rows (step, loss, learning_rate) of a training, and the number of observed values of this run."""
+
+    rows: list[dict[str, Any]]
+    n_values: int
+
+
+def pretrain(
+    recipe: Mapping[str, Any], folder: Path, *, model: str, key: str, embedding: Mapping[str, str] | None = None
+) -> TrainingResult:
+    """Train a model by a recipe (a block of checkpoints.recipes) and save it under `folder`.
+
+    The training state is written every recipe["save_every"] steps, under a temporary name that is then
+    renamed. A killed run therefore loses at most those steps. Rows contain step, loss (mean since the
+    previous row) and learning rate; training.json contains them too. training_run.json contains the `RunRecord`.
+    recipe.json, with the recipe and the key, is written last: a folder that has it is complete. The weights after
+    each step of recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
+    If `current_context()` has several processes, they share every batch (see `parallel`).
+
+    Args:
+        recipe: the recipe.
+        folder: the checkpoint's folder; a stopped run continues there.
+        model: name of the model, which every row contains.
+        key: key of the job, for recipe.json.
+        embedding: `folder` and `key` of the checkpoint whose embedding is copied.
+    """
+    with start_processes(recipe, embedding, folder) as share:
+        family, rows, n_values, run = take_part(recipe, embedding, folder, share)
+    rows = [{"model": model, **row} for row in rows]
+    _write(family, folder)
+    for name in ("state.pt", PROGRESS):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
+    run.write(folder)
+    write_recipe(folder, {"key": key, "recipe": recipe})
+    return TrainingResult(rows, n_values)
+
+
+def take_part(
+    recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, share: Share
+) -> tuple[Family, list[dict[str, Any]], int, RunRecord]:
+    """Train as one of the processes; return the family, all rows, this run's observed values and the record.
+
+    Only the first process writes files. ValueError if the corpus and the family differ in modality.
+    """
+    family = start(recipe, _embedding_folder(embedding))
+    corpus = recipe_corpus(recipe)
+    if corpus.modality != family.modality:
+        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+    family.network.to(current_context().device)
+    return family, *_train(family, corpus, recipe, folder, share)
+
+
+def _write(family: Family, folder: Path) -> None:
+    """Write a checkpoint that any loader can read; file permissions follow the umask."""
+    from tsfmscope.compression.shared_factors import merge_factors
+
+    merge_factors(family).save(folder)
+    share(folder)
+
+
+def _embedding_folder(source: Mapping[str, str] | None) -> Path | None:
+    """Return the folder of the checkpoint whose embedding is copied, or None.
+
+    ModelError if the folder contains another checkpoint than the one that the job's key covers.
+    """
+    if source is None:
+        return None
+    path = Path(source["folder"], "recipe.json")
+    key = json.loads(path.read_text())["key"] if path.exists() else None
+    if key != source["key"]:
+        raise ModelError(f"{path}: got the checkpoint of job {key}, expected {source['key']}; run `make retry`")
+    verify_sums(path.parent)
+    return path.parent
+
+
+def _train(
+    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share
+) -> tuple[list[dict[str, Any]], int, RunRecord]:
+    """Return the rows of all steps, also before a kill, the observed values of this run, and the record."""
+    import torch
+
+    network = family.network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
+    steps = recipe["steps"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rate(step, recipe["steps"], recipe["warm_up"], recipe.get("schedule"))
+    )
+    average = Average(network, recipe.get("averaging"))
+    rows, earlier = _resume(folder, network, optimizer, schedule, average)
+    for row in rows:
+        if share.first and row["step"] % recipe["save_every"] == 0:
+            # Reported again, since the watcher may have been killed before it recorded the first
+            # report.
+            report(row)
+    first, n_values = rows[-1]["step"] if rows else 0, 0
+    if share.first and not first:
+        _snapshot(family, recipe, 0, folder, average)
+    losses: list[float] = []
+    forward, draw = share.loss(family), partial(_draw, corpus, recipe, family.dated)
+    start_time = time.monotonic()
+    for step in range(first + 1, steps + 1):
+        loss, values = _step(forward, draw, recipe, step, optimizer, share)
+        losses.append(loss)
+        n_values += values
+        schedule.step()
+        average.update(step)
+        if not share.first:
+            continue
+        _snapshot(family, recipe, step, folder, average)
+        if step % recipe["log_every"] == 0 or step == steps:
+            rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
+            losses.clear()
+            _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
+            if step % recipe["save_every"] == 0:
+                run = earlier.extend(n_values, time.monotonic() - start_time)
+                log = {"rows": rows, "run": run._asdict()}
+                _save(folder, network, optimizer, schedule, average, log)
+                report(rows[-1])
+    run = earlier.extend(n_values, time.monotonic() - start_time) if first < steps else earlier
+    average.swap()
+    network.eval()
+    return rows, n_values, run
+
+
+def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], has_dates: bool, step: int) -> list[np.ndarray]:
+    """Draw context and future of one step, and their dates if the family reads dates."""
+    batch = corpus.batch(
+        step,
+        steps=recipe["batch_steps"],
+        contexts=recipe["contexts"],
+        futures=recipe["futures"] or [recipe["horizon"]],
+        horizon=recipe["horizon"],
+        min_past=recipe["min_past"],
+    )
+    return [batch.context, batch.future, *([batch.dates()] if has_dates else [])]
+
+
+def _step(
+    forward: Loss,
+    draw: Callable[[int], list[np.ndarray]],
+    recipe: Mapping[str, Any],
+    step: int,
+    optimizer: torch.optim.Optimizer,
+    share: Share,
+) -> tuple[float, int]:
+    """Make one optimizer step; return its loss and its number of observed values, both over all processes.
+
+    draw: returns the arrays that `forward` reads, by step. FloatingPointError if the loss is not finite.
+    """
+    import torch
+
+    batch = draw(step)
+    n_values = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
+    *parts, weight = share.part(*batch)
+    # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
+    # units.
+    torch.manual_seed(recipe["seed"] * 1_000_003 + step + (share.rank << 40))
+    with _precision(recipe.get("precision", "float32")):
+        loss = forward(*map(torch.from_numpy, parts)) * weight
+    mean = float(share.mean(loss))
+    if not math.isfinite(mean):
+        raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe['learning_rate']}")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+    return mean, int(n_values)
+
+
+def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
+    """Return the context of the forward pass: float32, or autocast of matrix products; weights stay float32."""
+    import torch
+
+    if name == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(torch.device(current_context().device).type, getattr(torch, name))
+
+
+def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path, average: Average) -> None:
+    """Save the weights if the recipe lists this step; a resumed run replaces what it wrote before."""
+    if step not in recipe.get("snapshots", ()):
+        return
+    final = folder / SNAPSHOTS / f"step-{step}"
+    temporary = final.with_name(f"making-{final.name}")
+    for old in (temporary, final):
+        shutil.rmtree(old, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    average.swap()
+    _write(family, temporary)
+    average.swap()
+    # The rename comes last, so that a folder of the final name is always complete.
+    temporary.rename(final)
+
+
+def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average, log: Mapping[str, Any]) -> None:
+    """Write the training state; log: `rows`, and `run` with the fields of the record."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "average": average.weights,
+        **log,
+    }
+    torch.save(state, folder / "state.tmp")
+    os.replace(folder / "state.tmp", folder / "state.pt")
+
+
+def _resume(
+    folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average
+) -> tuple[list[dict[str, Any]], RunRecord]:
+    """Load the training state, if there is one, and return its rows and its record."""
+    import torch
+
+    path = folder / "state.pt"
+    if not path.exists():
+        return [], RunRecord()
+    state = torch.load(path, weights_only=True, map_location=current_context().device)
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    for name, weight in average.weights.items():
+        weight.copy_(state["average"][name])
+    # States of earlier versions have no record.
+    run = RunRecord(**state["run"]) if "run" in state else RunRecord(n_values=None, seconds=None)
+    return state["rows"], run
+
+
+def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
+    """Append a line to the progress log, which `tsfmscope status` reads during a training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    seconds_left = (steps - row["step"]) * seconds_per_step
+    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": seconds_left}
+    with (folder / PROGRESS).open("a") as file:
+        file.write(json.dumps(line) + "\n")
