@@ -8,10 +8,10 @@ from typing import Any
 
 from stages import DATA
 from stages.config.params import Params
-from stages.planning.load_series import load_data_set
 from stages.planning.series_files import dataset_row, write_series, write_tables
 from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import modality
+from tsfmscope.series.data_sets import load_data_set
 from tsfmscope.series.files.parquet import series_note
 from tsfmscope.series.types import Skip
 
@@ -30,7 +30,14 @@ def main(params: Params) -> None:
         if dataset.source == "kernelsynth":
             continue
         try:
-            loaded = load_data_set(name, dataset, params, max_series=params.datasets.max_series, seed=params.seed)
+            loaded = load_data_set(
+                name,
+                dataset,
+                root=params.data_root,
+                max_series=params.datasets.max_series,
+                seed=params.seed,
+                min_length=params.datasets.min_length,
+            )
         except DataError as error:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")

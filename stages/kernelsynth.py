@@ -6,8 +6,8 @@ from pathlib import Path
 
 from stages import DATA
 from stages.config.params import Params
-from stages.planning.kernel_sets import draw_kernel_set
 from stages.planning.series_files import dataset_row, write_series, write_tables
+from tsfmscope.series.data_sets import draw_kernel_set
 
 OUT = Path(DATA, "kernelsynth")
 
@@ -18,7 +18,9 @@ def main(params: Params) -> None:
     for name, dataset in params.datasets.sets.items():
         if dataset.source != "kernelsynth":
             continue
-        series = draw_kernel_set(name, dataset, params, params.seed)
+        series = draw_kernel_set(
+            name, dataset, params.seed, count=params.kernelsynth.series, length=params.kernelsynth.length
+        )
         write_series(OUT, name, series)
         rows.append(dataset_row(name, dataset, series, available=len(series)))
         print(f"kernelsynth: {name}: {len(series)} series of {params.kernelsynth.length} steps, {dataset.kernel}")

@@ -11,8 +11,10 @@ StoreError
 └── QueryError      a query, or the database that it reads, cannot be used
 """
 
+from tsfmscope.errors import TsfmscopeError
 
-class StoreError(Exception):
+
+class StoreError(TsfmscopeError):
     """Base class of all errors of `store`.
 
     The message states what was expected, what was found, where, and how to fix it.
@@ -56,6 +58,4 @@ class CheckFailed(StoreError):
 class QueryError(StoreError):
     """A query, or the database that it reads, cannot be used."""
 
-
-class StillRunning(KeyboardInterrupt):
-    """Interrupt of a statement that DuckDB did not stop in time; its connection stays busy."""
+    exit_code = 2

@@ -12,7 +12,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from store.errors import QueryError, StillRunning
+from store.errors import QueryError
+from tsfmscope.errors import StillRunning
 
 DATABASE = Path("data/results.duckdb")
 # Seconds in which a statement must end after Ctrl-C; otherwise StillRunning is raised.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store.errors import QueryError
-from store.printable import UNPRINTABLE, printable
+from tsfmscope.printable import UNPRINTABLE, printable
 
 FORMATS = ("table", "csv", "json", "markdown")
 

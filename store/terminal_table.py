@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from store.printable import printable
 from store.render import cells
+from tsfmscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

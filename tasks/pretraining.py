@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.job import Job, Result
+from tasks.job import Job, Result, current_context, report
 from tasks.spec import Spec
 from tsfmscope.training import pretraining
 
@@ -37,5 +37,9 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     """Train a model by a recipe, save it under `folder`, and return its rows of `training`."""
     spec = PretrainSpec.from_job(job)
     embedding = spec.embedding.to_dict() if spec.embedding else None
-    result = pretraining.pretrain(spec.recipe, folder, model=spec.model, key=job.key, embedding=embedding)
+    context = current_context()
+    result = pretraining.pretrain(
+        spec.recipe, folder, model=spec.model, key=job.key, embedding=embedding,
+        device=context.device, processes=context.processes, report=report,
+    )  # fmt: skip
     return Result(result.rows, tokens=result.n_values)

@@ -1,8 +1,7 @@
 """Measure isotropy, rank and compression of time-series foundation models, layer by layer.
 
 The names in `__all__` are the public Python API. Each is imported when it is first used, so that
-`import tsfmscope` loads neither torch nor Ray. `stages`, `tasks` and `store` next to this file are links to the
-folders of these names.
+`import tsfmscope` loads neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -11,28 +10,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsfmscope.functions.any_module import states_of, weights
-    from tsfmscope.functions.api import embed, inspect, results, states
-    from tsfmscope.functions.benchmarks import fev_model
-    from tsfmscope.functions.certificate import certify
-    from tsfmscope.functions.compression import compress
+    from tsfmscope.functions.certify import certify
+    from tsfmscope.functions.compress import compress
+    from tsfmscope.functions.embed import embed
+    from tsfmscope.functions.fev_model import fev_model
+    from tsfmscope.functions.inspect import inspect
+    from tsfmscope.functions.load import load
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
-    from tsfmscope.functions.model import load
+    from tsfmscope.functions.results import results
+    from tsfmscope.functions.states import states
+    from tsfmscope.functions.weights import states_of, weights
     from tsfmscope.models.base import Family, Forecaster
     from tsfmscope.models.t5.fast_pipeline import fast
     from tsfmscope.models.types import TokenKind, Tokens
 
-_API, _MODULE, _MEASURES = "tsfmscope.functions.api", "tsfmscope.functions.any_module", "tsfmscope.functions.measures"
+_FUNCTIONS = "tsfmscope.functions"
 # Name -> the module that defines it.
 _MODULES = {
-    **dict.fromkeys(("embed", "inspect", "results", "states"), _API),
-    "certify": "tsfmscope.functions.certificate",
-    "compress": "tsfmscope.functions.compression",
+    **{name: f"{_FUNCTIONS}.{name}" for name in ("certify", "compress", "embed", "fev_model", "inspect", "load")},
+    **{name: f"{_FUNCTIONS}.{name}" for name in ("results", "states", "weights")},
+    "states_of": f"{_FUNCTIONS}.weights",
+    **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), f"{_FUNCTIONS}.measures"),
     "fast": "tsfmscope.models.t5.fast_pipeline",
-    "fev_model": "tsfmscope.functions.benchmarks",
-    "load": "tsfmscope.functions.model",
-    **dict.fromkeys(("states_of", "weights"), _MODULE),
-    **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
     **dict.fromkeys(("Family", "Forecaster"), "tsfmscope.models.base"),
     **dict.fromkeys(("TokenKind", "Tokens"), "tsfmscope.models.types"),
 }

@@ -1,6 +1,7 @@
-"""Exceptions of `tasks`, all picklable because they cross process borders.
+"""Exceptions, all picklable because they cross process borders. `stages` and `store` add their own.
 
 TsfmscopeError
+├── ArgumentError       a name, file or value that the caller gave is not valid
 ├── DataError           a series, file or folder cannot be used
 ├── ModelError          a checkpoint or family cannot be used
 │   └── HubError        the model hub does not answer, or refuses
@@ -14,6 +15,15 @@ TsfmscopeError
 
 class TsfmscopeError(Exception):
     """Root of the tree. The message states what was expected, what was found, where, and how to fix it."""
+
+    # Exit code of a command that ends with the error: 1 if the work failed, 2 if the command must be fixed.
+    exit_code = 1
+
+
+class ArgumentError(TsfmscopeError, ValueError):
+    """A name, file or value that the caller gave is not valid."""
+
+    exit_code = 2
 
 
 class DataError(TsfmscopeError):
@@ -46,3 +56,7 @@ class EnvironmentFailed(TsfmscopeError):
 
 class SweepError(TsfmscopeError):
     """The cluster, or the code on it, would make every further job fail."""
+
+
+class StillRunning(KeyboardInterrupt):
+    """Interrupt of a statement that DuckDB did not stop in time; its connection stays busy."""

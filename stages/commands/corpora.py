@@ -13,7 +13,6 @@ from typing import Any
 
 from stages.config.params import ParamsError
 from stages.planning.sweeping import PlannedJob, account, read_nothing, run_and_finish
-from stages.planning.targets import check_writable
 from store.files import fingerprint, write_text
 from store.stage_store import StageStore
 from tasks.corpus import ShardSpec
@@ -21,6 +20,7 @@ from tasks.job import Job, Task
 from tasks.sweep.cluster import Resources
 from tasks.sweep.engine import Summary
 from tsfmscope.errors import DataError
+from tsfmscope.output_folder import check_writable
 from tsfmscope.regular_files import read_text
 from tsfmscope.series.files.parquet import open_series_file
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from stages.commands.options import DATA_FOLDER, DataFolder, Json
 from stages.commands.sql import Format, print_rows
 from stages.config.params import ParamsError
-from tsfmscope.cli.options import DATA_FOLDER, DataFolder, Json
 
 
 def failures(

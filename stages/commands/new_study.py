@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 
+from stages.commands.options import Json
 from stages.config.params import PARAMS_FILE
 from stages.config.study import Measure
-from tsfmscope.cli.options import Json
 from tsfmscope.cli.output import print_json
 from tsfmscope.report.plots import plot_names
 
@@ -62,3 +62,14 @@ def _names(options: list[str] | None) -> list[str] | str | None:
     """Return the names of an option given with commas or several times; `all` alone stays a string."""
     names = [name.strip() for text in options or [] for name in text.split(",") if name.strip()]
     return "all" if names == ["all"] else names
+
+
+app = typer.Typer(help="Add a block to params.yaml.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def blocks() -> None:
+    """Make `study` a command of its own, since typer would run a single one without its name."""
+
+
+app.command("study")(study)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stages.commands.options import Json
 from stages.config.params import PARAMS_FILE
-from tsfmscope.cli.options import Json
 from tsfmscope.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

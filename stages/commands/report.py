@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from stages.commands.options import RESULTS, Json
 from stages.config.params import ParamsError
-from tsfmscope.cli.options import RESULTS, Json
 from tsfmscope.cli.output import print_json, stdout_for_json
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tsfmscope.cli.options import Json
+from stages.commands.options import Json
 from tsfmscope.cli.output import print_json, stdout_for_json
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.cli.options import RESULTS, Json
+from stages.commands.options import RESULTS, Json
 from tsfmscope.cli.output import print_json
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.cli.options import RESULTS, Json, Results
+from stages.commands.options import RESULTS, Json, Results
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from stages.commands.options import DATA_FOLDER, DataFolder, Json
 from stages.config.params import ParamsError
-from tsfmscope.cli.options import DATA_FOLDER, DataFolder, Json
 from tsfmscope.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.cli.options import RESULTS, Json, Results
+from stages.commands.options import RESULTS, Json, Results
 from tsfmscope.cli.output import print_json, print_table
 
 

@@ -15,9 +15,9 @@ from stages.config.measures import (
     Tokens,
 )
 from stages.config.resources import TASKS, Packages
-from stages.config.strict import LARGEST_SEED, Seed, Strict
 from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
 from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+from tsfmscope.strict import LARGEST_SEED, Seed, Strict
 
 __all__ = [
     "CALIBRATED",

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from stages.config.strict import Strict
 from stages.config.training import FlowRanks
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT, MethodName
+from tsfmscope.strict import Strict
 
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from stages.config.compression import Ranks
-from stages.config.strict import Strict
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.models.bundled import split_checkpoint
 from tsfmscope.requested_size import requested_size
-from tsfmscope.series.catalog import CATALOG, Modality
-from tsfmscope.series.files.columns import UNNAMED, Columns
-
-# Environment variable that overrides datasets.root.
-DATA_VARIABLE = "TSFMSCOPE_DATA"
+from tsfmscope.series.catalog import Modality
+from tsfmscope.series.data_sets import DATA_VARIABLE, DataSet, complete_entry
+from tsfmscope.strict import Strict
 
 
 class Model(Strict):
@@ -69,56 +65,6 @@ class Model(Strict):
         return self
 
 
-class DataSet(Strict):
-    """A data set that studies may name; missing keys come from the entry of that name in catalog.yaml."""
-
-    source: Literal["kernelsynth", "signals", "bundled", "folder", "hub", "text", "images", "tables"]
-    domain: str = ""
-    horizon: int = Field(gt=0, le=1024, description="steps to forecast")
-    kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
-    signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
-        None, description="source signals: kind of signal; corpus is a mixture of kinds"
-    )
-    file: str | None = Field(
-        None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
-    )
-    time: str | list[str] | None = Field(
-        None,
-        description="source folder: column of times in a CSV file, or in a Parquet file with one row per time; several "
-        "columns, such as a date and a time of day, are joined",
-    )
-    id: str | list[str] | None = Field(
-        None, description="source folder: column of series ids in such a file; several columns are joined"
-    )
-    value: str | list[str] = Field([], description="source folder: columns of values in such a file")
-    time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
-    tz: str | None = Field(None, description="source folder: time zone of its times, such as Europe/Berlin")
-    season: int | None = Field(
-        None, ge=1, description="source folder: season in steps; default: that of the frequency, such as 7 for days"
-    )
-    items: str | None = Field(None, description="regular expression that item ids must match")
-    paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
-    stands_in_for: str | None = Field(
-        None, description="for a substitute: the paper's data set that it replaces, and how it differs"
-    )
-
-    @property
-    def columns(self) -> Columns:
-        """Columns that the block names."""
-        return Columns(self.time, self.id, self.value or (), self.time_format, self.tz, self.season)
-
-    @model_validator(mode="after")
-    def _source_has_its_field(self) -> DataSet:
-        if self.source != "folder" and self.columns != UNNAMED:
-            raise ValueError(
-                f"time, id, value, time_format, tz, season: expected source folder, got {self.source!r}; remove them"
-            )
-        need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
-        if need and getattr(self, need) is None:
-            raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
-        return self
-
-
 class DataSets(Strict):
     """Sources of the series, and how many series are used."""
 
@@ -136,7 +82,7 @@ class DataSets(Strict):
     def _complete_from_catalog(cls, block: Any) -> Any:
         if not isinstance(block, dict) or not isinstance(block.get("sets"), dict):
             return block
-        sets = {name: _from_catalog(name, entry) for name, entry in block["sets"].items()}
+        sets = {name: complete_entry(name, entry) for name, entry in block["sets"].items()}
         return {**block, "sets": sets}
 
     @model_validator(mode="after")
@@ -175,15 +121,3 @@ class KernelSynth(Strict):
 
     series: int = Field(64, ge=1, description="series per data set")
     length: int = Field(1024, ge=64, le=8192)
-
-
-def _from_catalog(name: str, entry: Any) -> Any:
-    if entry is not None and not isinstance(entry, dict):
-        return entry
-    known = CATALOG.get(name)
-    fields = {} if known is None else {k: getattr(known, k) for k in DataSet.model_fields if hasattr(known, k)}
-    if known is None and not entry:
-        near = difflib.get_close_matches(name, CATALOG, 3)
-        hint = f"did you mean {', '.join(near)}?" if near else "give source, horizon and file"
-        raise ValueError(f"datasets.sets.{name} is not in catalog.yaml; {hint}")
-    return {**{k: v for k, v in fields.items() if v is not None}, **(entry or {})}

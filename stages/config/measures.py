@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from stages.config.resources import TaskResources, whole_or_fraction
-from stages.config.strict import Strict
 from stages.config.study import Baseline
 from tsfmscope.defaults import MIN_CONTEXT, ROWS
+from tsfmscope.strict import Strict
 
 
 class Tokens(Strict):

@@ -6,7 +6,6 @@ An error is one line with the key and how to fix it.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import reprlib
 from pathlib import Path
@@ -17,7 +16,6 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from stages.config import (
-    DATA_VARIABLE,
     TASKS,
     Baseline,
     Checkpoints,
@@ -43,10 +41,13 @@ from stages.config import (
     Tokens,
 )
 from stages.config.bounded_yaml import load_yaml
+from stages.config.model_catalog import complete
 from stages.config.population import Population
-from tsfmscope.models.bundled import CHECKPOINT, complete, split_checkpoint
+from tsfmscope.errors import TsfmscopeError
+from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
 from tsfmscope.regular_files import read_text
 from tsfmscope.series.catalog import CATALOG, modality
+from tsfmscope.series.data_sets import data_root
 
 PARAMS_FILE = "params.yaml"
 # Bytes of a params file; the largest in this repository has 20 KB.
@@ -65,8 +66,10 @@ NAMED = (
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@=+-]{0,99}")
 
 
-class ParamsError(Exception):
-    """A params file or an argument of a command is not valid; the message is one line."""
+class ParamsError(TsfmscopeError):
+    """A params file, or an argument of a command of the pipeline, is not valid; the message is one line."""
+
+    exit_code = 2
 
 
 class Params(Strict):
@@ -286,8 +289,7 @@ class Params(Strict):
     @property
     def data_root(self) -> Path | None:
         """Folder of external data: from the environment variable, else from the params file, else None."""
-        root = os.environ.get(DATA_VARIABLE) or self.datasets.root
-        return Path(root).expanduser() if root else None
+        return data_root() or (Path(self.datasets.root).expanduser() if self.datasets.root else None)
 
 
 def load(path: str | Path = PARAMS_FILE) -> Params:

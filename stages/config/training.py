@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from stages.config.strict import Seed, Strict
 from stages.config.study import Baseline
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, RANDOM_SOURCES, Precision, RandomSource
 from tsfmscope.series.catalog import MODALITIES
+from tsfmscope.strict import Seed, Strict
 
 
 class FlowRanks(Strict):

@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from stages.config.params import Params
-from stages.planning.load_series import load_data_set
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import modality
+from tsfmscope.series.data_sets import load_data_set
 from tsfmscope.series.synthetic.signals import draw_signal
 from tsfmscope.series.types import Series
-from tsfmscope.series.windows import last_windows
-
-
-@dataclass(frozen=True)
-class Observed:
-    """Observed steps of context over the windows of one cell.
-
-    context: requested steps. minimum, median: observed steps over the windows. longest: steps that the
-    longest series has before its horizon. No series fills a context longer than `longest`: every window is
-    padded.
-    """
-
-    context: int
-    minimum: int
-    median: float
-    longest: int
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether at least one series has as many steps before its horizon as the context."""
-        return self.longest >= self.context
-
-    @property
-    def columns(self) -> dict[str, float]:
-        """Columns of a result row with the observed steps of context."""
-        return {"n_context_min": self.minimum, "n_context_median": self.median}
-
-    def __str__(self) -> str:
-        line = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
-        return line if self.is_filled else f"{line}; {describe_unfilled([self.context], self.longest)}"
+from tsfmscope.series.windows import Observed, last_windows, longest_context
 
 
 class PlannedContext(NamedTuple):
@@ -53,20 +23,6 @@ class PlannedContext(NamedTuple):
     dataset: str
     context: int
     observed: Observed | None
-
-
-def longest_context(series: Sequence[Series], horizon: int) -> int:
-    """Return the steps, observed or missing, that the longest series has before its horizon.
-
-    Returns 0 if there is no series.
-    """
-    return max([len(item.values) - horizon for item in series], default=0)
-
-
-def describe_unfilled(contexts: Sequence[int], longest: int | None) -> str:
-    """Return one line that names the contexts that no series fills."""
-    names = ", ".join(map(str, contexts))
-    return f"no series fills context {names}: the longest has {longest} steps before its horizon, the rest is padding"
 
 
 def planned_contexts(params: Params) -> tuple[list[PlannedContext], list[str]]:
@@ -113,7 +69,13 @@ def _local_series(name: str, params: Params) -> list[Series]:
     if dataset.source == "signals":
         return draw_signal(name, "constant", params.seed)
     series = load_data_set(
-        name, dataset, params, max_series=params.datasets.max_series, seed=params.seed, offline=True
+        name,
+        dataset,
+        root=params.data_root,
+        max_series=params.datasets.max_series,
+        seed=params.seed,
+        min_length=params.datasets.min_length,
+        offline=True,
     ).series
     if not series:
         raise DataError(f"data set {name}: expected a usable series, found none")

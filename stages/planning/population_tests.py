@@ -13,12 +13,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from stages.config.bounded_yaml import load_yaml
 from stages.config.params import ParamsError
-from stages.config.strict import Strict
 from store import provenance
 from tsfmscope.regular_files import read_text
 from tsfmscope.statistics.population import across_runs, within_runs
 from tsfmscope.statistics.study import Options
 from tsfmscope.statistics.units import tabulate
+from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:
     import duckdb

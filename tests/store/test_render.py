@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from store import query, render, terminal_table
 from store.errors import QueryError
-from store.printable import UNPRINTABLE, printable
 from tests.store.test_terminal_table import shown
+from tsfmscope.printable import UNPRINTABLE, printable
 
 FORMS = ("csv", "markdown")
 TWICE = "select 1 as a, 2 as a, 3 as b, 4 as A"

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tasks
 from tasks.job import IDENTITY, LAYER, Job, Task
 from tasks.parts import CellIdentity, LayerPlace, ModelIdentity
 from tasks.spec import FLAT, Spec, entry_names

@@ -1,55 +1,90 @@
-"""Commands of `tsfmscope`, and the only place that turns errors into exit codes."""
+"""The program `tsfmscope`: commands of the library, and in a checkout those of the pipeline."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import gc
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from stages.planning.exit_codes import KNOWN, report_error, report_interrupt
-from store.printable import printable, shorten
-from tsfmscope.cli import (
-    certify,
-    check_family,
-    commit_checkpoints,
-    compress,
-    corpus,
-    doctor,
-    embed,
-    export,
-    failures,
-    inspect,
-    new_study,
-    plan,
-    profile,
-    push,
-    recommend,
-    report,
-    retry,
-    save_results,
-    sql,
-    status,
-    tables,
-    verify,
-)
+from tsfmscope.cli.exit_codes import KNOWN, report_error, report_interrupt
+from tsfmscope.extras import PACKAGE
+from tsfmscope.printable import printable, shorten
+from tsfmscope.version import version
 
-PROGRAM = "tsfmscope"
+PROGRAM = PACKAGE
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of
 # loading torch and transformers goes into walking through objects that all stay. mypy sets the same number.
 ALLOCATIONS = 200_000
 # Base class of typer's errors about options and arguments, which has no public name.
 USAGE_ERROR: Any = typer.BadParameter.__base__
+# Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
+COMMANDS = {
+    "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, effective dimension and rank of every layer."),
+    "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
+    "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
+    "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
+    "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),
+    "push": ("tsfmscope.cli.push:COMMAND", "Upload a checkpoint folder to the model hub."),
+    "verify": ("tsfmscope.cli.verify:COMMAND", "Check a released checkpoint on this machine."),
+    "check-family": ("tsfmscope.cli.check_family:check_family", "Check what every family of models guarantees."),
+    "doctor": ("tsfmscope.cli.doctor:doctor", "Check what is installed, and print how to fix it."),
+}
+# Folder that is a checkout if it has the pipeline's commands.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pipeline_commands() -> Mapping[str, tuple[str, str]]:
+    """Return the commands of the pipeline; empty outside a checkout.
+
+    They come from the folder next to the package, never from a folder of that name in another project. This is the one
+    place where the library looks for the pipeline.
+    """
+    file = ROOT / "stages" / "commands" / "__init__.py"
+    if not file.is_file():
+        return {}
+    # Also the first place where the commands' own imports look.
+    sys.path.insert(0, str(ROOT))
+    try:
+        module: ModuleType = importlib.import_module("stages.commands")
+    except ImportError:
+        return {}
+    is_ours = module.__file__ is not None and Path(module.__file__).resolve() == file
+    commands: Mapping[str, tuple[str, str]] = module.COMMANDS if is_ours else {}
+    return commands
 
 
 class Group(TyperGroup):
-    """Group of commands whose known errors are one line on stderr; docs/cli.md lists the exit codes."""
+    """Group of commands, each imported when it runs, whose known errors are one line on stderr.
+
+    docs/cli.md lists the exit codes.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in their order."""
+        return list(all_commands())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its line of help."""
+        if (entry := all_commands().get(cmd_name)) is None:
+            return None
+        command = load_command(cmd_name, entry[0])
+        command.short_help = entry[1]
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in all_commands().items()])
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the options that come before the command."""
@@ -68,6 +103,24 @@ class Group(TyperGroup):
         raise typer.Exit(code)
 
 
+def all_commands() -> dict[str, tuple[str, str]]:
+    """Return every command: those of the library, then those of the pipeline, which may replace one."""
+    return {**COMMANDS, **pipeline_commands()}
+
+
+def load_command(name: str, location: str) -> Any:
+    """Import a command of a location MODULE:NAME."""
+    module, _, attribute = location.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name)(found if callable(found) else found.callback())
+    command = typer.main.get_command(alone)
+    command.name = name
+    return command
+
+
 @contextlib.contextmanager
 def _short_usage_errors() -> Iterator[None]:
     """Shorten the message of typer's errors about options, which repeat what was typed."""
@@ -82,16 +135,12 @@ HELP = """Look inside time-series foundation models.
 
 \b
 tsfmscope doctor                           # what is installed here, and how to fix what is not
-tsfmscope inspect chronos-bolt-nano nile   # isotropy, dimension and rank of every layer
-tsfmscope embed chronos-bolt-nano nile     # one vector per series
-tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
-tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
-tsfmscope new study mine --models chronos-bolt-mini --datasets nile --conditions context-500
-tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
-tsfmscope report                           # where the results and their page are
+tsfmscope inspect chronos-bolt-mini nile   # isotropy, dimension and rank of every layer
+tsfmscope embed chronos-bolt-mini nile     # one vector per series
+tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64
 
 Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 3 `certify` needs
-more tasks, 4 `certify` does not certify, 130 interrupted.
+more tasks, 4 `certify` does not certify, 130 interrupted. A checkout has the commands of the pipeline too.
 """
 
 app = typer.Typer(
@@ -104,50 +153,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
 )
-new = typer.Typer(help="Add a block to params.yaml.", rich_markup_mode=None, no_args_is_help=True)
-# The order is that of `tsfmscope --help`: models, then results, then the pipeline.
-COMMANDS: dict[str, Callable[..., None]] = {
-    "inspect": inspect.inspect,
-    "recommend": recommend.recommend,
-    "compress": compress.compress,
-    "certify": certify.certify,
-    "embed": embed.embed,
-    "export": export.export,
-    "push": push.push,
-    "sql": sql.sql,
-    "tables": tables.tables,
-    "report": report.report,
-    "save-results": save_results.save_results,
-    "plan": plan.plan,
-    "profile": profile.profile,
-    "status": status.status,
-    "failures": failures.failures,
-    "retry": retry.retry,
-    "corpus": corpus.corpus,
-    "commit-checkpoints": commit_checkpoints.commit_checkpoints,
-    "verify": verify.verify,
-    "check-family": check_family.check_family,
-    "doctor": doctor.doctor,
-}
-for _name, _function in COMMANDS.items():
-    app.command(_name)(_function)
-app.add_typer(new, name="new")
-new.command("study")(new_study.study)
 
 
 def _version(is_requested: bool) -> None:
     if is_requested:
-        from stages.config.defaults import PACKAGE, version
-
         typer.echo(f"{PACKAGE} {version()}")
         raise typer.Exit()
 
 
 @app.callback()
 def main_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Define the options of `tsfmscope` itself."""
 

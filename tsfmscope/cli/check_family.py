@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from stages.config.params import ParamsError
-from tsfmscope.cli.options import Json
-from tsfmscope.cli.output import print_json, print_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tsfmscope.conformance.verdict import Finding
-
-VERDICTS = ("pass", "fail", "not applicable")
+from tsfmscope.cli.output import Json, print_findings, print_json
+from tsfmscope.errors import ArgumentError, ModelError
 
 
 def check_family(
@@ -45,26 +36,15 @@ def check_family(
     # transformers, with which a family may load, obeys this variable too.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from tsfmscope.conformance import check
-    from tsfmscope.errors import ModelError
 
     try:
         block = json.loads(config) if config else None
         findings = check(family, checkpoint=checkpoint, config=block, context=context, horizon=horizon)
     except (ModelError, ValueError) as error:
-        raise ParamsError(str(error)) from None
+        raise ArgumentError(str(error)) from None
     if as_json:
         print_json({"family": family, "checks": [finding.json() for finding in findings]})
     else:
-        _show(family, findings)
+        print_findings(f"{family}: guarantees of every family", findings)
     if any(finding.verdict == "fail" for finding in findings):
         raise typer.Exit(1)
-
-
-def _show(family: str, findings: Sequence[Finding]) -> None:
-    rows = []
-    for finding in findings:
-        demand = f" Required: {finding.demand}" if finding.verdict == "fail" else ""
-        rows.append([finding.check.replace("-", " "), finding.verdict, f"{finding.detail}{demand}"])
-    print_table(f"{family}: guarantees of every family", ["check", "verdict", "detail"], rows)
-    counts = Counter[str](finding.verdict for finding in findings)
-    typer.echo(", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS))

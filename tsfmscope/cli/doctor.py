@@ -1,11 +1,14 @@
-"""Command `tsfmscope doctor`: checks of this machine and folder, with what to do about each problem."""
+"""Command `tsfmscope doctor`: checks of this machine, with what to do about each problem."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
-from tsfmscope.cli.options import Json
-from tsfmscope.cli.output import console, print_json, print_table
+from tsfmscope.cli.output import Json, console, print_json, print_table
+from tsfmscope.functions import doctor as checks
+from tsfmscope.functions.doctor import Check
 
 
 def doctor(as_json: Json = False) -> None:
@@ -15,13 +18,16 @@ def doctor(as_json: Json = False) -> None:
     tsfmscope doctor
     tsfmscope doctor --json
 
-    Checked are packages, families, GPUs, Ray, DVC, params.yaml, data, memory and disk. Exit code 1 if
-    something that every run needs is missing. Families and GPUs are optional.
+    Checked are packages, families, GPUs, memory and disk; in a checkout also Ray, DVC, params.yaml and data. Exit
+    code 1 if something that every run needs is missing. Families and GPUs are optional.
     """
-    from tsfmscope.cli.doctor_checks import checks
+    print_checks(checks.doctor, as_json)
 
+
+def print_checks(run: Callable[[], list[Check]], as_json: bool) -> None:
+    """Run checks and print them. Raises typer.Exit with code 1 if something is missing."""
     with console(stderr=True).status("checking packages and families (families take seconds to import)"):
-        results = [check._asdict() for check in checks()]
+        results = [check._asdict() for check in run()]
     states = [check["state"] for check in results]
     if as_json:
         print_json(results)

@@ -7,9 +7,10 @@ import importlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -17,9 +18,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stages.config.params import ParamsError
-from store.printable import printable
+from tsfmscope.errors import ArgumentError
+from tsfmscope.printable import printable
 
+if TYPE_CHECKING:
+    from tsfmscope.conformance.verdict import Finding
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 # Characters of a column that is never wrapped.
 SHORT = 12
 # Characters of a line if the output is not a terminal, so that nothing is cut off.
@@ -29,13 +34,17 @@ WIDE = 200
 def check_plot_file(option: str, path: Path | None, suffixes: Sequence[str]) -> None:
     """Check, before the work, that a plot can be drawn into a file of this name, if there is one.
 
-    Raises ParamsError for another suffix, and ModuleNotFoundError without the extra `report`.
+    Raises ArgumentError for another suffix, and ModuleNotFoundError without the extra `report`.
     """
-    if path is None:
-        return
-    if path.suffix not in suffixes:
-        raise ParamsError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
-    importlib.import_module("plotly")
+    check_suffix(option, path, suffixes)
+    if path is not None:
+        importlib.import_module("plotly")
+
+
+def check_suffix(option: str, path: Path | None, suffixes: Sequence[str]) -> None:
+    """Raise ArgumentError for a file of another suffix."""
+    if path is not None and path.suffix not in suffixes:
+        raise ArgumentError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
 
 
 def print_json(value: Any) -> None:
@@ -64,10 +73,15 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     console().print(table)
 
 
-def print_left_out(skipped: Mapping[str, int], *, as_json: bool) -> None:
-    """Print the number of series left out, one line per reason. as_json: on stderr, since stdout is JSON."""
-    for reason, n in skipped.items():
-        typer.echo(printable(f"left out: {n} series: {reason}"), err=as_json)
+def print_findings(title: str, findings: Sequence[Finding]) -> None:
+    """Print the checks of a family or a checkpoint, and their number by verdict."""
+    rows = []
+    for finding in findings:
+        demand = f" Required: {finding.demand}" if finding.verdict == "fail" else ""
+        rows.append([finding.check.replace("-", " "), finding.verdict, f"{finding.detail}{demand}"])
+    print_table(title, ["check", "verdict", "detail"], rows)
+    counts = Counter[str](finding.verdict for finding in findings)
+    typer.echo(", ".join(f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "not applicable")))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import typer
 
 from tsfmscope.cli.output import console
-
-if TYPE_CHECKING:
-    from tsfmscope.cli.inspection import Watch
+from tsfmscope.progress import WATCHER, Watcher
 
 
 @contextlib.contextmanager
-def show_progress(*, with_lines: bool = False) -> Iterator[Watch]:
+def show_progress(*, with_lines: bool = False) -> Iterator[Watcher]:
     """Show progress on stderr if that is a terminal, and remove it at the end.
 
     After that, print the messages that were logged about the data, each once. with_lines: if stderr is no
@@ -43,24 +38,14 @@ def show_progress(*, with_lines: bool = False) -> Iterator[Watch]:
             if with_lines and subject != previous and not terminal.is_terminal:
                 typer.echo(f"{subject}, {n_done} of {total} done", err=True)
 
-        with _collected_messages() as messages:
-            yield watch
+        token = WATCHER.set(watch)
+        try:
+            with _collected_messages() as messages:
+                yield watch
+        finally:
+            WATCHER.reset(token)
     for message in messages:
         typer.echo(message, err=True)
-
-
-def with_rate(watch: Watch, step: str) -> Callable[[int, int], None]:
-    """Return a function of the numbers done and of all that shows them with the rate and the time left."""
-    times: list[float] = []
-
-    def show(n_done: int, total: int) -> None:
-        times.append(time.monotonic())
-        # The clock starts at the first call, since the work before the first step is of another kind.
-        seconds = (times[-1] - times[0]) / max(1, len(times) - 1)
-        time_left = timedelta(seconds=round(seconds * (total - n_done)))
-        watch(f"{step}, {1 / seconds:.1f} steps/s, {time_left} left" if seconds else step, n_done, total)
-
-    return show
 
 
 @contextlib.contextmanager

@@ -2,67 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
 import typer
 
-from stages.config.defaults import params_here
-from stages.planning.exit_codes import FAILED
-from store.printable import printable
-from tsfmscope.cli.check_family import VERDICTS
-from tsfmscope.cli.options import Family, Json, Model
-from tsfmscope.cli.output import print_json, print_table
-from tsfmscope.cli.progress import show_progress
+from tsfmscope.cli.exit_codes import FAILED
+from tsfmscope.cli.from_function import Command
+from tsfmscope.cli.output import print_findings
+from tsfmscope.conformance.cost import Cost
+from tsfmscope.functions.verify import Verification, verify
+from tsfmscope.printable import printable
 
-if TYPE_CHECKING:
-    from tsfmscope.cli.verifying import Verification
-    from tsfmscope.conformance.cost import Cost
+EXAMPLES = """
+tsfmscope verify chronos-bolt-mini
+tsfmscope verify lag-llama:FOLDER --context 64 --horizon 12 --json
 
+Exit codes: 0 if no check fails, 1 if one fails, 2 for a wrong reference.
+"""
 GB = 1e9
 RESULTS = "docs/verified.csv"
 
 
-def verify(
-    model: Model,
-    family: Family = None,
-    context: Annotated[int, typer.Option(min=32, help="Number of steps of the longest windows.")] = 128,
-    horizon: Annotated[int, typer.Option(min=1, max=1024, help="Number of steps to forecast.")] = 24,
-    as_json: Json = False,
-) -> None:
-    """Check a released checkpoint on this machine.
-
-    \b
-    tsfmscope verify chronos-bolt-nano
-    tsfmscope verify tsfmscope/checkpoints/lag-llama-nano --family lag-llama --context 64 --horizon 12 --json
-
-    Checked are the files, types and tensors, the guarantees of every family, and states and forecasts against
-    the family's own package where it is installed. Printed are seconds and peak memory of loading and of one
-    forecast, the licence of the weights, and a line for docs/verified.csv. A model of the hub is
-    hub:ORG/NAME. Exit codes: 0 if no check fails, 1 if one fails, 2 for a wrong reference.
-    """
-    # transformers, with which a family may load, obeys this variable too.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from tsfmscope.cli.verifying import verify_checkpoint
-
-    with show_progress() as watch:
-        result = verify_checkpoint(params_here(), model, family, context=context, horizon=horizon, watch=watch)
-    if as_json:
-        print_json(result.json())
-    else:
-        _show(result)
-    if not result.has_passed:
-        raise typer.Exit(FAILED)
+def _json(result: Verification) -> dict[str, Any]:
+    return result.json()
 
 
 def _show(result: Verification) -> None:
-    rows = []
-    for finding in result.checks:
-        demand = f" Required: {finding.demand}" if finding.verdict == "fail" else ""
-        rows.append([finding.check.replace("-", " "), finding.verdict, f"{finding.detail}{demand}"])
     family = f", family {result.family}" if result.family else ""
-    print_table(f"{result.reference}{family}", ["check", "verdict", "detail"], rows)
-    typer.echo(", ".join(f"{result.counts.get(verdict, 0)} {verdict}" for verdict in VERDICTS))
+    print_findings(f"{result.reference}{family}", result.checks)
     if result.cost is None:
         typer.echo("the model does not load: the other checks were not run, and nothing was measured")
     else:
@@ -87,3 +54,6 @@ def _show_cost(cost: Cost) -> None:
 
 def _gigabytes(n_bytes: int | None) -> str:
     return "not reported by this system" if n_bytes is None else f"{n_bytes / GB:.2f} GB"
+
+
+COMMAND = Command(verify, _show, _json, EXAMPLES, exit_code=lambda result: 0 if result.has_passed else FAILED)

@@ -101,25 +101,41 @@ def memory_bytes(model: Family) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.network.parameters())
 
 
-def save_compressed(
+def save_compressed(model: Family, folder: Path, *, recipe: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
+    """Compress a model in place, save it to a folder, and return its row of the table `compression`.
+
+    recipe: further content of recipe.json. arguments: those of `compress_and_record`.
+    """
+    record = compress_and_record(model, **arguments)
+    # A run that was stopped may have left an incomplete folder.
+    shutil.rmtree(folder, ignore_errors=True)
+    save_with_record(model, folder, {**recipe, **record})
+    row: dict[str, Any] = record["row"]
+    return row
+
+
+def save_with_record(model: Family, folder: Path, record: Mapping[str, Any]) -> None:
+    """Save a compressed model to a new or empty folder; recipe.json, written last, contains the record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save(model, folder)
+    write_recipe(folder, record)
+
+
+def compress_and_record(
     model: Family,
-    folder: Path,
     *,
     name: str,
     base_model: str,
     method: Mapping[str, Any],
     tables: Mapping[str, pa.Table],
     calibration: Mapping[str, Any] | None = None,
-    recipe: Mapping[str, Any],
     heal: Callable[[Family], list[Any]] | None = None,
 ) -> dict[str, Any]:
-    """Compress a model in place, save it to a folder, and return its row of the table `compression`.
+    """Compress a model in place and return what recipe.json records of it.
 
-    method, tables, calibration: as in `compress_model`. recipe: further content of recipe.json, which also
-    contains the row, and as `parts` the rows of the table `compressed_heads`. It is written last: a folder that
-    has it is complete. Its `calibration_series` has the digests of the series that calibrate, and those of `recipe`,
-    which calibrated a base that is compressed itself. heal: trains the compressed model in place before it is saved;
-    recipe.json has its result as `healing`.
+    method, tables, calibration: as in `compress_model`. heal: trains the compressed model in place. The record contains
+    the `row` of the table `compression`, as `parts` the rows of the table `compressed_heads`, as `calibration_series`
+    the digests of the series that calibrate, and as `healing` the result of `heal`.
     """
     before = sizes(model)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
@@ -136,13 +152,7 @@ def save_compressed(
         **error_columns(parts, idle),
     }
     named = [{"model": name, "base_model": base_model, **part} for part in parts]
-    # A run that was stopped may have left an incomplete folder.
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    save(model, folder)
-    seen = sorted({*recipe.get(CALIBRATION_SERIES, ()), *calibration_series(tables, calibration)})
-    write_recipe(folder, {**recipe, "row": row, "parts": named, CALIBRATION_SERIES: seen, **healing})
-    return row
+    return {"row": row, "parts": named, CALIBRATION_SERIES: sorted(calibration_series(tables, calibration)), **healing}
 
 
 def size_columns(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:

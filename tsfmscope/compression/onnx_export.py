@@ -55,6 +55,7 @@ class OnnxModel:
     `threads` threads. float_bytes, float_seconds: of the same ONNX model with float32 weights.
     """
 
+    folder: Path
     context: int
     horizon: int
     levels: tuple[float, ...]
@@ -114,6 +115,7 @@ def write_onnx(
         pack_weights(folder / MODEL)
         measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
     exported = OnnxModel(
+        folder=folder,
         context=context,
         horizon=horizon,
         levels=graph.levels,

@@ -1,4 +1,4 @@
-"""A model of ours as a `fev.ForecastingModel`. `tsfmscope.functions.benchmarks.fev_model` makes one."""
+"""A model of ours as a `fev.ForecastingModel`. `tsfmscope.functions.fev_model` makes one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import fev
 import numpy as np
 
 from tsfmscope import lens
-from tsfmscope.cli.inspection import device_context
 from tsfmscope.errors import DataError
-from tsfmscope.functions.model import Model
+from tsfmscope.functions.load import Model
 from tsfmscope.models.base import Forecaster
 from tsfmscope.series.types import Windows
 
@@ -25,7 +24,7 @@ MEDIAN = 0.5
 
 
 class FevModel(fev.ForecastingModel):
-    """Forecasts of one model for the tasks of fev. `benchmarks.fev_model` describes them."""
+    """Forecasts of one model for the tasks of fev. `fev_model` describes them."""
 
     model_name = "tsfmscope"
 
@@ -33,12 +32,11 @@ class FevModel(fev.ForecastingModel):
         super().__init__()
         _allow_new_datasets()
         self.model_name = model.name
-        self._device, self._family = model.device, family
+        self._family = family
         self._context, self._samples, self._seed = context, samples, seed
 
     def _fit_predict(self, task: fev.Task) -> list[datasets.DatasetDict]:
-        with device_context(self._device):
-            return [self._forecast_window(task, window) for window in task.iter_windows()]
+        return [self._forecast_window(task, window) for window in task.iter_windows()]
 
     def _forecast_window(self, task: fev.Task, window: fev.EvaluationWindow) -> datasets.DatasetDict:
         """Return target column -> forecasts, one row per series in the order of the window."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
+from tsfmscope.arrays import real_array
+from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.geometry import dimension
 from tsfmscope.geometry.measure import LIST_COLUMNS, check_states, measure_states
 from tsfmscope.ranks import spectrum
+
+# Share of the variance, and tolerance relative to the largest singular value.
+Share = Annotated[float, Bounds(0, 1, excludes_least=True)]
+Tolerance = Annotated[float, Bounds(0, 1)]
 
 
 def isotropy(
@@ -41,7 +46,8 @@ def isotropy(
     return {name: value for name, value in row.items() if name not in LIST_COLUMNS}
 
 
-def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8) -> int:
+@checked
+def effective_dimension(x: Float[np.ndarray, "token width"], share: Share = 0.8) -> int:
     """Return the smallest number of principal directions that hold a share of the variance of the rows.
 
     Source: Shelim et al. 2025, section 4.1, where the share is called ε. Rounding adds about 1e-16 of the variance to
@@ -57,13 +63,13 @@ def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8)
             largest entry is neither 0 nor between 1e-100 and 1e100, or the share is outside (0, 1].
         TypeError: the values are not real numbers.
     """
-    check_share(share)
     states = real_array(x)
     check_states(states, None)
     return dimension.effective_dimension(dimension.covariance_spectrum(states).eigenvalues, share)
 
 
-def numerical_rank(x: Float[np.ndarray, "row column"], epsilon: float = 0.01) -> int:
+@checked
+def numerical_rank(x: Float[np.ndarray, "row column"], epsilon: Tolerance = 0.01) -> int:
     """Count the singular values above epsilon times the largest one.
 
     Source: Yu et al. 2026, eq. 1. A matrix of zeros has rank 0, any other constant matrix rank 1.
@@ -90,24 +96,3 @@ def singular_values(x: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " v
         TypeError: the values are not real numbers.
     """
     return spectrum.singular_values(real_array(x))
-
-
-def check_share(share: float) -> None:
-    """Raise ValueError for a share outside (0, 1]."""
-    if not 0 < share <= 1:
-        raise ValueError(f"share: got {share}, expected a number in (0, 1]")
-
-
-def real_array(x: Any) -> np.ndarray:
-    """Return the values as an array. Raises TypeError if they are not real numbers.
-
-    A torch tensor is detached and copied to the host; its type becomes float32 if NumPy lacks it (bfloat16).
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
-        x = x.detach().cpu()
-        x = x.float() if x.dtype == torch.bfloat16 else x
-    values = np.asarray(x)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"x: got values of type {values.dtype}, expected real numbers")
-    return values

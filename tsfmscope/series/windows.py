@@ -204,3 +204,67 @@ def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _W
         season=season_of(series),
         starts=np.array([start_of(series[index].start) for index, _ in picks], dtype="datetime64[ms]"),
     )
+
+
+def last_contexts(series: Sequence[Series], context: int) -> Windows:
+    """Return the last `context` steps of every series, with one unknown step after them."""
+    dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
+    values = np.full((len(series), context), np.nan, dtype=dtype)
+    for row, item in zip(values, series, strict=True):
+        steps = item.values[-context:]
+        row[context - len(steps) :] = steps
+    starts = [item.start for item in series]
+    has_starts = any(start is not None for start in starts)
+    return Windows(
+        values,
+        np.full((len(series), 1), np.nan, dtype=dtype),
+        [item.series for item in series],
+        np.array([len(item.values) for item in series], dtype=np.int64),
+        series[0].dataset,
+        series[0].freq,
+        season_of(series),
+        np.array(starts, dtype="datetime64[ms]") if has_starts else None,
+    )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Observed steps of context over the windows of one cell.
+
+    context: requested steps. minimum, median: observed steps over the windows. longest: steps that the
+    longest series has before its horizon. No series fills a context longer than `longest`: every window is
+    padded.
+    """
+
+    context: int
+    minimum: int
+    median: float
+    longest: int
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether at least one series has as many steps before its horizon as the context."""
+        return self.longest >= self.context
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """Columns of a result row with the observed steps of context."""
+        return {"n_context_min": self.minimum, "n_context_median": self.median}
+
+    def __str__(self) -> str:
+        line = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
+        return line if self.is_filled else f"{line}; {describe_unfilled([self.context], self.longest)}"
+
+
+def longest_context(series: Sequence[Series], horizon: int) -> int:
+    """Return the steps, observed or missing, that the longest series has before its horizon.
+
+    Returns 0 if there is no series.
+    """
+    return max([len(item.values) - horizon for item in series], default=0)
+
+
+def describe_unfilled(contexts: Sequence[int], longest: int | None) -> str:
+    """Return one line that names the contexts that no series fills."""
+    names = ", ".join(map(str, contexts))
+    return f"no series fills context {names}: the longest has {longest} steps before its horizon, the rest is padding"

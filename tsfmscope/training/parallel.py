@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.job import current_context
-
 if TYPE_CHECKING:
     import torch
 
@@ -38,9 +36,14 @@ class Share:
     """Part of every batch that one process works on: all of it if there is one process."""
 
     def __init__(
-        self, rank: int = 0, of: int = 1, rendezvous: str = "", others: Sequence[subprocess.Popen[str]] = ()
+        self,
+        device: str,
+        rank: int = 0,
+        of: int = 1,
+        rendezvous: str = "",
+        others: Sequence[subprocess.Popen[str]] = (),
     ) -> None:
-        self.rank, self.of = rank, of
+        self.device, self.rank, self.of = device, rank, of
         self._rendezvous, self._others = rendezvous, others
 
     @property
@@ -65,9 +68,9 @@ class Share:
             assert process.stdout is not None
             if not process.stdout.readline():
                 raise ConnectionError(_describe_end(rank, self.of, process.wait()))
-        on_gpu = torch.device(current_context().device).type == "cuda"
+        on_gpu = torch.device(self.device).type == "cuda"
         if on_gpu:
-            torch.cuda.set_device(current_context().device)
+            torch.cuda.set_device(self.device)
         if sys.platform == "linux":
             # The processes share one machine, so nothing has to listen on its other interfaces.
             os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
@@ -107,15 +110,18 @@ class Share:
 
 
 @contextmanager
-def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
-    """Start the other processes of `current_context().processes` for a training, and end them on exit.
+def start_processes(
+    recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, *, device: str, processes: int
+) -> Iterator[Share]:
+    """Start the other ones of several processes for a training, and end them on exit.
+
+    device: torch device of this process; the others take the next GPUs, or the CPU.
 
     Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
     the sweep counts that error as transient and tries again.
     """
-    processes = current_context().processes
     if processes == 1:
-        yield Share()
+        yield Share(device)
         return
     import torch
 
@@ -125,10 +131,10 @@ def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | No
         request = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
         request["meeting"] = rendezvous
         per_process = max(1, threads // processes)
-        others = [_start({**request, "rank": rank}, per_process) for rank in range(1, processes)]
+        others = [_start({**request, "rank": rank}, device, per_process) for rank in range(1, processes)]
         torch.set_num_threads(per_process)
         try:
-            yield Share(0, processes, rendezvous, others)
+            yield Share(device, 0, processes, rendezvous, others)
         # torch raises a RuntimeError of its own when another process is gone.
         except RuntimeError as error:
             for rank, process in enumerate(others, 1):
@@ -143,8 +149,7 @@ def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | No
                 _end(process)
 
 
-def _start(request: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
-    device = current_context().device
+def _start(request: Mapping[str, Any], device: str, threads: int) -> subprocess.Popen[str]:
     if device != "cpu":
         device = f"cuda:{request['rank']}"
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

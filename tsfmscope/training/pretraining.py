@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tasks.job import current_context, report
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.checkpoint_folder import share
 from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 # Log of a running training. It is deleted at the end, and remains if the training is stopped.
 PROGRESS = "progress.jsonl"
+# Called with a row of the training after its state was saved.
+Report = Callable[[Mapping[str, Any]], None]
 
 
 class TrainingResult(NamedTuple):
@@ -43,7 +44,15 @@ class TrainingResult(NamedTuple):
 
 
 def pretrain(
-    recipe: Mapping[str, Any], folder: Path, *, model: str, key: str, embedding: Mapping[str, str] | None = None
+    recipe: Mapping[str, Any],
+    folder: Path,
+    *,
+    model: str,
+    key: str,
+    embedding: Mapping[str, str] | None = None,
+    device: str = "cpu",
+    processes: int = 1,
+    report: Report = lambda row: None,
 ) -> TrainingResult:
     """Train a model by a recipe (a block of checkpoints.recipes) and save it under `folder`.
 
@@ -52,7 +61,7 @@ def pretrain(
     previous row) and learning rate; training.json contains them too. training_run.json contains the `RunRecord`.
     recipe.json, with the recipe and the key, is written last: a folder that has it is complete. The weights after
     each step of recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
-    If `current_context()` has several processes, they share every batch (see `parallel`).
+    Several processes share every batch (see `parallel`).
 
     Args:
         recipe: the recipe.
@@ -60,9 +69,13 @@ def pretrain(
         model: name of the model, which every row contains.
         key: key of the job, for recipe.json.
         embedding: `folder` and `key` of the checkpoint whose embedding is copied.
+        device: torch device of the first process.
+        processes: number of processes: one per GPU, or on CPUs.
+        report: called with a row after its state was saved; it may end the training with an exception. A training
+            that continues first reports all earlier rows again, in order.
     """
-    with start_processes(recipe, embedding, folder) as share:
-        family, rows, n_values, run = take_part(recipe, embedding, folder, share)
+    with start_processes(recipe, embedding, folder, device=device, processes=processes) as share:
+        family, rows, n_values, run = take_part(recipe, embedding, folder, share, report)
     rows = [{"model": model, **row} for row in rows]
     _write(family, folder)
     for name in ("state.pt", PROGRESS):
@@ -74,7 +87,11 @@ def pretrain(
 
 
 def take_part(
-    recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, share: Share
+    recipe: Mapping[str, Any],
+    embedding: Mapping[str, str] | None,
+    folder: Path,
+    share: Share,
+    report: Report = lambda row: None,
 ) -> tuple[Family, list[dict[str, Any]], int, RunRecord]:
     """Train as one of the processes; return the family, all rows, this run's observed values and the record.
 
@@ -84,8 +101,8 @@ def take_part(
     corpus = recipe_corpus(recipe)
     if corpus.modality != family.modality:
         raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
-    family.network.to(current_context().device)
-    return family, *_train(family, corpus, recipe, folder, share)
+    family.network.to(share.device)
+    return family, *_train(family, corpus, recipe, folder, share, report)
 
 
 def _write(family: Family, folder: Path) -> None:
@@ -112,7 +129,7 @@ def _embedding_folder(source: Mapping[str, str] | None) -> Path | None:
 
 
 def _train(
-    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share
+    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share, report: Report
 ) -> tuple[list[dict[str, Any]], int, RunRecord]:
     """Return the rows of all steps, also before a kill, the observed values of this run, and the record."""
     import torch
@@ -124,7 +141,7 @@ def _train(
         optimizer, lambda step: rate(step, recipe["steps"], recipe["warm_up"], recipe.get("schedule"))
     )
     average = Average(network, recipe.get("averaging"))
-    rows, earlier = _resume(folder, network, optimizer, schedule, average)
+    rows, earlier = _resume(folder, share.device, network, optimizer, schedule, average)
     for row in rows:
         if share.first and row["step"] % recipe["save_every"] == 0:
             # Reported again, since the watcher may have been killed before it recorded the first
@@ -150,11 +167,11 @@ def _train(
             losses.clear()
             _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
             if step % recipe["save_every"] == 0:
-                run = earlier.extend(n_values, time.monotonic() - start_time)
+                run = earlier.extend(n_values, time.monotonic() - start_time, share.device)
                 log = {"rows": rows, "run": run._asdict()}
                 _save(folder, network, optimizer, schedule, average, log)
                 report(rows[-1])
-    run = earlier.extend(n_values, time.monotonic() - start_time) if first < steps else earlier
+    run = earlier.extend(n_values, time.monotonic() - start_time, share.device) if first < steps else earlier
     average.swap()
     network.eval()
     return rows, n_values, run
@@ -193,7 +210,7 @@ def _step(
     # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
     # units.
     torch.manual_seed(recipe["seed"] * 1_000_003 + step + (share.rank << 40))
-    with _precision(recipe.get("precision", "float32")):
+    with _precision(recipe.get("precision", "float32"), share.device):
         loss = forward(*map(torch.from_numpy, parts)) * weight
     mean = float(share.mean(loss))
     if not math.isfinite(mean):
@@ -206,13 +223,13 @@ def _step(
     return mean, int(n_values)
 
 
-def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
+def _precision(name: str, device: str) -> contextlib.AbstractContextManager[Any]:
     """Return the context of the forward pass: float32, or autocast of matrix products; weights stay float32."""
     import torch
 
     if name == "float32":
         return contextlib.nullcontext()
-    return torch.autocast(torch.device(current_context().device).type, getattr(torch, name))
+    return torch.autocast(torch.device(device).type, getattr(torch, name))
 
 
 def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path, average: Average) -> None:
@@ -248,7 +265,7 @@ def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Av
 
 
 def _resume(
-    folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average
+    folder: Path, device: str, network: Any, optimizer: Any, schedule: Any, average: Average
 ) -> tuple[list[dict[str, Any]], RunRecord]:
     """Load the training state, if there is one, and return its rows and its record."""
     import torch
@@ -256,7 +273,7 @@ def _resume(
     path = folder / "state.pt"
     if not path.exists():
         return [], RunRecord()
-    state = torch.load(path, weights_only=True, map_location=current_context().device)
+    state = torch.load(path, weights_only=True, map_location=device)
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
     schedule.load_state_dict(state["schedule"])

@@ -8,7 +8,6 @@ import sys
 import threading
 from pathlib import Path
 
-from tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.training.parallel import Share, destroy_group
 from tsfmscope.training.pretraining import take_part
 
@@ -18,9 +17,8 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_first, daemon=True).start()
     ready, sys.stdout = sys.stdout, sys.stderr
-    EXECUTION_CONTEXT.set(ExecutionContext(request["device"], processes=request["of"]))
     print("ready", file=ready, flush=True)
-    share = Share(request["rank"], request["of"], request["meeting"])
+    share = Share(request["device"], request["rank"], request["of"], request["meeting"])
     take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
     destroy_group()
 

@@ -7,8 +7,6 @@ import platform
 from pathlib import Path
 from typing import NamedTuple
 
-from tasks.job import current_context
-
 # File of a checkpoint with the facts of its training.
 RUN_RECORD = "training_run.json"
 
@@ -25,14 +23,14 @@ class RunRecord(NamedTuple):
     processors: tuple[str, ...] = ()
     torch_versions: tuple[str, ...] = ()
 
-    def extend(self, n_values: int, seconds: float) -> RunRecord:
-        """Return the record with the steps of this process added."""
+    def extend(self, n_values: int, seconds: float, device: str) -> RunRecord:
+        """Return the record with the steps that this process made on a torch device added."""
         import torch
 
         return RunRecord(
             None if self.n_values is None else self.n_values + n_values,
             None if self.seconds is None else self.seconds + seconds,
-            _append(self.processors, processor_name()),
+            _append(self.processors, processor_name(device)),
             _append(self.torch_versions, str(torch.__version__)),
         )
 
@@ -41,11 +39,11 @@ class RunRecord(NamedTuple):
         (folder / RUN_RECORD).write_text(json.dumps(self._asdict(), indent=2) + "\n", encoding="utf-8")
 
 
-def processor_name() -> str:
-    """Return the name of the job's accelerator, or of the processor if it has none."""
+def processor_name(device: str) -> str:
+    """Return the name of the accelerator that a torch device stands for, or of the processor for cpu."""
     import torch
 
-    if (device := torch.device(current_context().device)).type == "cuda":
+    if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -138,11 +138,11 @@ def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: N
 def test_what_cannot_be_shared_is_refused() -> None:
     totem = family_class("totem").new(test_pretraining.CONFIGS["totem"], seed=0)
     with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step moves unused codes"):
-        Share(0, 2).loss(totem)
+        Share("cpu", 0, 2).loss(totem)
     with pytest.raises(
         ValueError, match="processes: got 2, expected at most 1, the windows of a batch; raise batch_steps"
     ):
-        Share(0, 2).part(np.zeros((1, 4)))
+        Share("cpu", 0, 2).part(np.zeros((1, 4)))
 
 
 @pytest.mark.parametrize(("windows", "of"), [(5, 2), (7, 3), (4, 4), (3, 1)])

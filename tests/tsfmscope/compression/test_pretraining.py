@@ -105,9 +105,12 @@ def test_the_record_adds_up_the_runs_and_states_of_earlier_versions_have_none(tm
         pretrain(one, tmp_path / name, None)
     new, old = run_record(tmp_path / "new"), run_record(tmp_path / "old")
     assert 1e6 < new["seconds"] < 1e6 + 600
-    assert new["processors"] == ["former", processor_name()] and new["torch_versions"] == ["1.0", torch.__version__]
+    assert new["processors"] == ["former", processor_name("cpu")] and new["torch_versions"] == [
+        "1.0",
+        torch.__version__,
+    ]
     assert old == {
-        "n_values": None, "seconds": None, "processors": [processor_name()], "torch_versions": [torch.__version__]
+        "n_values": None, "seconds": None, "processors": [processor_name("cpu")], "torch_versions": [torch.__version__]
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from tsfmscope.functions.model import Model
+from tsfmscope.functions.load import Model
 from tsfmscope.models.common.capture import capture
 from tsfmscope.ranks.spectrum import TYPES, numerical_rank
 from tsfmscope.ranks.spectrum_columns import weight_row

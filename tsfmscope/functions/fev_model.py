@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from tsfmscope.defaults import CONTEXT
+from tsfmscope.defaults import CONTEXT, MAX_CONTEXT
 from tsfmscope.errors import ModelError
 from tsfmscope.extras import describe_missing
-from tsfmscope.functions.model import Model, as_model
-from tsfmscope.functions.user_data import check_at_least, check_context
+from tsfmscope.functions.arguments import Bounds, Count, Seed, checked
+from tsfmscope.functions.load import Model, as_model
 from tsfmscope.models.base import Forecaster
 
 if TYPE_CHECKING:
     import fev
 
 
+@checked
 def fev_model(
-    model: Model | str | Path, *, context: int = CONTEXT, samples: int = 20, seed: int = 0
+    model: Model | str | Path,
+    *,
+    context: Annotated[int, Bounds(1, MAX_CONTEXT)] = CONTEXT,
+    samples: Count = 20,
+    seed: Seed = 0,
 ) -> fev.ForecastingModel:
     """Return a model, dense or compressed, as a `fev.ForecastingModel`, which fev scores on any `fev.Task`.
 
@@ -40,8 +45,6 @@ def fev_model(
         ModuleNotFoundError: fev is not installed; the message names the extra.
         ValueError: `context` or `samples` is out of range.
     """
-    check_context(1, context)
-    check_at_least(1, samples=samples)
     try:
         # fev is an extra, and takes seconds to import.
         from tsfmscope.functions.fev_adapter import FevModel

@@ -1,22 +1,20 @@
-"""Exit codes of the commands and stages, and the one line that a known error prints."""
+"""Exit codes of the commands and of the pipeline's stages, and the one line that a known error prints."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from stages.config.params import ParamsError
-from stages.planning.system_errors import describe, drop_output
-from store.errors import QueryError, StillRunning, StoreError
-from store.printable import printable, shorten
-from tsfmscope.errors import TsfmscopeError
+from tsfmscope.cli.system_errors import describe, drop_output
+from tsfmscope.errors import StillRunning, TsfmscopeError
 from tsfmscope.extras import EXTRAS, describe_missing
+from tsfmscope.printable import printable, shorten
 
 # The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; `certify` does not
 # certify; Ctrl-C, 128 + SIGINT as in a shell.
 FAILED, USAGE, TOO_FEW, NOT_CERTIFIED, INTERRUPTED = 1, 2, 3, 4, 130
 # Errors whose message is for the user. Any other exception is a fault of the program and keeps its traceback.
-KNOWN = (ParamsError, TsfmscopeError, StoreError, OSError, ModuleNotFoundError)
+KNOWN = (TsfmscopeError, OSError, ModuleNotFoundError)
 
 
 def report_error(error: Exception, program: str = "") -> int:
@@ -32,12 +30,12 @@ def report_error(error: Exception, program: str = "") -> int:
         if (error.name or "").partition(".")[0] not in EXTRAS:
             raise error
         message = describe_missing(error)
-    if isinstance(error, OSError) and not isinstance(error, StoreError):
+    if isinstance(error, OSError) and not isinstance(error, TsfmscopeError):
         message = describe(error)
         drop_output()
     prefix = f"{program}: " if program else ""
     print(shorten(printable(f"{prefix}{message}", keep="\n\t")), file=sys.stderr)
-    return USAGE if isinstance(error, ParamsError | QueryError) else FAILED
+    return error.exit_code if isinstance(error, TsfmscopeError) else FAILED
 
 
 def report_interrupt(error: KeyboardInterrupt, program: str = "") -> int:

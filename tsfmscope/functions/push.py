@@ -1,25 +1,27 @@
-"""Upload of a checkpoint folder with a model card, for `tsfmscope push`."""
+"""`push`: a checkpoint folder, uploaded to the model hub with a model card."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config.params import ParamsError
-from store.printable import printable
 from tsfmscope import hub, hub_upload
-from tsfmscope.cli.provenance import base_model, license_of_weights, without_paths
-from tsfmscope.errors import ModelError
+from tsfmscope.compression.record import base_model, license_of_weights, without_paths
+from tsfmscope.errors import ArgumentError, ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
 from tsfmscope.models.common.checksums import SUMS, verify_sums
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.licenses import LARGEST_RECIPE
+from tsfmscope.printable import printable
 from tsfmscope.regular_files import file_sum, read_text
+
+logger = logging.getLogger("tsfmscope")
 
 # Documents that are uploaded as they are: names of tensors and words of a vocabulary may look like paths.
 WITHOUT_PATHS = (INDEX, "tokenizer.json")
@@ -85,17 +87,43 @@ class Upload:
         return rows + ([f"not uploaded: {', '.join(self.left_out)}"] if self.left_out else [])
 
 
+def push(folder: str | Path, name: str, *, public: bool = False) -> hub_upload.Uploaded:
+    """Upload a checkpoint folder to the model hub.
+
+    The folder is one that `compress` or `export` wrote. The files of the model are uploaded in one commit without paths
+    of this machine; other files stay here. A model card is written where neither the folder nor the repository has
+    one. HF_TOKEN and HF_ENDPOINT are read, as by the hub's own tools.
+
+    Args:
+        folder: folder of a checkpoint, compressed or not, or of an ONNX model.
+        name: repository of the hub, ORG/NAME; it is made if there is none.
+        public: make a new repository public; without it, it is private.
+
+    Returns:
+        The address of the repository, the commit, and the files.
+
+    Raises:
+        ArgumentError: the name has another form, or the folder is no checkpoint. It is a ValueError.
+        ModelError: files differ from their checksums, or a link leads out of the folder.
+        HubError: the hub cannot be reached, or refuses.
+    """
+    prepared = prepare(Path(folder), name)
+    for line in prepared.lines():
+        logger.warning(line)
+    return hub_upload.upload(prepared.files, name, prepared.card, public=public)
+
+
 def prepare(folder: Path, name: str) -> Upload:
     """Return what is uploaded of a checkpoint folder to the hub's repository ORG/NAME.
 
-    Raises ParamsError for a name of another form and for a folder that is no checkpoint, ModelError for files that
+    Raises ArgumentError for a name of another form and for a folder that is no checkpoint, ModelError for files that
     differ from their checksums and for links that lead out of the folder.
     """
     match = hub.REFERENCE.fullmatch(name)
     if match is None or match["name"] != name:
-        raise ParamsError(f"{name}: expected the repository's name, ORG/NAME")
+        raise ArgumentError(f"{name}: expected the repository's name, ORG/NAME")
     if not folder.is_dir():
-        raise ParamsError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
+        raise ArgumentError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
     facts = read_facts(folder)
     files: dict[str, Path | bytes] = {}
     for path in hub_upload.list_files(folder, has_weights=facts.description is None):
@@ -113,16 +141,16 @@ def prepare(folder: Path, name: str) -> Upload:
 
 
 def read_facts(folder: Path) -> Facts:
-    """Return the facts of a checkpoint folder. Raises ParamsError if it is none, ModelError if it is damaged."""
+    """Return the facts of a checkpoint folder. Raises ArgumentError if it is none, ModelError if it is damaged."""
     if (folder / ONNX).is_file() and (folder / ONNX_DESCRIPTION).is_file():
         return _onnx_facts(folder)
     family = family_of_folder(folder)
     try:
         has_weights = weight_files(folder) != [folder / PICKLED]
     except ModelError as error:
-        raise ParamsError(str(error)) from error
+        raise ArgumentError(str(error)) from error
     if not has_weights or not (folder / "config.json").is_file():
-        raise ParamsError(
+        raise ArgumentError(
             f"{folder}: expected config.json and weights as safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a "
             "folder that `tsfmscope compress` or `tsfmscope export` wrote"
         )
@@ -207,7 +235,7 @@ def _onnx_facts(folder: Path) -> Facts:
             description=description,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ParamsError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
+        raise ArgumentError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
 
 
 def _method(block: Any) -> str | None:

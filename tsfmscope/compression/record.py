@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.config.compression import CALIBRATED
-from stages.config.defaults import params_here
-from stages.config.params import ParamsError
-from stages.planning.model_folders import key_of
-from stages.planning.model_reference import Source
-from stages.planning.training_jobs import MODELS
 from tsfmscope import hub
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
+from tsfmscope.errors import ArgumentError
 from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
+from tsfmscope.models.licenses import LARGEST_RECIPE, license_of, read_recipe
 from tsfmscope.regular_files import read_text
 from tsfmscope.series.content import CALIBRATION_DATASETS, CALIBRATION_SERIES
 
@@ -88,12 +84,12 @@ def base_model(folder: Path) -> str | None:
 def without_paths(path: Path) -> bytes | None:
     """Return a JSON document of a checkpoint without paths of this machine; None if it has none.
 
-    The last part of a path stays. The keys NAMES_OF_FOLDERS are left out. Raises ParamsError if it is no JSON.
+    The last part of a path stays. The keys NAMES_OF_FOLDERS are left out. Raises ArgumentError if it is no JSON.
     """
     try:
         document = json.loads(read_text(path, LARGEST_RECIPE))
     except (OSError, ValueError, RecursionError) as error:
-        raise ParamsError(f"{path}: expected JSON ({error}); make the checkpoint again") from error
+        raise ArgumentError(f"{path}: expected JSON ({error}); make the checkpoint again") from error
     changed = _without_paths(document)
     if path.name == RECIPE and _base_reference(path.parent) is not None:
         changed["recipe"]["base_model"] = base_model(path.parent)
@@ -103,17 +99,6 @@ def without_paths(path: Path) -> bytes | None:
 def license_of_weights(folder: Path) -> str | None:
     """Return the licence that the folder or its base model states; None without."""
     return license_of(folder).name
-
-
-def license_of_source(source: Source) -> License:
-    """Return the licence of the weights of a checkpoint.
-
-    A checkpoint that the pipeline copied from the committed ones has the model card of the committed folder.
-    """
-    committed = Path(params_here().checkpoints.committed or "", source.folder.name)
-    if source.folder.parent == MODELS and key_of(committed) == key_of(source.folder):
-        return license_of(committed)
-    return license_of(source.folder, source.reference)
 
 
 def _without_paths(value: Any) -> Any:

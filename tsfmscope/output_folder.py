@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stages.config.params import ParamsError
+from tsfmscope.errors import ArgumentError
 
 # Bytes that are written and removed again: one block of most file systems, which does not fit on a
 # full one.
@@ -15,13 +15,13 @@ PROBE = b"\0" * 4096
 
 
 def check_new(folder: Path) -> None:
-    """Raise ParamsError for a folder that is not empty or cannot be written."""
+    """Raise ArgumentError for a folder that is not empty or cannot be written."""
     try:
         occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:
         raise _unwritable(folder, error) from None
     if occupied:
-        raise ParamsError(f"{folder}: is there already, and not empty; name a new folder")
+        raise ArgumentError(f"{folder}: is there already, and not empty; name a new folder")
     check_writable(folder)
 
 
@@ -44,7 +44,7 @@ def check_writable(folder: Path) -> None:
     """Make the folder's parents and check that a file can be written.
 
     A temporary file is written in the folder, or in its parent if the folder does not exist. Raises
-    ParamsError if that fails.
+    ArgumentError if that fails.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -57,5 +57,5 @@ def check_writable(folder: Path) -> None:
         raise _unwritable(folder, error) from None
 
 
-def _unwritable(folder: Path, error: OSError) -> ParamsError:
-    return ParamsError(f"{folder}: cannot be written ({error.strerror}); name another folder, or make room there")
+def _unwritable(folder: Path, error: OSError) -> ArgumentError:
+    return ArgumentError(f"{folder}: cannot be written ({error.strerror}); name another folder, or make room there")

@@ -1,34 +1,20 @@
-"""Checks of `tsfmscope doctor`: packages, families, devices, Ray, DVC, params, data, memory and disk.
-
-The checks change nothing.
-"""
+"""`doctor`: checks of packages, families, devices, memory and disk. They change nothing."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import yaml
-
-from stages.config import DATA_VARIABLE
-from stages.config.bounded_yaml import LOADER
-from stages.config.defaults import PACKAGE, PROJECT, version
-from stages.config.params import PARAMS_FILE, ParamsError, load
-from stages.planning import dvc_folder
-from tsfmscope.cli.options import RESULTS
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ModelError
-from tsfmscope.extras import EXTRAS, install_command
+from tsfmscope.extras import EXTRAS, PACKAGE, install_command
 from tsfmscope.models import registry
+from tsfmscope.version import PROJECT, version
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -37,10 +23,6 @@ if TYPE_CHECKING:
 LEAST_GB = 4.0
 # Instructions that multiply bfloat16, by torch's names; the last is Arm's.
 BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
-# Beginnings of the lines that git writes where two branches differ.
-CONFLICT = ("<<<<<<< ", "=======", ">>>>>>> ")
-# Seconds to wait for a connection to a Ray cluster's port.
-ANSWER_S = 2.0
 
 
 class Check(NamedTuple):
@@ -56,15 +38,22 @@ class Check(NamedTuple):
     fix: str = ""
 
 
-def checks() -> Iterator[Check]:
-    """Yield every check; packages and families come first."""
+def doctor() -> list[Check]:
+    """Check what is installed; packages and families come first.
+
+    Returns:
+        One check each, with its `state`, `value` and, where something is to be done, `fix`.
+    """
+    return [*_checks()]
+
+
+def _checks() -> Iterator[Check]:
     yield Check(PACKAGE, "ok", version())
     yield Check("python", "ok", sys.version.split()[0])
     yield from check_packages()
     yield from check_families()
     yield from check_devices()
-    yield from check_tools()
-    yield from check_workspace()
+    yield from check_room()
 
 
 def check_packages() -> Iterator[Check]:
@@ -151,101 +140,12 @@ def check_devices() -> Iterator[Check]:
         )
 
 
-def check_tools() -> Iterator[Check]:
-    """Yield checks of Ray and its cluster, git and DVC."""
-    yield _cluster(os.environ.get("RAY_ADDRESS", ""))
-    if shutil.which("git") is None:
-        yield Check("git", "note", "not on PATH", "install git: DVC and the record of runs need it")
-    else:
-        yield Check("git", "ok", _output_of("git", "--version").removeprefix("git version "))
-    dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if dvc is None:
-        yield Check("dvc", "note", "no such command next to python or on PATH", install_command("pipeline"))
-    elif not Path(".dvc").is_dir():
-        yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
-    else:
-        yield Check("dvc", "ok", f"{importlib.metadata.version('dvc')}, a repository")
-        yield from _check_dvc_files()
-
-
-def _check_dvc_files() -> Iterator[Check]:
-    """Yield one check per file of DVC that `dvc repro` cannot read."""
-    if not dvc_folder.is_rwlock_readable():
-        fix = "`make repro` deletes it and continues; so does deleting it by hand while no `dvc` runs"
-        yield Check("dvc", "missing", f"{dvc_folder.RWLOCK} is unreadable: a dvc was killed", fix)
-    for name in ("dvc.lock", "dvc.yaml"):
-        try:
-            lines = Path(name).read_text().splitlines()
-        except FileNotFoundError:
-            continue
-        conflict = next((number for number, line in enumerate(lines, 1) if line.startswith(CONFLICT)), None)
-        if conflict is not None:
-            fix = f"`git checkout --ours {name}` (or --theirs), then `dvc repro`"
-            yield Check(name, "missing", f"line {conflict} is a marker of a merge conflict", fix)
-            continue
-        try:
-            yaml.load("\n".join(lines), LOADER)
-        except yaml.YAMLError as error:
-            yield Check(name, "missing", f"not YAML: {' '.join(str(error).split())}", f"`git checkout {name}`")
-
-
-def _cluster(address: str) -> Check:
-    """Return the check of Ray: whether the cluster that RAY_ADDRESS names listens, if one is named."""
-    if importlib.util.find_spec("ray") is None:
-        return Check("ray", "note", "not installed", install_command("pipeline"))
-    if not address:
-        return Check(
-            "ray", "ok", f"{_version('ray')}; jobs run on a cluster of their own, unless resources.address names one"
-        )
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
-    except (OSError, ValueError) as error:
-        fix = "`ray start --head`, or unset RAY_ADDRESS"
-        return Check("ray", "note", f"RAY_ADDRESS {address}: nothing listens there ({error})", fix)
-    return Check("ray", "ok", f"{_version('ray')}; a cluster listens at {address}")
-
-
-def check_workspace() -> Iterator[Check]:
-    """Yield checks of this folder's params, data and results, and of the free memory and disk."""
+def check_room() -> Iterator[Check]:
+    """Yield checks of the free memory and disk."""
     import psutil
 
-    if not Path(PARAMS_FILE).exists():
-        yield Check(
-            PARAMS_FILE,
-            "note",
-            "not in this folder",
-            "models are those of the package; run in a checkout for the pipeline",
-        )
-    else:
-        try:
-            params = load()
-        except ParamsError as error:
-            yield Check(PARAMS_FILE, "missing", "not valid", str(error))
-        else:
-            yield Check(PARAMS_FILE, "ok", f"{len(params.models)} models, {len(params.studies)} studies")
-            root = params.data_root
-            if root is None or not root.is_dir():
-                why = "not set" if root is None else f"{root} is no folder"
-                yield Check("data root", "note", why, f"set {DATA_VARIABLE} or datasets.root for series of your own")
-            else:
-                yield Check("data root", "ok", str(root))
-            has_results = RESULTS.exists()
-            yield Check("results", "ok" if has_results else "note", str(RESULTS) if has_results else "none",
-                        "" if has_results else "`dvc repro` makes them")  # fmt: skip
     for name, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
         gigabytes = free / 1e9
         low = gigabytes < LEAST_GB
         fix = f"the default run needs about {LEAST_GB:g} GB" if low else ""
         yield Check(name, "note" if low else "ok", f"{gigabytes:.0f} GB free", fix)
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _output_of(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

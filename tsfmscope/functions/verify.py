@@ -1,4 +1,4 @@
-"""Verification of a checkpoint that somebody else made, for `tsfmscope verify`."""
+"""`verify`: checks of a checkpoint that somebody else made, and its costs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from stages.config.defaults import version
-from stages.config.params import Params, ParamsError
-from stages.planning.model_reference import Source, resolve
-from tsfmscope import hub
-from tsfmscope.cli.provenance import license_of_source
+from tsfmscope import hub, progress
 from tsfmscope.conformance import OF_WEIGHTS
 from tsfmscope.conformance.checkpoint import OF_FILES, Checkpoint, every_tensor_is_read, files_are_complete
 from tsfmscope.conformance.cost import Cost, measure
@@ -25,12 +21,12 @@ from tsfmscope.conformance.package import (
     states_are_those_of_the_package,
 )
 from tsfmscope.conformance.verdict import Finding, demand_of, judge, name_of
-from tsfmscope.errors import HubError, MissingOnHubError, ModelError
-from tsfmscope.models.licenses import License
+from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
+from tsfmscope.functions.arguments import Bounds, checked
+from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.references import Source, resolve
 from tsfmscope.models.released import family_of_release
-
-if TYPE_CHECKING:
-    from tsfmscope.cli.inspection import Watch
+from tsfmscope.version import version
 
 # Checks of a model that loads, beyond the conformance suite.
 OF_MODEL: tuple[Callable[[Checkpoint], str], ...] = (
@@ -122,47 +118,68 @@ class Verification:
         return next(details, "").partition(":")[0]
 
 
-def verify_checkpoint(
-    params: Params, model: str, family: str | None, *, context: int, horizon: int, watch: Watch
+@checked
+def verify(
+    model: str | Path,
+    *,
+    family: str | None = None,
+    context: Annotated[int, Bounds(32)] = 128,
+    horizon: Annotated[int, Bounds(1, 1024)] = 24,
 ) -> Verification:
-    """Run every check of a checkpoint and measure its costs.
+    """Check a released checkpoint on this machine.
 
-    If the model does not load, the other checks are left out.
-    Raises ParamsError for a wrong reference, HubError if the hub does not answer or refuses.
+    Checked are the files, types and tensors, the guarantees of every family, and states and forecasts against the
+    family's own package where it is installed. Measured are seconds and peak memory of loading and of one forecast. If
+    the model does not load, the other checks are left out.
+
+    Args:
+        model: model, as in `inspect`.
+        family: model family; needed where a config.json does not name it.
+        context: number of steps of the longest windows.
+        horizon: number of steps to forecast.
+
+    Returns:
+        The checks, the licence of the weights, and the costs.
+
+    Raises:
+        ArgumentError: the reference is wrong. It is a ValueError.
+        HubError: the hub does not answer or refuses.
     """
-    watch("looking up the files", 0, 0)
-    source = _resolve(params, model, family)
+    name = str(model)
+    progress.show("looking up the files")
+    source = _resolve(name, family)
     if isinstance(source, Finding):
-        return Verification(model, family, _folder_of(model), checks=[source])
-    result = Verification(model, source.family, source.reference, license_of_source(source))
+        return Verification(name, family, _folder_of(name), checks=[source])
+    license = license_of(source.folder, source.reference)
+    result = Verification(name, source.family, source.reference, license)
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = Checkpoint(source.family, source.folder, Path(scratch), context, horizon, source.options)
-        result.checks += _findings(checkpoint, watch)
+        result.checks += _findings(checkpoint)
         has_loaded = checkpoint.is_loaded
         # Its memory is free for the process that is measured.
         del checkpoint
     if has_loaded:
-        watch("measuring seconds and memory", 0, 0)
+        progress.show("measuring seconds and memory")
         result.cost = measure(source.family, source.folder, source.options, context=context, horizon=horizon)
     return result
 
 
-def _resolve(params: Params, model: str, family: str | None) -> Source | Finding:
+def _resolve(model: str, family: str | None) -> Source | Finding:
     """Return the checkpoint of a name, or the failed check of a folder that is no whole checkpoint.
 
     The family of a released checkpoint is known, so that its config.json may be that of a later version. Raises
-    ParamsError for a wrong reference, HubError if the hub does not answer or refuses.
+    ArgumentError for a wrong reference, HubError if the hub does not answer or refuses.
     """
     try:
-        return resolve(params, model, family or family_of_release(model))
+        return resolve(model, family or family_of_release(model))
     except MissingOnHubError as error:
-        raise ParamsError(str(error)) from error
+        raise ArgumentError(str(error)) from error
     except HubError:
         raise
     except ModelError as error:
         # An error of a reference to the hub that has the right form is one of the files that were downloaded.
         if not Path(_folder_of(model)).is_dir() and not hub.looks_like_hub(_folder_of(model)):
-            raise ParamsError(str(error)) from error
+            raise ArgumentError(str(error)) from error
         return Finding(name_of(files_are_complete), "fail", demand_of(files_are_complete), str(error))
 
 
@@ -172,19 +189,19 @@ def _folder_of(model: str) -> str:
     return rest if colon and not Path(model).is_dir() and head != hub.PREFIX.rstrip(":") else model
 
 
-def _findings(checkpoint: Checkpoint, watch: Watch) -> Iterator[Finding]:
+def _findings(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Yield the checks of the files, then those of the model if it loads."""
     total = len(OF_FILES) + len(OF_MODEL) + len(OF_WEIGHTS)
     for n, of_files in enumerate(OF_FILES):
-        watch(of_files.__name__.replace("_", " "), n, total)
+        progress.show(of_files.__name__.replace("_", " "), n, total)
         finding = judge(of_files, checkpoint)
         yield finding
         # Another check would repeat the same failure.
         if finding.verdict == "fail":
             return
     for n, of_model in enumerate(OF_MODEL, start=len(OF_FILES)):
-        watch(of_model.__name__.replace("_", " "), n, total)
+        progress.show(of_model.__name__.replace("_", " "), n, total)
         yield judge(of_model, checkpoint)
     for n, of_weights in enumerate(OF_WEIGHTS, start=len(OF_FILES) + len(OF_MODEL)):
-        watch(of_weights.__name__.replace("_", " "), n, total)
+        progress.show(of_weights.__name__.replace("_", " "), n, total)
         yield judge(of_weights, checkpoint.subject)

@@ -1,0 +1,247 @@
+"""Commands that are made from the signatures and docstrings of public functions.
+
+An argument before the star is an argument of the command, any other an option. Its help is its entry under `Args`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from tsfmscope.cli.output import Json, print_json
+from tsfmscope.cli.progress import show_progress
+from tsfmscope.errors import ArgumentError
+from tsfmscope.functions import load as loading
+from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of
+from tsfmscope.functions.inspect import inspect as inspect_layers
+from tsfmscope.functions.load import Model
+from tsfmscope.series.user_data import Data
+
+# Arguments of `load`, which are options of every command with a model.
+LOADING = ("family", "device", "precision")
+# Options that give `columns` its keys.
+COLUMNS = {
+    "time": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of times in a file, repeated for a date and a time of day; default: the column named ds, "
+            "timestamp or date, or of dates."
+        ),
+    ],
+    "id": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            help="Column of series ids in a file, repeated where several columns name a series; default: the column "
+            "named unique_id, item_id or series.",
+        ),
+    ],
+    "value": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of values in a file, with commas; default: y or target next to ids, else all numbers."
+        ),
+    ],
+    "time_format": Annotated[
+        str | None,
+        typer.Option(
+            help="Format of the times in a file, such as %d/%m/%Y, or s, ms, us, ns since 1970; default: ISO 8601, or "
+            "what fits all rows."
+        ),
+    ],
+    "tz": Annotated[
+        str | None,
+        typer.Option("--tz", help="Time zone of the times in a file, such as Europe/Berlin; default: their own."),
+    ],
+    "season": Annotated[
+        int | None,
+        typer.Option(min=1, help="Season of the data in steps; default: that of the frequency, such as 7 for days."),
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Command of a public function.
+
+    show: takes the result and the values of `extras`, and prints. json: returns the document of `--json`, which is
+    printed instead. extras: options and arguments of the command alone, by name, as annotation and default. before:
+    checks the extras before the work. without: arguments of `load` or of the function that the command lacks.
+    exit_code: returns the exit code for a result.
+    """
+
+    function: Callable[..., Any]
+    show: Callable[..., None]
+    json: Callable[..., Any]
+    examples: str
+    extras: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    before: Callable[..., None] | None = None
+    without: Sequence[str] = ()
+    exit_code: Callable[[Any], int] = lambda result: 0
+
+    def callback(self) -> Callable[..., None]:
+        """Return the function that typer calls."""
+        extras = dict(self.extras)
+        parameters, readers = _parameters(self.function, self.without)
+        for name, (annotation, default) in extras.items():
+            parameters[name] = (annotation, default)
+        parameters["as_json"] = (Json, False)
+        # Arguments first, in their order; then options.
+        ordered = sorted(parameters.items(), key=lambda item: item[1][1] is not inspect.Parameter.empty)
+
+        def call(**values: Any) -> None:
+            own = {name: values.pop(name) for name in extras}
+            as_json = values.pop("as_json")
+            if self.before is not None:
+                self.before(**own)
+            with show_progress(), _argument_errors():
+                result = self.function(**{name: read(values) for name, read in readers.items()})
+                if as_json:
+                    document = self.json(result, **own)
+            if as_json:
+                print_json(document)
+            else:
+                self.show(result, **own)
+            if code := self.exit_code(result):
+                raise typer.Exit(code)
+
+        call.__name__ = self.function.__name__
+        call.__doc__ = _help(self.function, self.examples)
+        call.__annotations__ = {name: annotation for name, (annotation, _) in ordered}
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+                for name, (annotation, default) in ordered
+            ]
+        )
+        return call
+
+
+@contextlib.contextmanager
+def _argument_errors() -> Any:
+    """Turn a ValueError that a function raises for an argument into an error of the command."""
+    try:
+        yield
+    except ArgumentError:
+        raise
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
+
+
+def _parameters(
+    function: Callable[..., Any], without: Sequence[str]
+) -> tuple[dict[str, tuple[Any, Any]], dict[str, Callable[[Mapping[str, Any]], Any]]]:
+    """Return the parameters of the command, and functions of their values that give the function's arguments."""
+    parameters: dict[str, tuple[Any, Any]] = {}
+    readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+    help_texts = _arguments_of_docstring(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        annotation = annotations_of(function)[name]
+        if name in without:
+            continue
+        if name == "columns":
+            parameters |= {key: (option, None) for key, option in COLUMNS.items()}
+            readers[name] = _read_columns
+            continue
+        if Model in types_of(annotation) and not readers:
+            readers[name] = _read_model(name, without)
+            for key in LOADING:
+                if key not in without:
+                    of_load = inspect.signature(loading.load).parameters[key]
+                    parameters[key] = _option(
+                        key, annotations_of(loading.load)[key], of_load.default, _arguments_of_docstring(loading.load)
+                    )
+        else:
+            readers[name] = _read_value(name, annotation)
+        is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        if is_argument and name == "data" and any(get_args(kind) == (Data,) for kind in types_of(annotation)):
+            parameters[name] = (
+                Annotated[list[str], typer.Option("--data", help=help_texts[name])], inspect.Parameter.empty,
+            )  # fmt: skip
+        elif is_argument:
+            kind = Path if types_of(annotation) == {str, Path} else str
+            parameters[name] = (Annotated[kind, typer.Argument(help=help_texts[name])], inspect.Parameter.empty)
+        else:
+            parameters[name] = _option(name, annotation, parameter.default, help_texts)
+    return parameters, readers
+
+
+def _option(name: str, annotation: Any, default: Any, help_texts: Mapping[str, str]) -> tuple[Any, Any]:
+    """Return the annotation and the default of an option."""
+    bounds, kinds, choices = bounds_of(annotation), types_of(annotation), choices_of(annotation)
+    numbers = [kind for kind in (int, float) if kind in kinds]
+    limits: dict[str, Any] = {}
+    if bounds is not None:
+        limits = {"min": bounds.least, "max": bounds.most}
+        if numbers == [int]:
+            limits = {key: None if value is None else int(value) for key, value in limits.items()}
+    kind: Any
+    if any(getattr(one, "__origin__", None) is Sequence for one in kinds) and numbers:
+        kind = list[numbers[0]] | None  # type: ignore[valid-type]
+    elif choices and numbers:
+        kind, limits = str, {}
+    elif choices and all(isinstance(choice, str) for choice in choices):
+        kind = next(one for one in kinds if get_args(one) == choices)
+    elif choices:
+        kind, limits = type(choices[0]), {}
+    else:
+        kind = bool if bool in kinds else float if float in kinds else numbers[0] if numbers else str
+    if default is None and "None" not in str(kind):
+        kind = kind | None
+    flag = bounds.flag if bounds is not None and bounds.flag else f"--{name.replace('_', '-')}"
+    return Annotated[kind, typer.Option(flag, help=help_texts[name], **limits)], default
+
+
+def _read_value(name: str, annotation: Any) -> Callable[[Mapping[str, Any]], Any]:
+    is_word_or_number = choices_of(annotation) and int in types_of(annotation)
+
+    def read(values: Mapping[str, Any]) -> Any:
+        value = values[name]
+        if is_word_or_number and isinstance(value, str) and value.isdecimal():
+            return int(value)
+        # An option that may be repeated is an empty list if it is not given.
+        return None if value == [] else value
+
+    return read
+
+
+def _read_model(name: str, without: Sequence[str]) -> Callable[[Mapping[str, Any]], Model]:
+    keys = [key for key in LOADING if key not in without]
+    return lambda values: loading.load(values[name], **{key: values[key] for key in keys})
+
+
+def _read_columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the argument `columns` of the options that name columns."""
+    named = {key: values[key] for key in COLUMNS if values[key]}
+    if "value" in named:
+        named["value"] = tuple(name for text in named["value"] for name in text.split(","))
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in named.items()}
+
+
+def _help(function: Callable[..., Any], examples: str) -> str:
+    """Return the help text: the docstring up to its arguments, with examples after its first sentence."""
+    text = inspect.getdoc(function) or ""
+    first, _, rest = text.partition("\n\n")
+    rest = re.split(r"(?:^|\n)Args:\n", rest)[0].strip()
+    return f"{first}\n\n\b\n{textwrap.dedent(examples).strip()}\n\n{rest}"
+
+
+def _arguments_of_docstring(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the entry of each argument under `Args`; one that refers to `inspect` has the text that stands there."""
+    text = inspect.getdoc(function) or ""
+    section = re.split(r"\n(?:Returns|Raises):\n", text.partition("Args:\n")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section, flags=re.M | re.S)
+    texts = {name: " ".join(entry.split()).replace("None: ", "default: ") for name, entry in entries}
+    for name, entry in texts.items():
+        if "as in `inspect`" in entry and function is not inspect_layers:
+            known = _arguments_of_docstring(inspect_layers)
+            texts[name] = known[name if name in known else "model"]
+    return {name: entry[:1].upper() + entry[1:].partition("; in Python")[0] for name, entry in texts.items()}

@@ -1,0 +1,315 @@
+"""`compress`: a smaller model, its record, and what it costs on the user's data.
+
+The past of each series, and synthetic series, calibrate the compression. The end of each series measures the costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import pandas as pd
+
+from stages.config.compression import CALIBRATED, METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Method
+from tsfmscope import progress
+from tsfmscope.compression.calibration_data import CalibrationData
+from tsfmscope.compression.calibration_windows import calibration_windows
+from tsfmscope.compression.compress import (
+    TIMED,
+    compress_and_record,
+    memory_bytes,
+    save_with_record,
+    sizes,
+)
+from tsfmscope.compression.export import file_bytes
+from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
+from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
+from tsfmscope.defaults import HELD_OUT, MethodName
+from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
+from tsfmscope.functions.cases import Case, make_case
+from tsfmscope.functions.certify import CertifyResult, certify_pair
+from tsfmscope.functions.load import Model, as_model, load_source
+from tsfmscope.models.base import Family, Forecaster
+from tsfmscope.models.licenses import License, license_of
+from tsfmscope.output_folder import check_new, new_folder
+from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import count_reasons, describe_reasons
+from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.windows import last_windows, spread_windows
+from tsfmscope.training.healing import healer
+
+# Number of synthetic data sets, each with as many windows as a data set of the user.
+SYNTHETIC = 8
+# Excess over a budget in seconds that is not reported: measurements vary by that much.
+TOLERANCE = 0.05
+# Share that is kept.
+Kept = Annotated[float | None, Bounds(0, 1, excludes_least=True)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressedModel(Model):
+    """A compressed model, in memory.
+
+    Attributes:
+        costs: DataFrame with the columns quantity, before, after and ratio, and for the seconds the interval of their
+            ratio, ratio_low to ratio_high.
+        parts: DataFrame with the rank and relative error of every compressed part of every layer.
+        judged: ratios of WQL by data set and the certificate; None for a family that does not forecast.
+        windows: data set -> number of calibration windows; empty for a method without data.
+        license: licence of the weights, which is that of the base model.
+        record: content of recipe.json.
+        note: the final measurement, if it exceeds a budget in seconds.
+    """
+
+    costs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    parts: pd.DataFrame = field(default_factory=pd.DataFrame)
+    judged: CertifyResult | None = None
+    windows: Mapping[str, int] = field(default_factory=dict)
+    license: License | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
+
+        recipe.json records the base model, its licence, the method and every part; checksums.sha256 covers all files.
+        The folder is complete or absent. Raises ArgumentError, a ValueError, if the folder contains files or cannot be
+        written.
+        """
+        target = Path(folder)
+        check_new(target)
+        with new_folder(target) as temporary:
+            save_with_record(self.family, temporary, self.record)
+        return target
+
+
+@checked
+def compress(
+    model: Model | str | Path,
+    data: Data | Sequence[Data],
+    *,
+    to: Kept = None,
+    budget_seconds: Kept = None,
+    method: MethodName = METHOD,
+    windows: Count = WINDOWS,
+    calibrate_on: CalibrateOn = "both",
+    heal: Annotated[int, Bounds(0)] = 0,
+    bits: Bits = 32,
+    context: Context = None,
+    horizon: Horizon = None,
+    max_series: MaxSeries = 32,
+    seed: Seed = 0,
+    columns: Mapping[str, Any] | None = None,
+) -> CompressedModel:
+    """Compress the attention of a model, or the whole model, and measure what it costs.
+
+    Size, time and accuracy are measured before and after. Only attention is truncated and healed; the method
+    whole-model also removes neurons of MLPs and rounds all weights, as bits does. Calibration ends before the last
+    fifth of every series, and the scored forecasts lie in that fifth. Seconds are measured on this machine.
+
+    Args:
+        model: model, as in `inspect`; it is not changed.
+        data: data set as in `inspect`, or a list of them; every file of a folder is a data set.
+        to: share of attention's parameters to keep; with whole-model, of the bytes of the weights in a file; in
+            (0, 1]; None: a quarter.
+        budget_seconds: instead of `to`, for whole-model: share of the original's seconds of a forecast, measured.
+        method: compression method of docs/compression.md.
+        windows: number of calibration windows per data set.
+        calibrate_on: series that calibrate: those of the data (the first 80 % of each), synthetic series, or both.
+        heal: steps of training towards the outputs of the original, for example 300.
+        bits: bits of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix.
+            whole-model takes 8 in any case where it keeps a share of the bytes.
+        context: as in `inspect`.
+        horizon: steps of the compared forecasts; None: that of each data set.
+        max_series: as in `inspect`.
+        seed: seed of samples, windows and forecasts.
+        columns: columns of the tables, as in `inspect`.
+
+    Returns:
+        The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
+        parameters, bytes in memory and in files and, for families that forecast, the seconds of a forecast, the
+        weighted quantile loss (wql) and the mean absolute scaled error (mase) of the windows of `certify`, as
+        geometric means over the data sets. `judged` has one row per data set in `tasks`, and the `certificate`, as in
+        `certify`. `save` writes it.
+
+    Raises:
+        ArgumentError: an argument is out of range, the share is too small for rank 1, no measured model meets the
+            budget, or the model does not read the data. It is a ValueError.
+        DataError: no series can be read, calibrate or be judged.
+        ModelError: the family cannot be compressed, or `model` was returned by this function.
+    """
+    if budget_seconds is not None and to is not None:
+        raise ArgumentError(f"budget_seconds {budget_seconds:g}: got to {to:g} too, expected one budget; leave one out")
+    if budget_seconds is not None and method != WHOLE:
+        raise ArgumentError(f"budget_seconds: got method {method}, expected {WHOLE}")
+    rule = "time" if budget_seconds is not None else "bytes" if method == WHOLE else "budget"
+    share = budget_seconds or to or SHARE
+    steps = Method(method=method, ranks={rule: share}, heal=heal, bits=8 if rule == "bytes" else bits).plain()
+    progress.show("loading the model")
+    model = as_model(model)
+    if isinstance(model, CompressedModel):
+        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
+    forecasts = isinstance(model.family, Forecaster)
+    if budget_seconds is not None and not forecasts:
+        raise ArgumentError(f"budget_seconds: expected a model that forecasts; family {model.family.name} does not")
+    series = _read_all(readers(data, max_series=max_series, seed=seed, columns=columns))
+    cases = {
+        name: make_case(model, item, context=context, horizon=horizon, seed=seed)
+        for name, item in series.items()
+        if not isinstance(item, DataError)
+    }
+    if forecasts:
+        _check_judgeable(cases.values())
+    arguments, counts = _calibrate(model.family, cases, steps, calibrate_on=calibrate_on, windows=windows)
+    progress.show("compressing")
+    small = load_source(model.source.with_stored_options(), model.device)
+    label = f"{model.name}@{method}-{'' if budget_seconds is None else 'seconds-'}{share:g}"
+    try:
+        record = compress_and_record(
+            small.family, name=label, base_model=model.name,
+            heal=healer(small.family, **arguments, watch=progress.with_rate("healing")), **arguments,
+        )  # fmt: skip
+    # Raised for ranks that are not possible.
+    except ValueError as error:
+        budget = "to" if budget_seconds is None else "budget_seconds"
+        raise ArgumentError(f"{budget} {share:g}, method {method}: {error}") from None
+    seen = model.calibration.with_series(record[CALIBRATION_SERIES])
+    license = license_of(model.source.folder, model.source.reference)
+    recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
+    recipe |= {key: arguments[key] for key in ("method", "calibration")}
+    costs = {"before": _sizes(model.family), "after": _sizes(small.family)}
+    judged, seconds, note = None, None, None
+    if forecasts:
+        seconds = _compare_seconds(model.family, small.family, arguments, next(iter(cases.values())), budget_seconds)
+        if budget_seconds is not None and seconds.ratio > budget_seconds * (1 + TOLERANCE):
+            note = (
+                f"note: the model takes {seconds.ratio:.3f} of the seconds in the final measurement, more than the "
+                f"budget of {budget_seconds:g}; repeat on a machine with less other work, or ask for less"
+            )
+        judged = certify_pair(
+            model, label, small.family, seen, {name: partial(_recall, item) for name, item in series.items()},
+            horizons=[horizon], context=context, seed=seed, keeps_calibrated=True,
+        )  # fmt: skip
+        costs["before"]["seconds"], costs["after"]["seconds"] = seconds.base, seconds.small
+        for name in ("wql", "mase"):
+            pairs = [(row[f"{name}_base"], row[f"{name}_small"]) for row in judged.tasks]
+            # A data set that one of both forecasts without an error has no ratio.
+            if defined := [pair for pair in pairs if all(pair)]:
+                costs["before"][name], costs["after"][name] = map(geometric_mean, zip(*defined, strict=True))
+    return CompressedModel(
+        label,
+        small.family,
+        small.source,
+        model.device,
+        seen,
+        costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
+        parts=pd.DataFrame(record["parts"]),
+        judged=judged,
+        windows=counts,
+        license=license,
+        record={"recipe": recipe, **record, **seen.facts},
+        note=note,
+    )
+
+
+def _sizes(family: Family) -> dict[str, float]:
+    return {**sizes(family), "bytes": memory_bytes(family), "file_bytes": file_bytes(family)}
+
+
+def _read_all(data: Mapping[str, Callable[[], NamedSeries]]) -> dict[str, NamedSeries | DataError]:
+    """Return the series of every data set, or the error that reading it raised; raise the first if all fail."""
+    series: dict[str, NamedSeries | DataError] = {}
+    for n_done, (name, read) in enumerate(data.items()):
+        progress.show(f"reading {name}", n_done, len(data))
+        try:
+            series[name] = read()
+        except DataError as error:
+            series[name] = error
+    errors = [error for error in series.values() if isinstance(error, DataError)]
+    if len(errors) == len(series):
+        raise errors[0]
+    return series
+
+
+def _recall(data: NamedSeries | DataError) -> NamedSeries:
+    if isinstance(data, DataError):
+        raise data
+    return data
+
+
+def _check_judgeable(cases: Iterable[Case]) -> None:
+    """Raise DataError, with the reasons, if no series of any data set has a window in its held-out part."""
+    reasons: list[str] = []
+    for case in cases:
+        windows, skipped = last_windows(
+            case.data.loaded.series, context=case.context, horizon=case.horizon, min_context=case.min_context,
+            held_out=HELD_OUT,
+        )  # fmt: skip
+        if len(windows):
+            return
+        reasons.append(f"{case.data.name}: no series can be judged on its last {HELD_OUT:.0%}")
+        reasons[-1] += f": {describe_reasons(count_reasons(skipped))}"
+    raise DataError(f"{reasons[0]}; shorten the horizon, or give longer series")
+
+
+def _calibrate(
+    model: Family, cases: Mapping[str, Case], method: Mapping[str, Any], *, calibrate_on: CalibrateOn, windows: int
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the arguments of `compress_model`, and the number of calibration windows by data set.
+
+    Raises DataError if a method that reads data has no window.
+    """
+    if calibrate_on == "synthetic" and model.modality != "series":
+        raise ArgumentError(f"calibrate_on synthetic: family {model.name} reads {model.modality}; use data")
+    first = next(iter(cases.values()))
+    tables = {name: series_table(case.data.loaded.series) for name, case in cases.items()}
+    calibration: dict[str, Any] = {
+        "datasets": [] if calibrate_on == "synthetic" else list(tables),
+        "windows": windows,
+        "context": first.context,
+        "horizon": min(case.horizon for case in cases.values()),
+        "held_out": HELD_OUT,
+        "seed": first.seed,
+        "synthetic": 0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
+    }
+    counts: dict[str, int] = {}
+    if method["method"] in CALIBRATED or method.get("heal"):
+        for part in calibration_windows(model, tables, **calibration):
+            counts[part.dataset] = counts.get(part.dataset, 0) + len(part)
+    return {"method": method, "tables": tables, "calibration": calibration if counts else None}, counts
+
+
+def _compare_seconds(
+    base: Family, small: Family, arguments: Mapping[str, Any], case: Case, budget_seconds: float | None
+) -> PairedSeconds:
+    """Return the seconds of a forecast of both models; with a budget in seconds, of the windows of its search."""
+    if budget_seconds is None:
+        windows, _ = spread_windows(
+            case.data.loaded.series, context=case.context, horizon=case.horizon, count=TIMED,
+            min_context=case.min_context,
+        )  # fmt: skip
+        return compare_seconds(forecast_seconds(windows), base, small)
+    timed = CalibrationData(base, arguments["tables"], arguments["calibration"]).timed_windows(WHOLE_TIMED)
+    return compare_seconds(forecast_seconds(timed), base, small, rounds=3 * PAIRS)
+
+
+def _costs(
+    before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None
+) -> list[dict[str, Any]]:
+    """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
+    rows: list[dict[str, Any]] = [
+        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
+        for name, value in before.items()
+        if name in after
+    ]
+    for row in rows:
+        timed = seconds if row["quantity"] == "seconds" else None
+        row |= {"ratio": timed.ratio} if timed else {}
+        row |= {"ratio_low": timed.low if timed else None, "ratio_high": timed.high if timed else None}
+    return rows
