@@ -81,7 +81,7 @@ STAGES: tuple[Stage, ...] = (
         reads=(_out("plugins.json"), _out("kernelsynth"), _out("datasets")),
         writes=(_out("checkpoints"), _timings("checkpoints")),
         params=("seed", "models", "environments", "datasets.sets", "studies", "checkpoints", "population"),
-        folders=("checkpoints",),
+        folders=("tsfmscope/checkpoints",),
         sweeps=True,
     ),
     Stage(

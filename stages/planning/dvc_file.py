@@ -19,19 +19,23 @@ from stages import PARAMS, STAGES, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "dvc.yaml"
-PACKAGE = "tsfmscope."
+PACKAGES = ("stages", "tasks", "store", "tsfmscope")
 HEADER = """# Made by `python -m stages.planning.dvc_file` from stages/__init__.py and the stages' imports.
 # The text after the stages is written by hand.
 """
 BY_HAND = "\nparams:\n- params.yaml"
 # Data that a module reads: a stage that runs the module depends on it.
-DATA_FILES = {"tsfmscope/series/catalog.py": "tsfmscope/series/catalog.yaml"}
+DATA_FILES = {
+    "tsfmscope/models/bundled.py": "tsfmscope/models/bundled.yaml",
+    "tsfmscope/series/catalog.py": "tsfmscope/series/catalog.yaml",
+}
 # Modules that no result depends on. The last one gives the names of plots, which params.yaml is checked with.
 LEFT_OUT = {
     "stages/__init__.py",
     "stages/__main__.py",
     "stages/planning/__init__.py",
     "tasks/__init__.py",
+    "tsfmscope/__init__.py",
     "tsfmscope/report/plots/__init__.py",
 }
 # A stage that uses fewer files of a folder depends on these files, not on the folder.
@@ -39,12 +43,12 @@ FEWEST_FOR_FOLDER = 3
 
 
 def imported_files(stage: Stage) -> set[str]:
-    """Return the files of stages, tasks and store that a stage's module imports, directly or not.
+    """Return our files that a stage's module imports, directly or not.
 
     A task's entry or loader, which is a string "tasks.module:function", counts as imported.
     """
     files: set[str] = set()
-    waiting = [f"{PACKAGE}stages.{stage.name}"]
+    waiting = [f"stages.{stage.name}"]
     while waiting:
         path = _module_path(waiting.pop())
         if path is None or (name := path.relative_to(ROOT).as_posix()) in files:
@@ -77,7 +81,7 @@ def render(existing: str) -> str:
 def _block(stage: Stage) -> dict[str, Any]:
     metrics = [out for out in stage.writes if out in stage.metrics]
     outs = [out for out in stage.writes if out not in stage.metrics]
-    block: dict[str, Any] = {"desc": stage.description, "cmd": f"python -m {PACKAGE}stages {stage.name}"}
+    block: dict[str, Any] = {"desc": stage.description, "cmd": f"python -m stages {stage.name}"}
     if stage.always_runs:
         block["always_changed"] = True
     block["deps"] = [*code_dependencies(stage), *stage.folders, *stage.reads]
@@ -94,16 +98,16 @@ def _folder(name: str) -> str:
     top, *inner = name.split("/")
     if top == "store":
         return top
-    if len(inner) == 1 or inner[0] in ("pipeline", "entries"):
+    if len(inner) == 1 or inner[0] == "planning":
         return name
     return f"{top}/{inner[0]}"
 
 
 def _module_path(module: str) -> Path | None:
     """Return the file of one of our modules; None for other packages and for names in a module."""
-    if not module.startswith((f"{PACKAGE}stages", f"{PACKAGE}tasks", f"{PACKAGE}store")):
+    if module.partition(".")[0] not in PACKAGES:
         return None
-    base = ROOT.joinpath(*module.removeprefix(PACKAGE).split("."))
+    base = ROOT.joinpath(*module.split("."))
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
@@ -116,7 +120,7 @@ def _imports(text: str) -> tuple[str, ...]:
             modules += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE}tasks."):
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("tasks."):
             modules.append(str(node.value).partition(":")[0])
     return tuple(modules)
 
