@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-import tasks
+import tasks as package
 from stages import STAGES
 from tasks.job import Task
 from tasks.spec import Spec
@@ -26,9 +26,9 @@ RECORD = Path(__file__).with_name("task_versions.json")
 def tasks() -> dict[str, Task]:
     """Return every task that a stage, or the command `corpus`, plans, by name."""
     names = [stage.name for stage in STAGES if stage.sweeps] + [
-        "pipeline.training_jobs",
-        "pipeline.dataset_skill",
-        "cli.corpora",
+        "planning.training_jobs",
+        "planning.dataset_skill",
+        "commands.corpora",
     ]
     modules = [importlib.import_module(f"stages.{name}") for name in names]
     values = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
@@ -37,14 +37,14 @@ def tasks() -> dict[str, Task]:
 
 def defaults() -> dict[str, Any]:
     """Return the default of each field of each spec, by `Spec.field`."""
-    for module in pkgutil.iter_modules(entries.__path__):
-        importlib.import_module(f"{entries.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
     specs = sorted(Spec.__subclasses__(), key=lambda spec: spec.__name__)
     # A test may define specs of its own.
     return {
         f"{spec.__name__}.{field.name}": field.default
         for spec in specs
-        if spec.__module__.startswith(entries.__name__)
+        if spec.__module__.startswith(package.__name__)
         for field in fields(spec)
         if field.default is not MISSING
     }

@@ -10,7 +10,7 @@ import pytest
 
 from docs.building import models
 from tests.rehearsal.layouts import LAYOUTS
-from tsfmscope.cli.verifying import COLUMNS
+from tsfmscope.functions.verify import COLUMNS
 from tsfmscope.models.registry import FAMILIES
 from tsfmscope.models.released import RELEASED
 

@@ -16,7 +16,7 @@ import yaml
 from stages import datasets
 from stages.config import DataSet
 from stages.config.params import load
-from stages.planning.load_series import load_data_set
+from tsfmscope.series.data_sets import load_data_set
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,7 @@ def test_a_csv_file_of_params_yaml_is_read_with_the_columns_that_its_block_names
     block |= {"source": "folder", "horizon": 4, "domain": "retail", "items": "[s-z]"}
     dataset = DataSet.model_validate(block)
     params = load(ROOT / "params" / "smoke.yaml")
-    (series,) = load_data_set("shops", dataset, params, max_series=None, seed=0).series
+    (series,) = load_data_set("shops", dataset, root=params.data_root, max_series=None, seed=0).series
     assert (series.series, series.domain, series.freq, series.start) == ("s", "retail", "D", datetime(2024, 1, 1))
     assert series.values.tolist() == [*range(40, 80)]
     with pytest.raises(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from stages.planning import exit_codes
+from tsfmscope.cli import exit_codes
 from tsfmscope.extras import EXTRAS, WITHOUT_DEPENDENCIES
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

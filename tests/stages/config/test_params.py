@@ -22,7 +22,7 @@ from stages.planning.run_stage import read_params
 from stages.planning.training_jobs import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
-from tsfmscope.models.bundled import complete
+from stages.config.model_catalog import complete
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tsfmscope.cli.doctor_checks import check_tools
+from stages.commands.doctor import check_tools
 
 ROOT = Path(__file__).parents[3]
 PREPARE = [sys.executable, "-m", "stages.planning.dvc_folder"]

@@ -22,7 +22,9 @@ from stages.config.params import ParamsError
 from store.errors import QueryError, StoreError
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
-from tsfmscope.cli import doctor_checks, report
+from stages.commands import doctor as pipeline_doctor
+from stages.commands import report
+from tsfmscope.functions import doctor as doctor_checks
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
 from tsfmscope.errors import ModelError
@@ -267,7 +269,7 @@ class TestDoctor:
 
     def test_a_cluster_that_does_not_answer_is_a_note(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-        (ray,) = [one for one in doctor_checks.check_tools() if one.name == "ray"]
+        (ray,) = [one for one in pipeline_doctor.check_tools() if one.name == "ray"]
         assert ray.state == "note" and "unset RAY_ADDRESS" in ray.fix
 
 

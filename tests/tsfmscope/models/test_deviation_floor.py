@@ -9,8 +9,8 @@ import pytest
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import CLASSES, FORECASTERS, example_model
-from tsfmscope.functions.model import Model
-from tsfmscope.functions.user_data import last_contexts
+from tsfmscope.functions.load import Model
+from tsfmscope.series.windows import last_contexts
 from tsfmscope.models.base import NEAR
 from tsfmscope.series.types import Series
 

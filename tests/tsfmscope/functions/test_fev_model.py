@@ -21,7 +21,7 @@ from tsfmscope.errors import DataError, ModelError
 from tsfmscope.functions.model import Model
 from tsfmscope.series.types import Series
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 CONTEXT, HORIZON, WINDOWS, SEASON = 64, 6, 2, 7
 LEVELS = [0.1, 0.5, 0.9]
 # Lengths of the series; the last are shorter than the context and than the smallest context of `inspect`.

@@ -19,18 +19,16 @@ from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
-from stages.config.defaults import params_here
-from stages.config.params import ParamsError
 from store.errors import QueryError
 from tests.quick_params import QUICK_PARAMS
 from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
-from tsfmscope.errors import DataError, ModelError
-from tsfmscope.functions.model import Model
+from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.functions.load import Model
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": (
@@ -236,7 +234,7 @@ def test_a_named_data_set_is_sampled_as_asked_and_a_synthetic_one_is_drawn(model
     assert (
         len(ts.embed(model, "macrodata", context=64)) > len(ts.embed(model, "macrodata", context=64, max_series=2)) == 2
     )
-    assert len(ts.embed(model, "linear-2", context=64)) == params_here().kernelsynth.series
+    assert len(ts.embed(model, "linear-2", context=64)) == DRAWN
 
 
 def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.DataFrame) -> None:
@@ -518,14 +516,14 @@ def test_results_answer_in_sql(tmp_path: Path) -> None:
 
 
 def test_a_wrong_name_is_answered_with_a_near_one() -> None:
-    with pytest.raises(ParamsError, match=r"did you mean .*chronos-bolt-nano"):
+    with pytest.raises(ArgumentError, match=r"did you mean .*chronos-bolt-nano"):
         ts.load("chronos-bolt-nanoo")
     for name in ("x" * 300, "~nosuch/x", "a\0b"):
-        with pytest.raises(ParamsError, match=r"expected a model of params\.yaml, a folder"):
+        with pytest.raises(ArgumentError, match=r"expected a model of params\.yaml, a folder"):
             ts.load(name)
         with pytest.raises(ModelError, match="no such folder"):
             ts.load(f"chronos-bolt:{name}")
-    with pytest.raises(ParamsError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
+    with pytest.raises(ArgumentError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
         ts.load("amazon/chronos-bolt-tiny")
 
 

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 import tsfmscope as ts
-from stages.config.defaults import params_here
 from tsfmscope.errors import DataError
-from tsfmscope.functions.user_data import usable_series
+from tsfmscope.series.user_data import usable_series
 
 STEPS = np.arange(64)
 VALUES = np.sin(STEPS) + STEPS % 5
@@ -46,7 +45,7 @@ HOLED = np.where(MASK, np.nan, VALUES)
     ],
 )
 def test_series_have_the_values_of_what_is_passed(data: Any, expected: dict[str, np.ndarray]) -> None:
-    series = usable_series(params_here(), data, None, 0).loaded.series
+    series = usable_series(data, max_series=None, seed=0).loaded.series
     assert [item.series for item in series] == [*expected]
     for item in series:
         np.testing.assert_array_equal(item.values, expected[item.series])
@@ -56,8 +55,8 @@ def test_one_line_states_what_was_read(caplog: pytest.LogCaptureFixture) -> None
     days = pd.DataFrame({"y": VALUES, "z": VALUES}, index=pd.date_range("2024-01-01", periods=64, freq="h"))
     irregular = days.set_index(days.index[:1].append(days.index[1:] + pd.to_timedelta(STEPS[1:] ** 3, unit="s")))
     for data in (days, irregular, VALUES):
-        usable_series(params_here(), data, None, 0)
-    usable_series(params_here(), np.stack([VALUES, VALUES]), 1, 0)
+        usable_series(data, max_series=None, seed=0)
+    usable_series(np.stack([VALUES, VALUES]), max_series=1, seed=0)
     columns = "DataFrame: times from 'timestamp', a series from each of 2 of 3 columns ('y', 'z')"
     lines = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert [line for line in lines if line != columns] == [
@@ -72,7 +71,7 @@ def test_one_line_states_what_was_read(caplog: pytest.LogCaptureFixture) -> None
 def test_a_file_is_named_as_the_user_names_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "shop.2024.csv"
     pd.DataFrame({"y": VALUES}).to_csv(path, index=False)
-    usable_series(params_here(), path, None, 0, takes_any=True)
+    usable_series(path, max_series=None, seed=0, takes_any=True)
     note = f"{path}: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1"
     assert [record.message for record in caplog.records].count(note) == 1
 
@@ -80,7 +79,7 @@ def test_a_file_is_named_as_the_user_names_it(tmp_path: Path, caplog: pytest.Log
 @pytest.mark.parametrize("name", ["no.csv", "~nosuch/x", "x" * 300, "a\0b"])
 def test_a_file_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(DataError, match="which is no file, no folder and no data set"):
-        usable_series(params_here(), name, None, 0)
+        usable_series(name, max_series=None, seed=0)
 
 
 @pytest.mark.parametrize("kind", [list, dict])
@@ -88,7 +87,7 @@ def test_series_in_a_list_or_dict_keep_their_times(kind: type) -> None:
     hours = pd.date_range("2024-01-02", periods=64, freq="h")
     items = {"b": pd.Series(VALUES, hours), "a": pd.Series(VALUES[:40], hours[:40] - pd.Timedelta(hours=24))[::-1]}
     data = items if kind is dict else list(items.values())
-    first, second = usable_series(params_here(), data, None, 0).loaded.series
+    first, second = usable_series(data, max_series=None, seed=0).loaded.series
     assert (first.series, second.series) == (("b", "a") if kind is dict else ("series-0", "series-1"))
     assert (first.freq, first.start, second.start) == ("h", hours[0], hours[0] - pd.Timedelta(hours=24))
     np.testing.assert_array_equal(second.values, VALUES[:40])
@@ -97,7 +96,7 @@ def test_series_in_a_list_or_dict_keep_their_times(kind: type) -> None:
 @pytest.mark.parametrize("data", [{1, 2}, None, ["1", "2"], [1j] * 40, [{"target": VALUES}]])
 def test_other_data_are_refused_in_one_line(data: Any) -> None:
     with pytest.raises(DataError, match=r"data: expected a DataFrame, a Series, .* no array of real numbers") as error:
-        usable_series(params_here(), data, None, 0)
+        usable_series(data, max_series=None, seed=0)
     assert len(str(error.value)) < 250
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.config.params import ParamsError
-from stages.planning.targets import PROBE, check_new, check_writable
+from tsfmscope.errors import ArgumentError
+from tsfmscope.output_folder import PROBE, check_new, check_writable
 
 ROOT = Path(__file__).resolve().parents[3]
 BOLT = f"chronos-bolt:{ROOT / 'checkpoints' / 'chronos-bolt-nano'}"
@@ -60,20 +60,20 @@ def test_a_folder_is_new_or_empty_and_can_be_written(tmp_path: Path) -> None:
     check_new(tmp_path / "a")
     (tmp_path / "a" / "b").touch()
     for folder in (tmp_path / "a", tmp_path / "a" / "b"):
-        with pytest.raises(ParamsError, match="is there already, and not empty; name a new folder"):
+        with pytest.raises(ArgumentError, match="is there already, and not empty; name a new folder"):
             check_new(folder)
     check_writable(tmp_path / "a")
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     for folder in (tmp_path / "a" / "b" / "c", Path("/proc/1/x"), loop / "a", tmp_path / ("x" * 300)):
-        with pytest.raises(ParamsError, match=r"cannot be written .*; name another folder"):
+        with pytest.raises(ArgumentError, match=r"cannot be written .*; name another folder"):
             check_new(folder)
 
 
 def test_a_full_file_system_is_found_before_any_work(mounted: Path) -> None:
     check_new(mounted / "a")
     (mounted / "full").write_bytes(PROBE * 4)
-    with pytest.raises(ParamsError, match="cannot be written \\(No space left on device\\)"):
+    with pytest.raises(ArgumentError, match="cannot be written \\(No space left on device\\)"):
         check_new(mounted / "a")
 
 
