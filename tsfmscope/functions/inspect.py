@@ -11,7 +11,7 @@ import pandas as pd
 
 from tsfmscope import lens, progress
 from tsfmscope.files import write_atomic
-from tsfmscope.functions.arguments import Bounds, Context, Horizon, MaxSeries, Seed, checked
+from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import log_left_out, make_case
 from tsfmscope.functions.load import Model, as_model
 from tsfmscope.functions.measures import Share, Tolerance
@@ -146,7 +146,7 @@ def inspect(
     context: Context = None,
     horizon: Horizon = None,
     noise: Annotated[float, Bounds(0, 10)] = 0.0,
-    rows: Annotated[int, Bounds(3)] = 1024,
+    rows: Count = 1024,
     max_series: MaxSeries = 32,
     share: Share = 0.8,
     epsilon: Tolerance = 0.01,

@@ -17,12 +17,12 @@ from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
 from stages.config import Recipe
 from stages.config.bounded_yaml import load_yaml
+from stages.config.model_catalog import complete
 from stages.config.params import LARGEST_FILE, ParamsError, load, parse
 from stages.planning.run_stage import read_params
 from stages.planning.training_jobs import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
-from stages.config.model_catalog import complete
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 import tsfmscope as ts
 from tests.quick_params import QUICK_PARAMS
-from tsfmscope.functions import certify as certifying
 from tsfmscope.cli.app import app
+from tsfmscope.functions import certify as certifying
 from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.series.types import Windows
 

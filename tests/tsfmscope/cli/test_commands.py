@@ -18,17 +18,17 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from stages.commands import doctor as pipeline_doctor
+from stages.commands import report
 from stages.config.params import ParamsError
 from store.errors import QueryError, StoreError
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
-from stages.commands import doctor as pipeline_doctor
-from stages.commands import report
-from tsfmscope.functions import doctor as doctor_checks
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
 from tsfmscope.errors import ModelError
 from tsfmscope.extras import EXTRAS
+from tsfmscope.functions import doctor as doctor_checks
 
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.

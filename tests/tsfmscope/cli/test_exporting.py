@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 
 from stages.config import Model
 from stages.config.params import Params, ParamsError, load
-from tsfmscope.functions.export import export
 from tsfmscope.compression.export import save
 from tsfmscope.errors import ModelError
 from tsfmscope.models.chronos_bolt import ChronosBolt

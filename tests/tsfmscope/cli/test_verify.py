@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 from tests.tsfmscope.models.families import SMALLEST, example_model
 from tests.tsfmscope.models.local_hub import Hub
 from tsfmscope.cli.app import app
-from tsfmscope.functions.verify import COLUMNS
 from tsfmscope.conformance import OF_CODE, OF_WEIGHTS
+from tsfmscope.functions.verify import COLUMNS
 from tsfmscope.models import registry
 
 STEPS = ("--context", "48", "--horizon", "12")

@@ -27,6 +27,7 @@ from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.functions.load import Model
+from tsfmscope.series.data_sets import DRAWN
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = {
@@ -174,7 +175,7 @@ def test_inspect_returns_what_the_command_prints(
     found = json.loads(printed.stdout)
     for row in found:
         license = row.pop("license")
-        assert report.license == f"licence of the weights: {license} ({row.pop('license_source')})"
+        assert str(report.license) == f"licence of the weights: {license} ({row.pop('license_source')})"
     assert rows == found
 
 
@@ -196,7 +197,7 @@ def test_inspect_returns_what_the_command_prints(
     ],
 )
 def test_data_that_are_no_series_are_named(model: Model, data: pd.DataFrame, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, ArgumentError), match=message):
         ts.inspect(model, data)
 
 
@@ -213,7 +214,7 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
         ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"rows": 0}, "rows: got 0"),
         ({"max_series": 0}, "max_series: got 0"),
-        ({"share": 2.0}, r"share: got 2.0, expected a number in \(0, 1\]"),
+        ({"share": 2.0}, "share: got 2.0, expected above 0 and at most 1"),
         ({"epsilon": -1.0}, "epsilon: got -1.0"),
     ],
 )
@@ -280,7 +281,7 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
         assert torch.equal(weight, before[name])
     again = ts.load(str(small.save(tmp_path / "out")))
     np.testing.assert_allclose(ts.embed(again, frame, context=64), ts.embed(small, frame, context=64), atol=1e-5)
-    with pytest.raises(FileExistsError, match="expected a new or empty folder"):
+    with pytest.raises(ArgumentError, match="is there already, and not empty"):
         small.save(tmp_path / "out")
     with pytest.raises(ModelError, match="already compressed; compress the original"):
         ts.compress(small, frame, context=64)
@@ -289,8 +290,8 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
         ({"method": "pca"}, "method: got 'pca', expected one of svd"),
         ({"windows": 0}, "windows: got 0"),
         ({"bits": 4}, "bits: got 4, expected one of 8, 32"),
-        ({"method": "whole-model", "budget_seconds": float("nan")}, "budget-seconds: got nan, expected a share"),
-        ({"method": "whole-model", "budget_seconds": 0.5, "to": 0.5}, "got --to 0.5 too, expected one budget"),
+        ({"method": "whole-model", "budget_seconds": float("nan")}, "budget_seconds: got nan, expected above 0"),
+        ({"method": "whole-model", "budget_seconds": 0.5, "to": 0.5}, "got to 0.5 too, expected one budget"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.compress(model, frame, context=64, **wrong)  # type: ignore[arg-type]
@@ -320,13 +321,12 @@ def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model,
     assert found.tasks[0]["ratio"] == pytest.approx(costs["ratio"]["wql"])
     assert found.tasks[0]["wql_base"] == pytest.approx(costs["before"]["wql"])
     for options, message in (
-        ({"data": "nile"}, "data: got str, expected a list of data sets"),
-        ({"data": []}, "data: got list, expected a list"),
+        ({"data": []}, "data: got an empty list, expected a data set"),
         ({"context": 8}, "context: got 8, expected at least 16"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
         ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
-        ({"margin": 1.0}, "margin: got 1, expected a ratio above 1"),
-        ({"small": "chronos-bolt-nano"}, "small: got chronos-bolt-nano, which is the base"),
+        ({"margin": 1.0}, "margin: got 1.0, expected above 1"),
+        ({"small": "chronos-bolt-nano"}, "small: expected another model than the base"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.certify(**{"base": model, "small": small, "data": [frame]} | options)  # type: ignore[arg-type]
@@ -440,7 +440,7 @@ def test_the_steps_that_a_model_reads_are_reported(model: Model, caplog: pytest.
 
 @pytest.mark.parametrize("call", [ts.inspect, ts.embed, ts.states])
 def test_a_context_longer_than_any_model_reads_is_refused(call: Callable[..., Any], model: Model) -> None:
-    with pytest.raises(ValueError, match="context: got 1099511627776, expected at most 32768 steps"):
+    with pytest.raises(ValueError, match="context: got 1099511627776, expected at least .* and at most 32768"):
         call(model, np.arange(90.0), context=2**40)
 
 
@@ -519,7 +519,7 @@ def test_a_wrong_name_is_answered_with_a_near_one() -> None:
     with pytest.raises(ArgumentError, match=r"did you mean .*chronos-bolt-nano"):
         ts.load("chronos-bolt-nanoo")
     for name in ("x" * 300, "~nosuch/x", "a\0b"):
-        with pytest.raises(ArgumentError, match=r"expected a model of params\.yaml, a folder"):
+        with pytest.raises(ArgumentError, match=r"expected a bundled model, a folder"):
             ts.load(name)
         with pytest.raises(ModelError, match="no such folder"):
             ts.load(f"chronos-bolt:{name}")

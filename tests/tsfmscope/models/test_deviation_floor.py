@@ -9,10 +9,11 @@ import pytest
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import CLASSES, FORECASTERS, example_model
+from tsfmscope.compression.record import NO_CALIBRATION
 from tsfmscope.functions.load import Model
-from tsfmscope.series.windows import last_contexts
 from tsfmscope.models.base import NEAR
 from tsfmscope.series.types import Series
+from tsfmscope.series.windows import last_contexts
 
 FLOORED = [name for name in FORECASTERS if CLASSES[name].deviation_floor]
 # Standard deviation of the series in the reference unit, where every floor is negligible.
@@ -77,7 +78,7 @@ def test_a_note_counts_contexts_near_the_floor_only_in_the_small_unit(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     family: Any = example_model(name)
-    model = Model("example", family, ts.load("chronos-bolt-nano").source)
+    model = Model("example", family, ts.load("chronos-bolt-nano").source, "cpu", NO_CALIBRATION)
     rates = walks(100 * family.deviation_floor)
     note = f"data: 2 of 2 contexts have a standard deviation of at most {NEAR * family.deviation_floor:.2g}"
     ts.embed(model, rates, context=64)

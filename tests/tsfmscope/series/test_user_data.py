@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tsfmscope as ts
-from tsfmscope.errors import DataError
+from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.series.user_data import usable_series
 
 STEPS = np.arange(64)
@@ -78,7 +78,7 @@ def test_a_file_is_named_as_the_user_names_it(tmp_path: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("name", ["no.csv", "~nosuch/x", "x" * 300, "a\0b"])
 def test_a_file_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(DataError, match="which is no file, no folder and no data set"):
+    with pytest.raises(ArgumentError, match="which is no file, no folder and no data set"):
         usable_series(name, max_series=None, seed=0)
 
 
