@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from stages.config import Model
-from stages.config.params import Params, ParamsError, load
 from tsfmscope.compression.export import save
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ArgumentError
+from tsfmscope.functions.export import export
+from tsfmscope.functions.load import load
 from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.registry import facts
@@ -23,11 +23,6 @@ from tsfmscope.series.types import Windows
 ROOT = Path(__file__).parents[3]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
-
-
-@pytest.fixture(scope="module")
-def params() -> Params:
-    return load(ROOT / "params" / "smoke.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +36,6 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: Path, tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text((ROOT / "params" / "smoke.yaml").read_text())
     command = [
         sys.executable,
         "-m",
@@ -69,29 +63,27 @@ def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: P
     np.testing.assert_allclose(dense, narrow, rtol=0, atol=1e-5 * np.abs(narrow).max())
 
 
-def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(
-    params: Params, compressed: Path, tmp_path: Path
-) -> None:
-    exported = export_model(params, str(compressed), tmp_path / "out", dense=False, family="chronos-bolt")
+def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(compressed: Path, tmp_path: Path) -> None:
+    exported = export(load(compressed, family="chronos-bolt"), tmp_path / "out", dense=False)
     assert exported.is_compressed and "tsfmscope.compression.export.pipeline(" in exported.loader
     assert (tmp_path / "out" / "config.json").read_text() == (compressed / "config.json").read_text()
     ours, theirs = (load_file(one / "compressed.safetensors") for one in (tmp_path / "out", compressed))
     assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_model_that_was_never_compressed_stays_what_it_is(params: Params, tmp_path: Path) -> None:
+def test_a_model_that_was_never_compressed_stays_what_it_is(tmp_path: Path) -> None:
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
-    exported = export_model(params, str(tmp_path / "in"), tmp_path / "out", dense=True, family="chronos-bolt")
+    exported = export(load(tmp_path / "in", family="chronos-bolt"), tmp_path / "out", dense=True)
     assert not exported.was_compressed and not exported.is_compressed
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
 def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
-    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
-    model = Model(family="chronos-bolt", ref=str(tmp_path / "in"), options={"precision": "bfloat16"})
-    export_model(params.model_copy(update={"models": {"it": model}}), "it", tmp_path / "out", dense=False, family=None)
+    model = load(tmp_path / "in", family="chronos-bolt", precision="bfloat16")
+    export(model, tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
@@ -99,31 +91,18 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     ("name", "family", "wrong"),
     [
         ("chronos-t5-nanno", None, "did you mean chronos-t5-"),
-        ("nothing/of/the/kind", None, "expected a model of params.yaml, a folder"),
+        ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
         (".", None, "names no known family; pass one with --family"),
         (".", "chronos-9", "unknown family 'chronos-9'"),
         ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the family out"),
     ],
 )
-def test_a_name_that_cannot_be_used_is_named(
-    params: Params, tmp_path: Path, name: str, family: str | None, wrong: str
-) -> None:
-    with pytest.raises(ParamsError, match=wrong):
-        export_model(params, name, tmp_path / "out", dense=True, family=family)
+def test_a_name_that_cannot_be_used_is_named(tmp_path: Path, name: str, family: str | None, wrong: str) -> None:
+    with pytest.raises(ArgumentError, match=wrong):
+        export(load(name, family=family), tmp_path / "out", dense=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_holds_files_is_left_alone(params: Params, compressed: Path) -> None:
-    with pytest.raises(ParamsError, match="not empty; name a new folder"):
-        export_model(params, "chronos-t5-nano", compressed, dense=True, family=None)
-
-
-@pytest.mark.parametrize(
-    ("name", "stage"), [("chronos-t5-nano", "checkpoints"), ("chronos-t5-nano@absorbed-0.25", "compression")]
-)
-def test_a_checkpoint_that_was_not_made_yet_names_the_stage(
-    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stage: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=f"make it with `dvc repro {stage}`"):
-        export_model(params, name, tmp_path / "out", dense=False, family=None)
+def test_a_folder_that_holds_files_is_left_alone(compressed: Path) -> None:
+    with pytest.raises(ArgumentError, match="not empty; name a new folder"):
+        export("chronos-t5-nano", compressed, dense=True)
