@@ -32,7 +32,8 @@ from tsfmscope.cli.options import (
 )
 from tsfmscope.cli.output import print_json, print_left_out, print_table
 from tsfmscope.cli.progress import show_progress
-from tsfmscope.defaults import MethodName, Precision
+from tsfmscope.compression.methods import MethodName
+from tsfmscope.defaults import Precision
 
 if TYPE_CHECKING:
     from tsfmscope.cli.compressing import CompressResult

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from stages.config.compression import CALIBRATED
 from stages.config.params import Params, ParamsError
 from stages.planning.model_reference import load_family, resolve
 from stages.planning.named_sets import NamedSeries
@@ -30,6 +29,7 @@ from tsfmscope.cli.compress_options import CompressOptions
 from tsfmscope.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.cli.progress import with_rate
 from tsfmscope.cli.provenance import calibration_of, license_of_source
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import DataError
 from tsfmscope.series.types import count_reasons, describe_reasons
@@ -240,7 +240,7 @@ def _calibrate(
         "synthetic": 0 if options.calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
     }
     counts: dict[str, int] = {}
-    if options.method in CALIBRATED or options.heal:
+    if METHODS[options.method].reads_data or options.heal:
         for windows in calibration_windows(model, tables, **calibration):
             counts[windows.dataset] = counts.get(windows.dataset, 0) + len(windows)
     arguments = {"method": options.method_block(), "tables": tables, "calibration": calibration if counts else None}
@@ -261,13 +261,13 @@ def _compare_seconds(
     base: Family, small: Family, arguments: Mapping[str, Any], case: LoadedCase, options: CompressOptions
 ) -> PairedSeconds:
     """Return the seconds of a forecast of both models; with a budget in seconds, of the windows of its search."""
-    from tsfmscope.compression.calibration_data import CalibrationData
+    from tsfmscope.compression.calibration_windows import timed_windows
     from tsfmscope.compression.timing import PAIRS, compare_seconds, forecast_seconds
     from tsfmscope.compression.whole_model import TIMED
 
     if options.budget_seconds is None:
         return compare_seconds(forecast_seconds(_timed_windows(case)), base, small)
-    windows = CalibrationData(base, arguments["tables"], arguments["calibration"]).timed_windows(TIMED)
+    windows = timed_windows(base, arguments["tables"], arguments["calibration"], TIMED)
     return compare_seconds(forecast_seconds(windows), base, small, rounds=3 * PAIRS)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stages.config.compression import CALIBRATED
 from stages.config.defaults import params_here
 from stages.config.params import ParamsError
 from stages.planning.model_folders import key_of
 from stages.planning.model_reference import Source
 from stages.planning.training_jobs import MODELS
 from tsfmscope import hub
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.models.common.checksums import RECIPE
 from tsfmscope.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
@@ -66,7 +66,8 @@ def calibration_of(folder: Path) -> Calibration:
     method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
     if not isinstance(method, dict) or not isinstance(calibration, dict):
         return NO_CALIBRATION
-    if str(method.get("method")) not in CALIBRATED and not method.get("heal"):
+    name = str(method.get("method"))
+    if name in METHODS and not METHODS[name].reads_data and not method.get("heal"):
         return NO_CALIBRATION
     names = calibration.get("datasets")
     return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))
