@@ -11,9 +11,11 @@ folder TSFMSCOPE_DATA. Nothing is healed.
 Besides the methods of `tsfmscope compress`:
 - prune-heads: heads with the smallest stable rank of W_O W_V are removed (tsfm-lens).
 - drop-layers: attention layers are removed, those first that change the last hidden states least (after ShortGPT).
-- basis-sharing: consecutive layers share the bases of their matrices (bench/race_sharing.py).
+- asvd, svd-llm, fwsvd, gfwsvd, kfac-svd, kfac-svd-lems, zs-svd: published methods that factorise single matrices
+  (bench/race_matrices.py).
+- basis-sharing: consecutive layers share the bases of their matrices (bench/race_structures.py).
 - slicegpt: the residual stream gets narrower, with MLPs and embeddings; the whole model has the bytes of one whose
-  attention alone has the size (bench/race_slicing.py). Not defined for TimesFM, TimesFM 2.5 and Totem.
+  attention alone has the size. Not defined for TimesFM, TimesFM 2.5 and Totem.
 - bfloat16, int8: the attention matrices are rounded; int8 with one scale per row. Their size is 0.5, and 0.25 plus the
   scales.
 
@@ -36,110 +38,83 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from bench.race_removals import REMOVALS, ROUNDED, round_attention
-from bench.race_sharing import share_bases
-from bench.race_slicing import slice_residual
-from bench.race_tables import (
-    Cell,
-    compare_by_size,
-    compare_cells,
-    draw,
-    mean_table,
-    paired_cells,
-    read_cells,
-    with_mean_sizes,
-)
-from bench.truncation_trained import load_series, log_wql, score_windows
-from stages.config.compression import WHOLE
-from tsfmscope.cli.compressing import SYNTHETIC
+from bench.race_matrices import MATRIX_METHODS, Calibration
+from bench.race_structures import ROUNDED, STRUCTURE_METHODS, round_attention
+from bench.truncation_trained import SYNTHETIC, load_series, log_wql, score_windows
 from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.calibration_data import CalibrationData
-from tsfmscope.compression.compress import compress_with
-from tsfmscope.compression.methods.registry import TRUNCATIONS
-from tsfmscope.defaults import MethodName
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import Forecaster
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.registry import load
 from tsfmscope.series.tables import series_table
+from tsfmscope.statistics import means
 
+# The default of `tsfmscope compress`.
+OURS = "activation-aware-refit"
 TRAINED = "chronos-bolt-350k"
 # Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
 # calibration windows takes them most of a minute.
-MODELS = (
-    TRAINED,
-    *(
-        f"{family}-mini"
-        for family in ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "totem", "visionts")
-    ),
-)
+FAMILIES = ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "totem", "visionts")
+MODELS = (TRAINED, *(f"{family}-mini" for family in FAMILIES))
 CALIBRATE = ("covid_deaths", "nn5_weekly", "pedestrian")
 SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 SEEDS = (0, 1, 2)
-# Series and calibration windows per data set.
-SERIES, WINDOWS, CONTEXT = 8, 32, 512
-# Methods that compress attention alone.
-METHODS: tuple[str, ...] = tuple(name for name in get_args(MethodName) if name != WHOLE)
-PEERS: dict[str, Callable[[Forecaster, float, CalibrationData], None]] = {
-    "basis-sharing": share_bases,
-    "slicegpt": slice_residual,
-}
+# Scored series per data set, and options of the calibration windows.
+SERIES = 8
+OPTIONS = {"datasets": CALIBRATE, "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "synthetic": SYNTHETIC}
+# Methods of `tsfmscope compress` that compress attention alone.
+OWN = tuple(name for name, method in METHODS.items() if "budget" in method.rules)
+# Methods that read no calibration data.
+UNSEEDED = ("prune-heads", *ROUNDED, *(name for name in OWN if not METHODS[name].reads_data))
+# Method -> size -> geometric mean of the errors, and its 95 % interval.
+Table = dict[str, dict[float, tuple[float, float, float]]]
 
 
-class RaceSize(NamedTuple):
-    """Scored series and calibration windows per data set, their steps, and the number of synthetic series."""
+class Cell(NamedTuple):
+    """One compressed model: the logarithms of its errors over the dense model's, by data set."""
 
-    series: int = SERIES
-    windows: int = WINDOWS
-    context: int = CONTEXT
-    synthetic: int = SYNTHETIC
-
-
-WHOLE_RACE = RaceSize()
+    model: str
+    method: str
+    size: float
+    seed: int
+    logs: dict[str, float]
 
 
 class Race:
     """A dense model with its scored windows, errors and calibration series."""
 
-    def __init__(self, name: str, series: Mapping[str, list[Any]], size: RaceSize = WHOLE_RACE) -> None:
+    def __init__(self, name: str, series: Mapping[str, list[Any]]) -> None:
         folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("checkpoints", name)
-        self.name, self.base, self.size = name, load(str(family_of_folder(folder)), folder, options={}), size
+        self.name, self.base = name, load(str(family_of_folder(folder)), folder, options={})
         self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
-        unseen = {dataset: part[: size.series] for dataset, part in series.items() if dataset not in CALIBRATE}
-        self.windows = score_windows(unseen)
+        self.windows = score_windows({name: part[:SERIES] for name, part in series.items() if name not in CALIBRATE})
         self.dense = {dataset: log_wql(self.base, windows) for dataset, windows in self.windows.items()}
-        self._calibrations: dict[int, CalibrationData] = {}
+        self._calibrations: dict[int, Calibration] = {}
 
-    def calibration(self, seed: int) -> CalibrationData:
-        """Return the calibration data of a seed."""
+    def cell(self, method: str, size: float, seed: int) -> Cell:
+        """Compress the model and score it; without errors if the method cannot compress it to this size."""
         if seed not in self._calibrations:
-            size = self.size
-            options = {"datasets": CALIBRATE, "windows": size.windows, "context": size.context, "horizon": 24}
-            options |= {"held_out": 0.2, "seed": seed, "synthetic": size.synthetic}
-            self._calibrations[seed] = CalibrationData(self.base, self.tables, options)
-        return self._calibrations[seed]
-
-    def cell(self, method: str, size: float, seed: int) -> Cell | None:
-        """Compress the model and score it; None if the method cannot compress it to this size."""
-        model, data = copy.deepcopy(self.base), self.calibration(seed)
+            self._calibrations[seed] = Calibration(self.base, self.tables, OPTIONS | {"seed": seed})
+        model, data = copy.deepcopy(self.base), self._calibrations[seed]
         try:
-            if method in REMOVALS:
-                REMOVALS[method](model, size, data.tokens)
-            elif method in PEERS:
-                PEERS[method](model, size, data)
-            elif method in ROUNDED:
+            if method in ROUNDED:
                 size = round(round_attention(model, method), 3)
+            elif method in OWN:
+                own = {"method": method, "ranks": {"budget": size}}
+                compress_model(model, own, base_model=self.name, tables=self.tables, calibration=data.options)
             else:
-                compress_with(model, {"method": method, "ranks": {"budget": size}}, data)
+                (MATRIX_METHODS | STRUCTURE_METHODS)[method](model, size, data)
         # LEMS measures nothing in layers after the last hidden state (VisionTS). Not all families can be sliced.
         except (BudgetError, ModelError):
-            return None
+            return Cell(self.name, method, size, seed, {})
         logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
         return Cell(self.name, method, size, seed, logs)
 
@@ -150,17 +125,102 @@ def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], fin
     races = {name: Race(name, series) for name in models}
     for seed, name, size in itertools.product(seeds, models, sizes):
         began, count = time.monotonic(), 0
-        for method in (*METHODS, *REMOVALS, *PEERS, *ROUNDED):
-            reads_nothing = method in ("prune-heads", *ROUNDED) or (
-                method in TRUNCATIONS and TRUNCATIONS[method].reads == "nothing"
-            )
-            is_repeated = (reads_nothing and seed != seeds[0]) or (method in ROUNDED and size != sizes[0])
-            if is_repeated or (name, method, size, seed) in finished:
-                continue
-            count += 1
-            yield races[name].cell(method, size, seed) or Cell(name, method, size, seed, {})
+        for method in (*OWN, *MATRIX_METHODS, *STRUCTURE_METHODS, *ROUNDED):
+            is_repeated = (method in UNSEEDED and seed != seeds[0]) or (method in ROUNDED and size != sizes[0])
+            if not is_repeated and (name, method, size, seed) not in finished:
+                count += 1
+                yield races[name].cell(method, size, seed)
         rate = count / (time.monotonic() - began)
         print(f"seed {seed}, {name}, size {size}: {rate:.2f} cells a second", file=sys.stderr, flush=True)
+
+
+def mean_table(cells: Sequence[Cell]) -> Table:
+    """Return by method and size the geometric mean of the errors, and its 95 % interval over models."""
+    found: dict[str, dict[float, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs:
+            by_model = found.setdefault(cell.method, {}).setdefault(cell.size, {})
+            by_model.setdefault(cell.model, []).append(float(np.mean(list(cell.logs.values()))))
+    table: Table = {}
+    for method, by_size in found.items():
+        for size, by_model in by_size.items():
+            interval = means.mean(np.array([np.mean(logs) for logs in by_model.values()]))
+            limits = np.exp([interval.estimate, interval.low, interval.high])
+            table.setdefault(method, {})[size] = (float(limits[0]), float(limits[1]), float(limits[2]))
+    return table
+
+
+def with_mean_sizes(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with one size, the mean, for each way of rounding, whose scales take other shares by model."""
+    sizes = {name: [cell.size for cell in cells if cell.method == name] for name in ROUNDED}
+    means_of = {name: round(float(np.mean(found)), 3) for name, found in sizes.items() if found}
+    return [cell._replace(size=means_of.get(cell.method, cell.size)) for cell in cells]
+
+
+def paired_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of the other methods with the logarithms of our error over theirs, on the same data sets."""
+    ours = {(cell.model, cell.size, cell.seed): cell.logs for cell in cells if cell.method == OURS}
+    return [
+        cell._replace(
+            logs={name: ours[cell.model, cell.size, cell.seed][name] - log for name, log in cell.logs.items()}
+        )
+        for cell in cells
+        if cell.method != OURS and (cell.model, cell.size, cell.seed) in ours
+    ]
+
+
+def compare_by_size(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return per size the means of our error and of each model's best other method, and their ratio.
+
+    rows: of `compare_cells`. The best other method is chosen on the scored data sets, which favours it. ratio: ours
+    over the other, with Student's 95 % interval over models. least: number of models in which ours is smaller.
+    """
+    table = []
+    for size in sorted({row["size"] for row in rows}, reverse=True):
+        pairs = [(row["ours"], row["other"]) for row in rows if row["size"] == size]
+        ours, others = np.log(np.array(pairs)).T
+        interval = means.mean(ours - others)
+        limits = [round(float(np.exp(value)), 3) for value in (interval.estimate, interval.low, interval.high)]
+        table.append(
+            {"size": size, "ours": round(float(np.exp(ours.mean())), 3),
+             "other": round(float(np.exp(others.mean())), 3), "ratio": limits[0], "low": limits[1], "high": limits[2],
+             "least": sum(own < other for own, other in pairs), "models": len(pairs)}
+        )  # fmt: skip
+    return table
+
+
+def compare_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Return for each model and size our error, the best other method, and the significantly better ones."""
+    by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.logs and cell.method not in ROUNDED:
+            by_method = by_cell.setdefault((cell.model, cell.size), {})
+            for dataset, log in cell.logs.items():
+                by_method.setdefault(cell.method, {}).setdefault(dataset, []).append(log)
+    rows = []
+    for (model, size), by_method in by_cell.items():
+        logs = {name: np.array([np.mean(parts[key]) for key in sorted(parts)]) for name, parts in by_method.items()}
+        if OURS not in logs:
+            continue
+        others = {name: values for name, values in logs.items() if name != OURS}
+        better = sorted(name for name, values in others.items() if means.mean(logs[OURS] - values).low > 0)
+        best = min(others, key=lambda name: float(others[name].mean()))
+        rows.append(
+            {"model": model, "size": size, "ours": round(float(np.exp(logs[OURS].mean())), 4), "best_other": best,
+             "other": round(float(np.exp(others[best].mean())), 4), "better": better}
+        )  # fmt: skip
+    return rows
+
+
+def read_cells(path: Path | None) -> list[Cell]:
+    """Return the cells of a file of JSON lines; a line that a stopped run broke off is left out."""
+    cells = []
+    for line in path.read_text().splitlines() if path and path.exists() else []:
+        try:
+            cells.append(Cell(**json.loads(line)))
+        except json.JSONDecodeError:
+            continue
+    return cells
 
 
 def main() -> None:
@@ -168,7 +228,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, one seed")
     parser.add_argument("--cells", type=Path, help="file of finished cells")
-    parser.add_argument("--picture", type=Path, help="PNG of the first table")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--sizes", nargs="+", type=float, choices=SIZES, default=list(SIZES))
     parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
@@ -194,8 +253,6 @@ def main() -> None:
             ((size, one),) = by_size.items()
             printed = [f"{one[0]:7.3f} at size {size:.3f}"]
         print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
-    if options.picture:
-        draw(table, options.picture)
     print("error of ours over that of each method, paired, with the interval over models")
     for method, by_size in mean_table(paired_cells(cells)).items():
         if method not in ROUNDED:

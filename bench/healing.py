@@ -39,7 +39,7 @@ def heal_line(benchmark: Benchmark, calibration: list[str], size: float, steps: 
     model, settings = copy.deepcopy(benchmark.base), CALIBRATION | {"datasets": calibration}
     settings["synthetic"] = 0 if calibration else SYNTHETIC
     tables = {name: series_table(benchmark.series[name]) for name in calibration}
-    name = two_step.METHOD if calibration else two_step.REFIT
+    name = "activation-aware-2step" if calibration else two_step.REFIT
     method = {"method": name, "ranks": {"budget": size}, "heal": steps}
     heal = healer(model, method, tables, settings)
     assert heal is not None, "the method has steps of healing"

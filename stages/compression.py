@@ -79,7 +79,7 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
     if method.reads_data:
         datasets = calibration_datasets(params, name, base["modality"])
         files = [planning.series_file(params, dataset) for dataset in datasets]
-        calibration = calibration_spec(params, datasets, method.calibration_seed)
+        calibration = calibration_spec(params, datasets)
     spec = CompressSpec(
         model=name,
         base_model=str(model.base_model),

@@ -6,23 +6,17 @@ from typing import get_args
 
 import numpy as np
 
-from stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
 from store.schema import TABLES
 from store.tables.results import isotropy_measures
-from tsfmscope.compression import lems, two_step, whole_model
-from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.compression.methods import METHODS, MethodName
 from tsfmscope.geometry.measure import measure_states
 from tsfmscope.geometry.measures import MEASURES, presets
 from tsfmscope.report.charts import compression as plots
 
 
-def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:
-    methods = set(get_args(Method.model_fields["method"].annotation))
-    assert methods == {*TRUNCATIONS, *two_step.METHODS, lems.METHOD, whole_model.METHOD}
-    assert methods == set(plots.METHODS) - {"other"}
-    assert {name for name in methods if name not in TRUNCATIONS or TRUNCATIONS[name].reads != "nothing"} == CALIBRATED
-    assert {*two_step.METHODS, lems.METHOD} == SEARCHING
-    assert methods > set(NARROWING)
+def test_every_name_of_a_compression_method_is_registered_and_has_a_colour() -> None:
+    assert get_args(MethodName) == tuple(METHODS)
+    assert len({plots.choose_colour(name) for name in (*METHODS, "other")}) == len(METHODS) + 1
 
 
 def test_every_measure_of_states_has_a_column_and_every_isotropy_measure_is_measured() -> None:

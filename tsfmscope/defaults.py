@@ -9,24 +9,6 @@ Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Name of the option of a model that holds its precision.
 PRECISION = "precision"
-# Compression methods; plots give them colours in this order.
-MethodName = Literal[
-    "svd",
-    "joint",
-    "activation-aware",
-    "activation-aware-svd",
-    "project",
-    "activation-aware-2step",
-    "activation-aware-refit",
-    "asvd",
-    "svd-llm",
-    "fwsvd",
-    "gfwsvd",
-    "kfac-svd",
-    "kfac-svd-lems",
-    "zs-svd",
-    "whole-model",
-]
 # Share of every series, at its end, that no committed checkpoint is trained on and no compression is calibrated
 # on. Forecasts of bundled series are scored there.
 HELD_OUT = 0.2

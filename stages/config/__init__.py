@@ -1,6 +1,6 @@
 """Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
 
-from stages.config.compression import CALIBRATED, Compression
+from stages.config.compression import Compression
 from stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
 from stages.config.measures import (
     Embeddings,
@@ -20,7 +20,6 @@ from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretrainin
 from tsfmscope.strict import LARGEST_SEED, Seed, Strict
 
 __all__ = [
-    "CALIBRATED",
     "DATA_VARIABLE",
     "LARGEST_SEED",
     "TASKS",

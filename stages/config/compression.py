@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from stages.config.training import FlowRanks
-from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT, MethodName
+from tsfmscope.compression.methods import METHODS, MethodName
+from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.strict import Strict
 
 # What calibrates: the user's series, synthetic series, or both.
@@ -19,18 +19,8 @@ BITS: tuple[int, ...] = get_args(Bits)
 # Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
 METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
-# Methods that try several divisions of a budget, and therefore need the rule `budget`.
-SEARCHING = {"activation-aware-2step", "activation-aware-refit", "kfac-svd-lems"}
 # The method that compresses MLPs too, and needs weights of eight bits.
 WHOLE: MethodName = "whole-model"
-# Method -> the only rules that it takes.
-ONLY_RULES: dict[str, tuple[str, ...]] = {**dict.fromkeys(SEARCHING, ("budget",)), WHOLE: ("bytes", "time")}
-# Methods of compression that use calibration data.
-CALIBRATED = set(get_args(MethodName)) - {"svd", "joint"}
-
-# Methods that make heads narrower; only these and `whole-model` save time that can be measured, so `ranks.time`
-# needs one of them.
-NARROWING = ("joint", "activation-aware")
 
 
 class Ranks(Strict):
@@ -80,19 +70,15 @@ class Method(Strict):
 
     bits: Bits = Field(32, description="bits of every stored weight, embeddings included; 8: one scale per row")
     heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
-    calibration_seed: int | None = Field(
-        None, ge=0, description="seed of the sample of calibration series; null: that of the profile"
-    )
 
     @model_validator(mode="after")
     def _fits_its_ranks(self) -> Method:
         (rule,) = self.ranks.model_dump(exclude_none=True)
-        for special, methods in (("time", (*NARROWING, WHOLE)), ("bytes", (WHOLE,))):
-            if rule == special and self.method not in methods:
-                raise ValueError(f"ranks.{rule}: got method {self.method}, expected one of {', '.join(methods)}")
-        if rule not in (only := ONLY_RULES.get(self.method, (rule,))):
+        if rule not in (rules := METHODS[self.method].rules):
+            others = [name for name, entry in METHODS.items() if rule in entry.rules]
             raise ValueError(
-                f"ranks: got {rule}, expected {' or '.join(only)}: method {self.method} takes no other rule"
+                f"ranks: got {rule}, expected {' or '.join(rules)} with method {self.method}; "
+                f"methods that take {rule}: {', '.join(others)}"
             )
         if rule == "bytes" and self.bits != 8:
             raise ValueError(
@@ -103,18 +89,17 @@ class Method(Strict):
     @property
     def reads_data(self) -> bool:
         """Whether the method uses calibration windows, as data, to time forecasts or to validate healing."""
-        return self.method in CALIBRATED or self.ranks.time is not None or self.heal > 0
+        return METHODS[self.method].reads_data or self.ranks.time is not None or self.heal > 0
 
     def plain(self) -> dict[str, Any]:
         """Return the keys that the truncation takes and that are part of a compressed model's key.
 
-        `calibration_seed` is left out, since it is part of the calibration.
         `univariate`, `heal` and `bits` are left out if they have their defaults, so that keys of models without them
         stay the same.
         """
         fields = type(self).model_fields
         unset = {name for name in ("univariate", "heal", "bits") if getattr(self, name) == fields[name].default}
-        return self.model_dump(exclude_none=True, exclude=unset | {"calibration_seed"})
+        return self.model_dump(exclude_none=True, exclude=unset)
 
 
 class Calibration(Strict):
@@ -139,43 +124,9 @@ class Fidelity(Strict):
     top: int = Field(10, ge=1, description="number of most probable next tokens whose overlap is measured")
 
 
-class Grid(Strict):
-    """Methods at every size, and with every calibration seed if they read data.
-
-    They are added to `methods` as METHOD-BUDGET, or METHOD-BUDGET-SEED if they read data.
-    """
-
-    methods: list[MethodName] = Field(min_length=1)
-    budgets: list[float] = Field(min_length=1, description="shares of all attention parameters")
-    seeds: list[int] = Field([0], min_length=1, description="seeds of the sample of calibration series")
-
-    def members(self) -> dict[str, Method]:
-        """Return the methods of the grid by name."""
-        if refused := [name for name in self.methods if "budget" not in ONLY_RULES.get(name, ("budget",))]:
-            raise ValueError(
-                f"grid.methods: got {refused[0]}, expected a method that takes the rule budget; leave it out"
-            )
-        found = {}
-        for name, budget in itertools.product(self.methods, self.budgets):
-            for seed in self.seeds if name in CALIBRATED else [None]:
-                suffix = "" if seed is None else f"-{seed}"
-                method = Method(method=name, ranks=Ranks(budget=budget), calibration_seed=seed)
-                found[f"{name}-{budget:g}{suffix}"] = method
-        return found
-
-
 class Compression(Strict):
     """Stage compression: the compressed models that studies name as BASE@METHOD."""
 
     methods: dict[str, Method] = Field({}, description="name after the @ -> method")
-    grid: Grid | None = Field(None, description="methods times sizes times calibration seeds; added to `methods`")
     calibration: Calibration = Calibration()
     fidelity: Fidelity = Fidelity()
-
-    @model_validator(mode="after")
-    def _grid_adds_methods(self) -> Compression:
-        added = self.grid.members() if self.grid else {}
-        if clashes := sorted(set(self.methods) & set(added)):
-            raise ValueError(f"methods.{clashes[0]}: also the name of a method of the grid; take another")
-        self.methods.update(added)
-        return self

@@ -132,7 +132,6 @@ class Params(Strict):
                     f"compression.calibration.datasets: got none, but method {name!r} needs calibration data; name some"
                 )
         bases = dict(self.models)
-        self.studies.update({name: s.with_methods(self.compression.methods) for name, s in self.studies.items()})
         for name, ref in ((name, model.ref) for name, model in bases.items()):
             if ref.startswith(COMPRESSED):
                 raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -41,7 +41,7 @@ class Study(Strict):
     figure: str | None = Field(None, description="figure or section of a paper that the study reproduces or extends")
     models: Literal["all", "snapshots"] | list[str] = Field(
         min_length=1,
-        description="models; BASE@METHOD names a compressed one, BASE@* those of all methods; all: those without a "
+        description="models; BASE@METHOD names a compressed one; all: those without a "
         "base model, but no snapshots; snapshots: all weights of the population, the last ones of each training too; "
         "FAMILY-SIZE: those of all seeds",
     )
@@ -75,13 +75,3 @@ class Study(Strict):
             models = [run for name in models for run in runs.get(name, [name])]
         x_axis = {run: x for name, x in self.x_axis.items() for run in runs.get(name, [name])}
         return self.model_copy(update={"models": models, "x_axis": x_axis})
-
-    def with_methods(self, methods: Iterable[str]) -> Study:
-        """Return the study with every method in place of the * of a model BASE@*."""
-        if isinstance(self.models, str):
-            return self
-        expanded = [
-            [f"{base}@{method}" for method in methods] if name.endswith("@*") else [name]
-            for name, base in ((name, name.removesuffix("@*")) for name in self.models)
-        ]
-        return self.model_copy(update={"models": [name for names in expanded for name in names]})

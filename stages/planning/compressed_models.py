@@ -52,15 +52,15 @@ def print_missing(params: Params) -> None:
         print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
 
 
-def calibration_spec(params: Params, datasets: list[str], seed: int | None) -> CalibrationSpec:
-    """Return the options of the calibration windows from these data sets; seed: None for that of the profile."""
+def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
+    """Return the options of the calibration windows from these data sets."""
     block = params.compression.calibration
     return CalibrationSpec(
         windows=block.windows,
         context=block.context,
         horizon=block.horizon,
         datasets=tuple(datasets),
-        seed=params.seed if seed is None else seed,
+        seed=params.seed,
         held_out=HELD_OUT,
     )
 

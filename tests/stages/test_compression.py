@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from stages import compression, forecasts
-from stages.config.compression import NARROWING, Method
+from stages.config.compression import Method
 from stages.config.params import Params, ParamsError, load
 from stages.planning import compressed_models, model_folders, planning
 from store.files import write_parquet, write_rows
@@ -26,7 +26,8 @@ from tasks.job import Job
 from tasks.loading import load_model
 from tsfmscope.compression.calibration import white
 from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.compression.methods.registry import TRUNCATIONS, list_candidates
+from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError
 from tsfmscope.models import registry
 from tsfmscope.models.chronos_bolt import ChronosBolt
@@ -113,12 +114,12 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 
 
 def test_methods_of_narrower_heads_are_those_whose_time_can_be_measured() -> None:
-    """Two lists, since the params that every stage reads do not depend on the code of compression."""
-    layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    moments = {layer.name: white(layer.read()) for layer in layers}
-    plain = [name for name, method in TRUNCATIONS.items() if method.reads != "gradients"]
-    parts = {name: {one.parts[0] for one in list_candidates(name, layers, moments)} for name in plain}
-    assert {name for name in plain if parts[name] <= {"qk", "vo"}} == set(NARROWING)
+    model = ChronosBolt.new(TOY, seed=0)
+    moments = {layer.name: white(layer.read()) for layer in model.attentions()}
+    for name, entry in METHODS.items():
+        if entry.candidates:
+            parts = {one.parts[0] for one in model_candidates(model, {"method": name}, moments)}
+            assert ("time" in entry.rules) == (parts <= {"qk", "vo"})
 
 
 def test_a_method_without_data_reads_none(params) -> None:

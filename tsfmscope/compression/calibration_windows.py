@@ -72,7 +72,8 @@ def calibration_windows(
         series = table_series(tables[dataset])
         usable: dict[int, Series] = {}
         for index in np.random.default_rng(seed).permutation(len(series)):
-            past = _before(series[index], held_out)
+            values = series[index].values
+            past = replace(series[index], values=values[: int(len(values) * (1 - held_out))])
             if skips := spread([past], count=1)[1]:
                 skip_reasons.update(skip.reason for skip in skips)
                 continue
@@ -94,6 +95,14 @@ def calibration_windows(
     return batches
 
 
+def timed_windows(model: Family, tables: Mapping[str, pa.Table], options: Mapping[str, Any], count: int) -> Windows:
+    """Return up to `count` windows, to time forecasts, of the first data set that has any.
+
+    options: of `calibration_windows`.
+    """
+    return calibration_windows(model, tables, **{**options, "windows": count})[0]
+
+
 def calibration_series(tables: Mapping[str, pa.Table], calibration: Mapping[str, Any] | None) -> list[str]:
     """Return the digests of all series of the data sets that calibrate, sorted; none without calibration."""
     names = calibration["datasets"] if calibration else ()
@@ -112,7 +121,3 @@ def synthetic_windows(count: int, context: int, horizon: int, *, seed: Sequence[
     rows = zip(values, lengths, strict=True)
     series = [Series("synthetic", f"synthetic-{n}", row[-length:]) for n, (row, length) in enumerate(rows)]
     return last_windows(series, context=context, horizon=horizon, min_context=MIN_CONTEXT)[0]
-
-
-def _before(series: Series, held_out: float) -> Series:
-    return replace(series, values=series.values[: int(len(series.values) * (1 - held_out))])

@@ -1,4 +1,8 @@
-"""Candidates of a compression: parts of attention layers, with errors and parameters by rank."""
+"""Candidates of a truncation: parts of attention layers, with errors and parameters by rank.
+
+The functions `single_matrices`, `projected_matrices` and `head_products` yield the candidates of a layer;
+`methods.METHODS` names them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsfmscope.compression import matrices, products
 from tsfmscope.compression.budget import Curve, Spectrum, widest
+from tsfmscope.compression.calibration import Moments
 from tsfmscope.compression.products import Factors
-from tsfmscope.models.common.attention import NAMES, AttentionLayer
+from tsfmscope.models.common.attention import NAMES, AttentionLayer, Projections
 from tsfmscope.models.common.low_rank import count_numbers
 
 if TYPE_CHECKING:
@@ -110,3 +116,67 @@ def count_parameters(layers: Sequence[AttentionLayer], parts: Iterable[str] = NA
     """Return the number of parameters of these projections, biases included."""
     linears = (layer.linear(name) for layer in layers for name in parts)
     return sum(tensor.numel() for linear in linears for tensor in linear.parameters())
+
+
+def single_matrices(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
+    """Yield every matrix of a layer as a candidate of its own, as two thin factors."""
+    for name, matrix in dense_matrices(layer).items():
+        if moments is None:
+            factors = matrices.plain_factors(matrix)
+        else:
+            factors = matrices.weighted_factors(matrix, _input_factor(layer, name, moments))
+        yield matrices_candidate(layer, {name: matrix}, [factors], min(matrix.shape))
+
+
+def projected_matrices(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
+    """Yield Q, K and V together, projected on the leading directions of their inputs."""
+    assert moments is not None, "`model_candidates` checks it"
+    by_name = {name: matrix for name, matrix in dense_matrices(layer).items() if name != "o"}
+    inputs = {"q": moments.queries[:, 1:], "k": moments.inputs[:, 1:], "v": moments.inputs[:, 1:]}
+    factors = [matrices.projected_factors(matrix, inputs[name]) for name, matrix in by_name.items()]
+    yield matrices_candidate(layer, by_name, factors, min(matrix.shape[1] for matrix in by_name.values()))
+
+
+def _input_factor(layer: AttentionLayer, name: str, moments: Moments) -> np.ndarray:
+    """Return the R factor of a matrix's inputs.
+
+    The inputs of plain keys are centred: their mean adds the same to all scores of a query, which the softmax
+    ignores, and it would otherwise dominate. The inputs of rotated or normed keys are not centred, since
+    their mean does not add the same to all scores of a query.
+    """
+    if name == "k" and layer.plain:
+        return moments.keys
+    roots = {"q": moments.queries, "k": moments.inputs, "v": moments.inputs, "o": moments.head_outputs}
+    return roots[name][:, 1:]
+
+
+def head_products(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:
+    """Yield the products of heads: Q-K if nothing lies between projection and product, and V-O always."""
+    qk: list[Factors] = []
+    if moments is None:
+        if layer.plain:
+            qk = products.score_factors(projections)
+        vo = products.output_factors(projections)
+        shares = products.Shares([1.0] * len(qk), [1.0] * len(vo))
+    else:
+        if layer.plain:
+            qk = products.weighted_score_factors(projections, moments.queries, moments.keys)
+        key_rows = float(np.square(moments.inputs[:, 0]).sum())
+        shares = products.output_shares(projections, qk, moments.head_outputs, moments.keys, key_rows)
+        vo = products.weighted_output_factors(projections, moments.head_outputs)
+    widths = projections.widths
+    if layer.plain:
+        query_size = projections.q.shape[2] + (projections.q_bias is not None)
+        per_rank = len(projections.q) * query_size + len(projections.k) * projections.k.shape[2]
+        yield _heads(layer, "qk", qk, shares.qk, per_rank * np.arange(1, widths.key + 1))
+    has_bias = projections.o_bias is not None or projections.v_bias is not None
+    bias = projections.o.shape[1] if has_bias else 0
+    per_rank = len(projections.o) * projections.o.shape[1] + len(projections.v) * projections.v.shape[2]
+    yield _heads(layer, "vo", vo, shares.vo, bias + per_rank * np.arange(1, widths.value + 1))
+
+
+def _heads(
+    layer: AttentionLayer, part: str, factors: list[Factors], shares: list[float], costs: np.ndarray
+) -> Candidate:
+    costs[-1] = before = count_parameters([layer], part)
+    return Candidate(layer, (part,), factors, len(costs), costs, before, shares)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.compression import lems, truncation, two_step, whole_model
-from tsfmscope.compression.calibration_data import CalibrationData
-from tsfmscope.compression.calibration_windows import calibration_series
+from tsfmscope.compression import truncation, two_step, whole_model
+from tsfmscope.compression.calibration_windows import calibration_series, calibration_tokens, timed_windows
 from tsfmscope.compression.candidates import inert_matrices
 from tsfmscope.compression.export import save
-from tsfmscope.compression.methods.registry import TRUNCATIONS
-from tsfmscope.compression.timing import SavedSeconds, forecast_seconds, measure
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import NAMES
@@ -31,6 +29,11 @@ if TYPE_CHECKING:
 
 # Number of windows that are forecast together when forecasts are timed, as in bench/compression.py
 TIMED = 4
+DRIVERS: dict[str, Callable[..., list[dict[str, Any]]]] = {
+    "truncation": truncation.calibrate_and_compress,
+    "two_step": two_step.compress,
+    "whole_model": whole_model.compress,
+}
 
 
 def compress_model(
@@ -43,11 +46,11 @@ def compress_model(
 ) -> list[dict[str, Any]]:
     """Compress a model in place; return one row per layer and part.
 
-    method: a mapping that `truncation.compress` takes. base_model: the model's name, for errors. tables:
-    calibration series by data set. calibration: options of `calibration_windows`, for a method that reads
-    data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
-    `whole_model.TIMED` of them. ModelError, before any calibration, for a model that contains thin factors, and for a
-    family without attention layers.
+    method: its `method` is a name in METHODS and its `ranks` one of the method's rules, as in `truncation.compress`.
+    base_model: the model's name, for errors. tables: calibration series by data set. calibration: options of
+    `calibration_windows`, for a method that reads data or measures time; forecasts of windows of its first data set are
+    timed, TIMED or, with `whole-model`, `whole_model.TIMED` of them. ModelError, before any calibration, for a model
+    that contains thin factors, and for a family without attention layers.
     """
     layers = list(model.attentions())
     if not layers:
@@ -56,28 +59,12 @@ def compress_model(
             "model of a family that does (docs/compression.md)"
         )
     truncation.refuse_factors(layers, base_model)
-    data, saved = CalibrationData(model, tables, calibration or {}), None
-    if "time" in method["ranks"] and method["method"] != whole_model.METHOD:
-        saved = measure(model, forecast_seconds(data.timed_windows(TIMED)))
-    return compress_with(model, method, data, saved)
-
-
-def compress_with(
-    model: Family, method: Mapping[str, Any], data: CalibrationData, saved: SavedSeconds | None = None
-) -> list[dict[str, Any]]:
-    """Compress a model without factors in place, as `compress_model` does, with given calibration data.
-
-    saved: the seconds that narrower heads save, for the rule `time` of all methods but `whole-model`.
-    """
-    name = method["method"]
-    if name in two_step.METHODS:
-        return two_step.compress(model, method, data.tokens)
-    if name == whole_model.METHOD:
-        timed = data.timed_windows(whole_model.TIMED) if "time" in method["ranks"] else None
-        return whole_model.compress(model, method, data.tokens, timed)
-    if name == lems.METHOD:
-        return lems.compress(model, method, data.tokens, data.statistics("gradients"))
-    return truncation.compress(model, method, data.statistics(TRUNCATIONS[name].reads), saved)
+    entry, options = METHODS[method["method"]], calibration or {}
+    parts = calibration_tokens(model, tables, **options) if entry.reads_data else []
+    if "time" not in method["ranks"]:
+        return DRIVERS[entry.driver](model, method, parts)
+    count = whole_model.TIMED if entry.driver == "whole_model" else TIMED
+    return DRIVERS[entry.driver](model, method, parts, timed_windows(model, tables, options, count))
 
 
 def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:

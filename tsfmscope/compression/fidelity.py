@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,18 +30,6 @@ class Pair(NamedTuple):
 
     compressed: Family
     base: Family
-
-
-class NextTokenSums(NamedTuple):
-    """Sums over `n` positions of measures of both models' next tokens, with the context as decoder input.
-
-    overlap: Jaccard overlap of the most likely tokens. nats, base_nats: −log p of the label under each model.
-    """
-
-    n: int
-    overlap: float
-    nats: float
-    base_nats: float
 
 
 def measure(
@@ -135,26 +123,22 @@ def _next_tokens(models: Pair, tokens: Tokens, top: int) -> dict[str, Any]:
     """Return the columns on next tokens; without a softmax over ids, no positions and the reason."""
     if not (models.base.softmax_head and {"ids", "mask", "decoder_ids"} <= set(tokens.arrays)):
         return {"n_positions": 0, "reason": NO_HEAD}
-    batches = zip(*_batch_sums(models, tokens, top), strict=True)
-    sums = NextTokenSums(*map(sum, batches))
-    nats, base_nats = sums.nats / sums.n, sums.base_nats / sums.n
-    row = {"n_positions": sums.n, "overlap": sums.overlap / sums.n, "log_ppl": nats, "base_log_ppl": base_nats}
-    certain = base_nats < CERTAIN
-    reason = f"the base's log perplexity is {base_nats:.1e}: no ratio" if certain else None
-    return row | {"lppl": None if certain else nats / base_nats, "reason": reason}
-
-
-def _batch_sums(models: Pair, tokens: Tokens, top: int) -> Iterator[NextTokenSums]:
-    """Yield the sums of one batch of windows at a time."""
     shifted, mask = shift_into_decoder(tokens)
     labels, start = shifted.arrays["ids"].astype(np.int64), 0
+    # Of every batch, the sums over its positions of the overlap and of −log p of the label under each model.
+    sums: list[tuple[float, float, float]] = []
     for logits, others in zip(*(model.forecast_logits(shifted) for model in models), strict=True):
         part = mask[start : start + len(logits)]
         part_labels, start = labels[start : start + len(logits)][part], start + len(logits)
-        part_logits, part_others = logits[part], others[part]
-        overlap = top_overlap(part_logits, part_others, top)
-        nats, base_nats = (surprisal(values, part_labels).sum() for values in (part_logits, part_others))
-        yield NextTokenSums(len(part_labels), overlap.sum(), nats, base_nats)
+        overlap = top_overlap(logits[part], others[part], top).sum()
+        nats, base_nats = (surprisal(values[part], part_labels).sum() for values in (logits, others))
+        sums.append((overlap, nats, base_nats))
+    n_positions = int(mask.sum())
+    overlap, nats, base_nats = (sum(column) / n_positions for column in zip(*sums, strict=True))
+    row = {"n_positions": n_positions, "overlap": overlap, "log_ppl": nats, "base_log_ppl": base_nats}
+    certain = base_nats < CERTAIN
+    reason = f"the base's log perplexity is {base_nats:.1e}: no ratio" if certain else None
+    return row | {"lppl": None if certain else nats / base_nats, "reason": reason}
 
 
 def state_error(model: Family, base_states: Float[np.ndarray, "row width"], tokens: Tokens) -> float:

@@ -31,20 +31,6 @@ def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.n
     return Factors(u, u.T @ matrix, values)
 
 
-def two_sided_factors(
-    matrix: Float[np.ndarray, "row column"],
-    outputs: Float[np.ndarray, "row row"],
-    inputs: Float[np.ndarray, "column column"],
-) -> Factors:
-    """Return the factors with the least ‖R_B (W − W̃) R_Aᵀ‖, with weights on rows and on columns.
-
-    W̃ = R_B⁻¹ U_r U_rᵀ R_B W, with U from the SVD of R_B W R_Aᵀ. R_A need not be invertible.
-    outputs: R_B, invertible. inputs: R_A.
-    """
-    u, values, _ = np.linalg.svd(outputs @ matrix @ inputs.T)
-    return Factors(np.linalg.solve(outputs, u), u.T @ outputs @ matrix, values)
-
-
 def projected_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
     """Return the factors of W̃ = W U_r U_rᵀ, with U the leading directions of the inputs.
 

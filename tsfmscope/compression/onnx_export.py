@@ -99,7 +99,12 @@ def write_onnx(
     import onnxscript
 
     assert onnx and onnxruntime and onnxscript
-    forecaster, graph = _require_graph(model)
+    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
+    if graph is None or not isinstance(model, Forecaster):
+        raise ModelError(
+            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles "
+            "(docs/compression.md, section ONNX, lists them), found none; export without --onnx"
+        )
     context = _check_steps("context", context, graph.context)
     horizon = _check_steps("horizon", horizon, graph.horizon)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,13 +112,13 @@ def write_onnx(
     checks = [
         random_windows(context, horizon, freq) for freq in (FREQUENCIES if graph.reads_frequency else FREQUENCIES[:1])
     ]
-    of_float = measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
+    of_float = measured = _require_same(_measure(model, graph, folder, checks), model.name)
     if bits == 8:
         quantise_onnx(folder / MODEL)
-        measured = _measure(forecaster, graph, folder, checks)
+        measured = _measure(model, graph, folder, checks)
     elif int8.is_stored(model.compression):
         pack_weights(folder / MODEL)
-        measured = _require_same(_measure(forecaster, graph, folder, checks), model.name)
+        measured = _require_same(_measure(model, graph, folder, checks), model.name)
     exported = OnnxModel(
         folder=folder,
         context=context,
@@ -128,7 +133,7 @@ def write_onnx(
         mean_difference=measured.mean_difference,
         timed_series=TIMED,
         threads=n_threads(),
-        torch_seconds=fastest(lambda: _forecast(forecaster, graph, checks[0].take(slice(TIMED)))),
+        torch_seconds=fastest(lambda: _forecast(model, graph, checks[0].take(slice(TIMED)))),
         float_seconds=of_float.seconds,
         onnxruntime_seconds=measured.seconds,
     )
@@ -161,17 +166,6 @@ def random_windows(context: int, horizon: int, freq: str) -> Windows:
     count = len(values)
     future = np.zeros((count, horizon), np.float32)
     return Windows(values, future, [str(row) for row in range(count)], np.full(count, context), "random", freq, 1)
-
-
-def _require_graph(model: Family) -> tuple[Forecaster, ForecastGraph]:
-    graph = model.forecast_graph() if isinstance(model, Forecaster) else None
-    if graph is None:
-        raise ModelError(
-            f"family {model.name}: expected one whose forecast is one forward pass that gives quantiles "
-            "(docs/compression.md, section ONNX, lists them), found none; export without --onnx"
-        )
-    assert isinstance(model, Forecaster)
-    return model, graph
 
 
 def _check_steps(name: str, steps: int | None, largest: int) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +28,9 @@ def save_onnx(model: Any, path: Path) -> None:
     """
     import onnx
 
-    with _replaced(path) as written:
-        size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".onnx-") as folder:
+        written = Path(folder) / path.name
         onnx.save(
             model,
             written,
@@ -39,14 +38,6 @@ def save_onnx(model: Any, path: Path) -> None:
             all_tensors_to_one_file=True,
             location=data_path(written).name,
         )
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """Yield a path of the same name in a new folder; its files replace the model's at the end."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".onnx-") as folder:
-        written = Path(folder) / path.name
-        yield written
         if data_path(written).exists():
             os.replace(data_path(written), data_path(path))
         else:

@@ -211,7 +211,11 @@ def apply_products(layer: Projections, qk: RankedFactors | None, vo: RankedFacto
     if vo is not None:
         (width, cuts), group_size = _truncate_all(vo), _group_size(layer)
         o = np.concatenate([left.reshape(group_size, -1, width) for left, _ in cuts])
-        new = new._replace(o=o, v=np.stack([right for _, right in cuts]), v_bias=None, o_bias=_output_bias(layer))
+        new = new._replace(o=o, v=np.stack([right for _, right in cuts]))
+        if layer.v_bias is not None:
+            # Attention weights sum to 1, so a bias of values is a part of the output bias.
+            moved = np.einsum("hov,hv->o", layer.o, np.repeat(layer.v_bias, group_size, axis=0))
+            new = new._replace(v_bias=None, o_bias=moved if layer.o_bias is None else layer.o_bias + moved)
     return new
 
 
@@ -251,11 +255,3 @@ def _outputs_by_head(layer: Projections, head_outputs: np.ndarray, group: int) -
         bias = layer.v_bias
         parts.append(columns if bias is None else columns - head_outputs[:, :1] * bias[group])
     return parts
-
-
-def _output_bias(layer: Projections) -> np.ndarray | None:
-    if layer.v_bias is None:
-        return layer.o_bias
-    by_head = np.repeat(layer.v_bias, _group_size(layer), axis=0)
-    moved_bias: np.ndarray = np.einsum("hov,hv->o", layer.o, by_head)
-    return moved_bias if layer.o_bias is None else layer.o_bias + moved_bias

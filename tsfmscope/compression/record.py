@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stages.config.compression import CALIBRATED
 from tsfmscope import hub
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.errors import ArgumentError
 from tsfmscope.models.common.checksums import RECIPE
@@ -62,7 +62,8 @@ def calibration_of(folder: Path) -> Calibration:
     method, calibration = (block.get(key) if isinstance(block, dict) else None for key in ("method", "calibration"))
     if not isinstance(method, dict) or not isinstance(calibration, dict):
         return NO_CALIBRATION
-    if str(method.get("method")) not in CALIBRATED and not method.get("heal"):
+    name = str(method.get("method"))
+    if name in METHODS and not METHODS[name].reads_data and not method.get("heal"):
         return NO_CALIBRATION
     names = calibration.get("datasets")
     return Calibration(datasets=frozenset(map(str, names if isinstance(names, list) else [])))

@@ -57,11 +57,6 @@ def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: 
     return [math.ceil((smallest + (largest - smallest) * position**bend) / heads) for position in places]
 
 
-def flat(rank: int, depth: int) -> list[int]:
-    """Return the same rank for every layer, as a control."""
-    return [rank] * depth
-
-
 def attention_widths(
     schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared_factors: bool = False
 ) -> dict[str, int]:
@@ -95,7 +90,7 @@ def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, be
     """
     ((kind, options),) = schedule.items()
     if kind == "flat":
-        return flat(options, depth)[layer.layer - 1]
+        return int(options)
     if kind == "guideline":
         largest = options.get("largest") or layer.linear("q").in_features / 2
         heads = 1 if shared_factors else layer.heads
@@ -110,11 +105,3 @@ def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, be
         origin=options.get("origin", 1),
         before=before if layer.kind == "cross" and options.get("cross_offset", False) else 0,
     )[layer.layer - 1]
-
-
-def size_ratio(ranks: list[int], full: int) -> float:
-    """Return the mean rank, each at most `full`, over the full width of a head.
-
-    Source: the size ratio printed in Yu et al. 2026, Fig. 7 and Tables 3 and 4.
-    """
-    return sum(min(rank, full) for rank in ranks) / (len(ranks) * full)

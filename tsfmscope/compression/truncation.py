@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.compression import candidates as builders
 from tsfmscope.compression import timing
-from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices
-from tsfmscope.compression.methods.interface import Statistics
-from tsfmscope.compression.methods.registry import TRUNCATIONS, list_candidates
+from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tolerance
+from tsfmscope.compression.calibration import gather
+from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices, separate_idle
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.products import apply_products
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
@@ -20,7 +22,10 @@ from tsfmscope.models.common.low_rank import compression_entries, factors, put_p
 from tsfmscope.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
+    from tsfmscope.compression.calibration import Moments
     from tsfmscope.models.base import Family
+    from tsfmscope.models.types import Tokens
+    from tsfmscope.series.types import Windows
 
 # Parts whose ranks are widths of a head.
 PRODUCTS = ("qk", "vo")
@@ -28,16 +33,27 @@ SCHEDULES = ("flow", "flat")
 RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
 
+def calibrate_and_compress(
+    model: Family, method: Mapping[str, Any], parts: Sequence[Tokens], timed: Windows | None = None
+) -> list[dict[str, Any]]:
+    """Truncate a model in place as `compress` does, from calibration windows.
+
+    parts: as `gather` takes them, for a method that reads data. timed: windows whose forecast is timed, for `time`.
+    """
+    moments = gather(model, *parts) if METHODS[method["method"]].reads_data else None
+    return compress(model, method, moments, timing.measure(model, timing.forecast_seconds(timed)) if timed else None)
+
+
 def compress(
     model: Family,
     method: Mapping[str, Any],
-    statistics: Statistics | None = None,
+    moments: Mapping[str, Moments] | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": name in TRUNCATIONS, "ranks": one rule, "univariate": optional, as in
-    `candidates.inert_matrices`}. statistics: what the method reads, by layer.
+    method: {"method": name of a truncation in METHODS, "ranks": one rule, "univariate": optional, as in
+    `candidates.inert_matrices`}. moments: by layer, for a method that reads data.
 
     Methods:
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
@@ -45,8 +61,6 @@ def compress(
     - "joint": makes narrower heads, with the least error of the products W_Qᵀ W_K and W_O W_V.
     - "activation-aware-svd", "activation-aware": "svd" and "joint" with the least error on calibration data.
     - "project": projects W_Q, W_K and W_V on the leading directions of their inputs.
-    - "asvd", "svd-llm", "fwsvd", "gfwsvd", "kfac-svd", "zs-svd": like "svd" with other weights, as in
-      tsfmscope/compression/methods/peers.py.
 
     Rules:
     - {"epsilon": ε}: number of singular values above ε times the largest; the maximum over heads that share a
@@ -54,9 +68,8 @@ def compress(
     - {"share": s}: int(s * full), at least 1.
     - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
       errors. "activation-aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
-      smallest ε for all matrices (`allocate_by_tolerance`); published methods for single matrices take one share
-      (`one_share`), "zs-svd" its own rule (`zero_sum`). Matrices without effect (`candidates.inert_matrices`) get
-      rank 1.
+      smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`candidates.inert_matrices`)
+      get rank 1.
     - {"time": t}: the same error, within t times the seconds of a forecast. `saved_seconds` contains the seconds that
       narrower heads save. All parts of a layer get one width.
     - {"flat": r}, {"flow": {...}}: dimensions of a head, from tsfmscope/compression/schedules.py; for whole
@@ -68,11 +81,16 @@ def compress(
     ModelError if a family does not describe its attention layers, or if they contain factors already.
     ValueError for an invalid method or rule.
     """
-    return truncate(model, method, model_candidates(model, method, statistics), statistics, saved_seconds)
+    return truncate(model, method, model_candidates(model, method, moments), saved_seconds)
 
 
-def model_candidates(model: Family, method: Mapping[str, Any], statistics: Statistics | None) -> list[Candidate]:
-    """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`."""
+def model_candidates(
+    model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments] | None
+) -> list[Candidate]:
+    """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`.
+
+    Those of matrices without effect have shares of 0, so that a budget leaves them at rank 1.
+    """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(
@@ -80,14 +98,29 @@ def model_candidates(model: Family, method: Mapping[str, Any], statistics: Stati
         )
     refuse_factors(layers, model.name)
     idle = inert_matrices(model, univariate=method.get("univariate", False))
-    return list_candidates(method["method"], layers, statistics, idle)
+    truncations = {name: entry for name, entry in METHODS.items() if entry.candidates}
+    name = method["method"]
+    if name not in truncations:
+        raise ValueError(f"method: got {name!r}, expected one of {sorted(truncations)}")
+    by_layer = (moments or {}) if truncations[name].reads_data else {}
+    missing = [layer.name for layer in layers if layer.name not in by_layer]
+    if missing and truncations[name].reads_data:
+        raise ValueError(f"method {name}: no inputs of {missing[:3]}; gather them over calibration windows")
+    build = getattr(builders, str(truncations[name].candidates))
+    candidates: list[Candidate] = []
+    for layer in layers:
+        projections = layer.read()
+        if not all(np.isfinite(array).all() for array in projections if array is not None):
+            raise ModelError(f"{layer.name}: weights contain NaN or infinity; check the checkpoint and its dtype")
+        for candidate in build(layer, projections, by_layer.get(layer.name)):
+            candidates += separate_idle(candidate, idle)
+    return candidates
 
 
 def truncate(
     model: Family,
     method: Mapping[str, Any],
     candidates: Sequence[Candidate],
-    statistics: Statistics | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, with candidates that were computed before.
@@ -97,7 +130,7 @@ def truncate(
     layers = list(model.attentions())
     refuse_factors(layers, model.name)
     assert {candidate.layer.name for candidate in candidates} <= {layer.name for layer in layers}, "of another model"
-    ranks = _ranks(method, candidates, layers, statistics or {}, saved_seconds)
+    ranks = _ranks(method, candidates, layers, saved_seconds)
     ranked = list(zip(candidates, ranks, strict=True))
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
@@ -137,7 +170,6 @@ def _ranks(
     method: Mapping[str, Any],
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
-    statistics: Statistics,
     saved_seconds: timing.SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
@@ -146,8 +178,11 @@ def _ranks(
         raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
     ((name, value),) = rule.items()
     if name == "budget":
-        allocate = TRUNCATIONS[method["method"]].allocate
-        return ranks_by_budget(value, candidates, layers, lambda remaining: allocate(candidates, remaining, statistics))
+        if METHODS[method["method"]].one_tolerance:
+            spectra = [candidate.spectrum() for candidate in candidates]
+            return ranks_by_budget(value, candidates, layers, partial(allocate_by_tolerance, spectra))
+        curves = [candidate.curve() for candidate in candidates]
+        return ranks_by_budget(value, candidates, layers, partial(allocate, curves))
     if name == "time":
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
@@ -157,13 +192,14 @@ def _ranks(
     if name in SCHEDULES:
         heads = attention_widths(rule, layers)
         return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
-    return [_rank(name, value, candidate) for candidate in candidates]
-
-
-def _rank(name: str, value: Any, candidate: Candidate) -> int:
-    if name == "epsilon":
-        return max(1, *(numerical_rank(_decreasing_envelope(factor.values), value) for factor in candidate.factors))
-    return max(1, int(round(value * candidate.full, 9)))
+    if name == "share":
+        return [max(1, int(round(value * candidate.full, 9))) for candidate in candidates]
+    ranks = []
+    for candidate in candidates:
+        # The maximum of each value and all later ones, since a projection's values need not decrease.
+        envelopes = (np.maximum.accumulate(factor.values[::-1])[::-1] for factor in candidate.factors)
+        ranks.append(max(1, *(numerical_rank(envelope, value) for envelope in envelopes)))
+    return ranks
 
 
 def _rank_by_width(width: int, candidate: Candidate, *, clip: bool) -> int:
@@ -179,12 +215,6 @@ def _rank_by_width(width: int, candidate: Candidate, *, clip: bool) -> int:
             f"ranks flat: got {rank} for {candidate.layer.name} {candidate.parts}, expected 1 to {candidate.full}"
         )
     return rank
-
-
-def _decreasing_envelope(values: np.ndarray) -> np.ndarray:
-    """Return the maximum of each value and all later ones, since a projection's values need not decrease."""
-    largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
-    return largest
 
 
 def ranks_by_budget(

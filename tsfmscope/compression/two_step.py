@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from tsfmscope.models.base import Family
     from tsfmscope.models.types import Tokens
 
-METHOD, REFIT = "activation-aware-2step", "activation-aware-refit"
-METHODS = (METHOD, REFIT)
+REFIT = "activation-aware-refit"
 # Method of the first step.
 FIRST = "activation-aware"
 # Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
@@ -48,7 +47,7 @@ class Fold(NamedTuple):
 def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> list[dict[str, Any]]:
     """Truncate a model in place to a budget of the attention parameters; return the rows of both steps.
 
-    method: as in `truncation.compress`, with the rule `budget` and one of METHODS. parts: calibration windows, as
+    method: as in `truncation.compress`, with the rule `budget`. parts: calibration windows, as
     `gather` takes them. The split of the budget is chosen by `choose` on `folds` of the windows; the model is then
     truncated on all of them. The errors in the rows are those before the fit of the output projections.
     BudgetError if rank 1 of everything exceeds the budget; other errors as in
@@ -137,7 +136,7 @@ def apply_split(
         first = {**method, "method": FIRST, "ranks": {"budget": heads}}
         if candidates is None:
             candidates = first_candidates(model, method, moments)
-        rows += truncation.truncate(model, first, candidates, moments)
+        rows += truncation.truncate(model, first, candidates)
         if heads == budget:
             return rows
         moments = gather(model, *parts)

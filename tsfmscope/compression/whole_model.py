@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tsfmscope.models.types import Tokens
     from tsfmscope.series.types import Windows
 
-METHOD = "whole-model"
 # Shares of the attention parameters that are tried, by each of the methods of truncation.
 SHARES = (0.75, 0.5, 0.35, 0.25, 0.15)
 TRUNCATIONS = ("activation-aware", "activation-aware-svd")

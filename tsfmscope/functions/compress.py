@@ -14,10 +14,9 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from stages.config.compression import CALIBRATED, METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Method
+from stages.config.compression import METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Method
 from tsfmscope import progress
-from tsfmscope.compression.calibration_data import CalibrationData
-from tsfmscope.compression.calibration_windows import calibration_windows
+from tsfmscope.compression.calibration_windows import calibration_windows, timed_windows
 from tsfmscope.compression.compress import (
     TIMED,
     compress_and_record,
@@ -26,9 +25,10 @@ from tsfmscope.compression.compress import (
     sizes,
 )
 from tsfmscope.compression.export import file_bytes
+from tsfmscope.compression.methods import METHODS, MethodName
 from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
-from tsfmscope.defaults import HELD_OUT, MethodName
+from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import Case, make_case
@@ -279,7 +279,7 @@ def _calibrate(
         "synthetic": 0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
     }
     counts: dict[str, int] = {}
-    if method["method"] in CALIBRATED or method.get("heal"):
+    if METHODS[method["method"]].reads_data or method.get("heal"):
         for part in calibration_windows(model, tables, **calibration):
             counts[part.dataset] = counts.get(part.dataset, 0) + len(part)
     return {"method": method, "tables": tables, "calibration": calibration if counts else None}, counts
@@ -295,7 +295,7 @@ def _compare_seconds(
             min_context=case.min_context,
         )  # fmt: skip
         return compare_seconds(forecast_seconds(windows), base, small)
-    timed = CalibrationData(base, arguments["tables"], arguments["calibration"]).timed_windows(WHOLE_TIMED)
+    timed = timed_windows(base, arguments["tables"], arguments["calibration"], WHOLE_TIMED)
     return compare_seconds(forecast_seconds(timed), base, small, rounds=3 * PAIRS)
 
 

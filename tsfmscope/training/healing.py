@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsfmscope.compression.calibration_windows import calibration_windows
-from tsfmscope.compression.loss_statistics import Parts, loss_batches
 from tsfmscope.compression.neurons import mlps
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
+from tsfmscope.series.calendar import window_dates
 from tsfmscope.training.averaging import Average
 from tsfmscope.training.learning_rate import rate
 from tsfmscope.training.priors_corpus import PriorsCorpus
@@ -42,6 +43,8 @@ DECAY, WARM_UP = 0.98, 0.05
 # Added to the seed, so that no series of a training with a small seed is drawn again.
 SEED_OFFSET = 611_953
 
+# Arguments of a family's loss: context, future, and dates if the family reads them.
+Parts = tuple["torch.Tensor", ...]
 # Arguments: steps done, steps of all.
 Watch = Callable[[int, int], None]
 
@@ -134,6 +137,24 @@ def heal(
     finally:
         network.load_state_dict(best)
     return checks
+
+
+def loss_batches(model: Family, windows: Sequence[Windows], size: int) -> Iterator[Parts]:
+    """Yield the arguments of the family's loss for at most `size` windows of one data set at a time.
+
+    Futures are cut, or filled with NaN, to the horizon that the loss needs.
+    """
+    import torch
+
+    horizon = model.loss_horizon or min(item.horizon for item in windows)
+    for item in windows:
+        future = item.future[:, :horizon]
+        future = np.pad(future, ((0, 0), (0, horizon - future.shape[1])), constant_values=np.nan)
+        parts = [item.context.astype(np.float32), future.astype(np.float32)]
+        if model.dated:
+            parts.append(window_dates(replace(item, future=future), item.context.shape[1]).astype(np.int64))
+        for start in range(0, len(item), size):
+            yield tuple(torch.from_numpy(part[start : start + size]) for part in parts)
 
 
 def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float) -> Iterator[int]:

@@ -234,7 +234,8 @@ def in_catalogue(entry: dict) -> str:
             {"method": "svd", "ranks": {"time": 0.5}},
             [
                 "compression.methods.timed",
-                "ranks.time: got method svd, expected one of joint, activation-aware, whole-model",
+                "ranks: got time, expected epsilon or budget or share or flat or flow with method svd",
+                "methods that take time: joint, activation-aware, whole-model",
             ],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),

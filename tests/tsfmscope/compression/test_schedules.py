@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.compression.schedules import flat, flow, guideline, size_ratio
+from tsfmscope.compression.schedules import flow, guideline
 
 PRINTED = [(3, 0.27), (5, 0.35), (7, 0.40)]
+
+
+def size_ratio(ranks: list[int], full: int) -> float:
+    """Return the mean rank over the full width, the size ratio of Yu et al. 2026, Fig. 7 and Tables 3 and 4."""
+    return sum(min(rank, full) for rank in ranks) / (len(ranks) * full)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +58,6 @@ def test_guideline_runs_from_the_first_rank_to_the_last() -> None:
     assert (ranks[0], ranks[-1], ranks) == (2, 32, sorted(ranks))
     assert ranks[4] == math.ceil((16 + 240 * math.sqrt(4 / 11)) / 8)
     assert guideline(16, 256, 1, 8) == [2]
-
-
-def test_flat_is_the_same_everywhere_and_no_size_is_beyond_the_whole() -> None:
-    assert flat(4, 3) == [4, 4, 4]
-    assert size_ratio([4, 8, 99], 8) == pytest.approx((4 + 8 + 8) / 24)
 
 
 @pytest.mark.parametrize("wrong", [{"first": 0.0}, {"depth": 0}, {"origin": 0}, {"before": -1}])

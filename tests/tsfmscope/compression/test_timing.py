@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import Candidate
-from tsfmscope.compression.methods.registry import list_candidates
 from tsfmscope.compression.timing import SavedSeconds, allocate_within, compare_seconds, forecast_seconds, measure
-from tsfmscope.compression.truncation import compress
+from tsfmscope.compression.truncation import compress, model_candidates
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -172,8 +171,8 @@ LAYERS = ("encoder.1.self", "decoder.1.self")
 def candidates_of() -> list[Candidate]:
     """Q-K and V-O of LAYERS of a random model."""
     config = {**TINY, "context_length": 16, "prediction_length": 4, "n_tokens": 32}
-    layers = {layer.name: layer for layer in family_class("chronos-t5").new(config, seed=3).attentions()}
-    return list_candidates("joint", [layers[name] for name in LAYERS], None)
+    model = family_class("chronos-t5").new(config, seed=3)
+    return [one for one in model_candidates(model, {"method": "joint"}, None) if one.layer.name in LAYERS]
 
 
 @cache

@@ -13,8 +13,7 @@ import pytest
 from tests.tsfmscope.compression.test_export import CONFIGS
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import count_parameters
-from tsfmscope.compression.loss_statistics import gather_gradients
-from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.chronos_bolt import ChronosBolt
@@ -31,6 +30,7 @@ RULES: list[dict[str, Any]] = [
     {"flow": {"first": 1.5, "growth": 0.5}},
 ]
 
+TRUNCATIONS = [name for name, entry in METHODS.items() if entry.candidates]
 Substitute = Callable[[Projections, int], Projections]
 
 
@@ -100,21 +100,14 @@ def head_products(read: Projections, method: str) -> dict[str, list[np.ndarray]]
     return whole | {"o": [np.moveaxis(read.o, 0, 1).reshape(16, 16)]}
 
 
-def read_statistics(model: Any, windows: Windows, method: str) -> Any:
-    """What the method reads of these windows."""
-    if (reads := TRUNCATIONS[method].reads) == "gradients":
-        return gather_gradients(model, [windows])
-    return gather(model, model.tokenize(windows)) if reads == "inputs" else None
-
-
-@pytest.mark.parametrize("method", sorted(TRUNCATIONS))
+@pytest.mark.parametrize("method", TRUNCATIONS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: next(iter(rule)))
 def test_every_method_takes_every_rule(
     toys: dict[str, Any], windows: Windows, method: str, rule: dict[str, Any]
 ) -> None:
     model, before = copy_toy(toys, "chronos-bolt")
-    size, statistics = count_parameters(before), read_statistics(model, windows, method)
-    rows = compress(model, {"method": method, "ranks": rule}, statistics)
+    size, moments = count_parameters(before), gather(model, model.tokenize(windows))
+    rows = compress(model, {"method": method, "ranks": rule}, moments)
     parts = {"project": "qkv", "joint": ("qk", "vo"), "activation-aware": ("qk", "vo")}.get(method, "qkvo")
     assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
         (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
@@ -175,15 +168,15 @@ def heads(old: Projections, new: Projections) -> list[tuple[np.ndarray, ...]]:
     return list(zip(old.q, old.k, new.q, new.k, strict=True))
 
 
-@pytest.mark.parametrize("method", sorted(TRUNCATIONS))
+@pytest.mark.parametrize("method", TRUNCATIONS)
 @pytest.mark.parametrize("budget", [0.7, 1.0])
 def test_scores_that_no_softmax_sees_get_rank_one(
     toys: dict[str, Any], windows: Windows, method: str, budget: float
 ) -> None:
     """Chronos-Bolt's decoder attends to its one token: a budget spends nothing on those scores."""
     model, before = copy_toy(toys, "chronos-bolt")
-    statistics = read_statistics(model, windows, method)
-    rows = compress(model, {"method": method, "ranks": {"budget": budget}}, statistics)
+    moments = gather(model, model.tokenize(windows))
+    rows = compress(model, {"method": method, "ranks": {"budget": budget}}, moments)
     is_idle = [(row["stack"], row["attention"]) == ("decoder", "self") and row["part"] in "qk" for row in rows]
     idle = [row for row, found in zip(rows, is_idle, strict=True) if found]
     assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "activation-aware") else 4)

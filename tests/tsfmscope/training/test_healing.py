@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
@@ -20,9 +22,10 @@ from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
 from tsfmscope.models.common.low_rank import factors
 from tsfmscope.models.registry import family_class
+from tsfmscope.series.calendar import window_dates
 from tsfmscope.series.types import Windows
 from tsfmscope.training import healing
-from tsfmscope.training.healing import Check, heal
+from tsfmscope.training.healing import Check, heal, loss_batches
 
 JOINT = {"method": "joint", "ranks": {"share": 0.5}}
 
@@ -93,7 +96,6 @@ def test_families_of_every_kind_of_output_are_healed(family: str, windows: Windo
 
 def test_the_distance_is_the_mean_over_windows_of_the_errors_of_scaled_quantiles(windows: Windows) -> None:
     """Recomputed from the package's output, in units of the context's standard deviation; then the geometric mean."""
-    import torch
 
     small, dense = pair("chronos-bolt")
     random = healing._Batches(dense, [windows], 0)(0, healing.VALIDATION)[0].numpy()
@@ -151,7 +153,7 @@ def test_mlps_are_trained_if_some_lost_neurons(windows: Windows, monkeypatch: py
     monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
     small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 1.0}})
     share = 0.9 * int8.stored_bytes(dense.network, rounded=True) / int8.stored_bytes(dense.network, rounded=False)
-    method = {"method": whole_model.METHOD, "ranks": {"bytes": share}, "bits": 8}
+    method = {"method": "whole-model", "ranks": {"bytes": share}, "bits": 8}
     whole_model.compress(small, method, [small.tokenize(windows)])
     before = weights(small)
     checks = heal(small, dense, [windows], steps=30, learning_rate=3e-3)
@@ -178,3 +180,17 @@ def test_a_family_that_reads_no_series_is_refused(windows: Windows) -> None:
     small, dense = pair("t5-text")
     with pytest.raises(ModelError, match="t5-text: cannot be healed"):
         heal(small, dense, [windows], steps=1)
+
+
+def test_futures_are_cut_or_filled_to_the_horizon_of_the_loss_and_dates_go_with_them(windows: Windows) -> None:
+    model = family_class("lag-llama").new(dict(EXAMPLES["lag-llama"]), seed=0)
+    short = replace(windows, future=windows.future[:, :5])
+    batches = list(loss_batches(model, [windows, short], 4))
+    assert [len(parts[0]) for parts in batches] == [4, 2, 4, 2]
+    context, future, dates = (torch.cat(column).numpy() for column in zip(*batches, strict=True))
+    assert np.array_equal(context[:6], windows.context, equal_nan=True)
+    assert np.array_equal(future[:6], windows.future[:, :5], equal_nan=True)
+    assert np.array_equal(dates[6:], window_dates(short, 48).astype(np.int64))
+    bolt: Any = family_class("chronos-bolt").new(dict(EXAMPLES["chronos-bolt"]), seed=0)
+    _, filled = next(loss_batches(bolt, [short], 6))
+    assert filled.shape[1] == (bolt.loss_horizon or 5) and filled[:, 5:].isnan().all()

@@ -6,11 +6,11 @@ Printed values come from Yu et al. 2026, Tables 2 to 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.defaults import MethodName
+from tsfmscope.compression.methods import METHODS as COMPRESSION_METHODS
 from tsfmscope.report import colorscale
 from tsfmscope.report.charts import grid
 from tsfmscope.report.charts.figures import COLOURS, SYMBOLS, apply_style, escape
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # Methods, in the order that assigns the colours of figures.COLOURS.
-METHODS = (*get_args(MethodName), "other")
+METHODS: tuple[str, ...] = (*COMPRESSION_METHODS, "other")
 # Kind of a dense model whose weights are read in another precision, such as bfloat16.
 READ = "other precision"
 # Column of a score -> the title of its panel.
@@ -186,5 +186,5 @@ def choose_colour(name: str) -> str:
 
 
 def choose_symbol(name: str) -> str:
-    """Return the symbol of a method, since no 15 colours are easy to tell apart; a circle for other names."""
+    """Return the symbol of a method, since not all colours are easy to tell apart; a circle for other names."""
     return SYMBOLS[METHODS.index(name) % len(SYMBOLS)] if name in METHODS else SYMBOLS[0]

@@ -115,7 +115,7 @@ def test_every_family_loses_neurons_and_loads_again(
     tokens = model.tokenize(items(model))
     rounded, total = (int8.stored_bytes(model.network, rounded=rounded) for rounded in (True, False))
     monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
-    method = {"method": whole_model.METHOD, "ranks": {"bytes": 0.97 * rounded / total}, int8.KEY: int8.BITS}
+    method = {"method": "whole-model", "ranks": {"bytes": 0.97 * rounded / total}, int8.KEY: int8.BITS}
     rows = whole_model.compress(model, method, [tokens])
     assert any(row["rank"] < row["full_width"] for row in rows)
     reduce_bits(model, method)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.race_slicing import Stream, Sublayer, change, leading_directions, residual_streams, slice_stream
+from bench.race_structures import Stream, Sublayer, change, leading_directions, residual_streams, slice_stream
 from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class
