@@ -80,7 +80,7 @@ STAGES: tuple[Stage, ...] = (
         "every model's weights: committed, pretrained, from a folder or the hub; skill of forecasters",
         reads=(_out("plugins.json"), _out("kernelsynth"), _out("datasets")),
         writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "environments", "datasets.sets", "studies", "checkpoints", "population"),
+        params=("seed", "models", "datasets.sets", "studies", "checkpoints", "population"),
         folders=("tsfmscope/checkpoints",),
         sweeps=True,
     ),
@@ -89,7 +89,7 @@ STAGES: tuple[Stage, ...] = (
         "compressed models that studies name as BASE@METHOD, and how far they are from their base",
         reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
         writes=(_out("compression"), _timings("compression")),
-        params=("seed", "models", "environments", "datasets.sets", "conditions", "studies", "compression"),
+        params=("seed", "models", "datasets.sets", "conditions", "studies", "compression"),
         sweeps=True,
     ),
     Stage(

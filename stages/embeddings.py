@@ -30,7 +30,7 @@ TASK = Task(
 
 def main(params: Params) -> None:
     """Write data/embeddings."""
-    with open_store("embeddings", params) as out:
+    with open_store("embeddings") as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

@@ -28,7 +28,7 @@ BASELINE = Task("baseline", 4, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_basel
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with open_store("forecasts", params) as out:
+    with open_store("forecasts") as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

@@ -21,7 +21,7 @@ TASK = Task("measure", measures.VERSION, "tasks.geometry:entry", table="geometry
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with open_store("geometry", params) as out:
+    with open_store("geometry") as out:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 

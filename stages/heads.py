@@ -27,7 +27,7 @@ LEMMA = Task("lemma1", 2, "tasks.heads:lemma", LOADER, table="jacobian")
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with open_store("heads", params) as out:
+    with open_store("heads") as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

@@ -17,7 +17,7 @@ from stages.config.params import Params
 from stages.planning import training_curves
 from stages.planning.model_folders import prune, publish, work_folder
 from stages.planning.sweeping import RETRY_VARIABLE, judge, open_store, resources
-from stages.planning.trial_rows import (
+from stages.planning.trials import (
     CURVES,
     MODELS,
     SEARCHES,
@@ -28,8 +28,8 @@ from stages.planning.trial_rows import (
     store_ended,
     stored_curves,
     trial_row,
+    trials,
 )
-from stages.planning.trials import trials
 from store.stage_store import StageStore
 from store.status import Status, write_status
 from tasks.job import Job, StoreCallbacks

@@ -11,7 +11,7 @@ from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
 from stages.planning.snapshots import snapshots, studies_by_model
-from stages.planning.sweeping import PlannedJob, environments, open_store, sweep
+from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import layers, read_states, read_table
 from tasks.job import Job, Task
 from tasks.parts import CellIdentity, LayerPlace, ModelIdentity
@@ -33,7 +33,7 @@ OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with open_store("spectra", params) as out:
+    with open_store("spectra") as out:
         sweep(out, plan(params), params, read)
 
 
@@ -97,8 +97,7 @@ def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Ite
     for name, model in models.items():
         cell, source = planning.model_identity(params, name), planning.model_source(model)
         if name in weights:
-            own = environments(params).get(name)
-            for step, snapshot in snapshots(model, own.digest if own else ""):
+            for step, snapshot in snapshots(model):
                 spec = WeightsSpec(
                     cell=cell,
                     source=replace(source, ref=snapshot["ref"]),

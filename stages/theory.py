@@ -20,7 +20,7 @@ POINTS = Task("theory_points", 2, "tasks.theory:points", table="theory")
 
 def main(params: Params) -> None:
     """Write data/theory."""
-    with open_store("theory", params) as out:
+    with open_store("theory") as out:
         sweep(out, plan(params), params, read_nothing)
 
 

@@ -31,7 +31,7 @@ TASK = Task(
 
 def main(params: Params) -> None:
     """Write data/tokens."""
-    with open_store("tokens", params) as out:
+    with open_store("tokens") as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
         out.write("skipped", list_skipped())
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
-from store.manifests import locate
 
 # (stack, layer, normed): identifies a record batch of an embedding dump.
 LayerKey = tuple[str, int, bool]
@@ -133,7 +132,7 @@ def read_table(root: Path, job: JobLike) -> pa.Table:
 
 def dump_metadata(path: Path) -> dict[bytes, bytes]:
     """Return the metadata of a dump's schema."""
-    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(locate(path))
+    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(path)
     return dict(schema.metadata or {})
 
 
@@ -202,8 +201,8 @@ def layers(path: Path) -> list[LayerKey]:
 
 
 def _reader(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Return a reader of a memory-mapped Arrow file, which may be in the folder that a manifest names."""
-    return pa.ipc.open_file(pa.memory_map(str(locate(path))))
+    """Return a reader of a memory-mapped Arrow file."""
+    return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
 def last_layers(layers_of_dump: Iterable[LayerKey]) -> set[LayerKey]:
@@ -221,4 +220,4 @@ def _input(root: Path, job: JobLike, *suffixes: str) -> Path:
         raise ValueError(
             f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {names}"
         )
-    return locate(Path(root) / names[0])
+    return Path(root) / names[0]

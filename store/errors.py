@@ -2,8 +2,7 @@
 
 StoreError
 ├── StaleInput      an input of a job has changed since the job was planned
-├── StoreBusy       another driver holds the store, or has taken it over
-├── LocationError   the folder of a store cannot be used
+├── StoreBusy       another driver holds the store
 ├── StoreFull       the disk of a store is full or not writable
 ├── DamagedFile     a file is not as it was written: its checksum differs
 ├── DamagedPart     a part could not be read at the end of a run and was moved out of the store
@@ -26,7 +25,7 @@ class StaleInput(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Another driver holds the store or has taken it over."""
+    """Another driver holds the store."""
 
 
 class StoreFull(StoreError, OSError):
@@ -37,10 +36,6 @@ class StoreFull(StoreError, OSError):
 
     def __str__(self) -> str:
         return str(self.args[-1])
-
-
-class LocationError(StoreError):
-    """The folder of a store cannot be used: it lacks the expected rows, or another one has them."""
 
 
 class DamagedFile(StoreError):

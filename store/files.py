@@ -17,7 +17,6 @@ from blake3 import blake3
 
 from store import checksums
 from store.errors import StaleInput, StoreFull
-from store.manifests import locate
 from store.schema import to_arrow
 
 # Prefix of files that are being written; readers ignore them.
@@ -182,15 +181,12 @@ def fingerprint(path: Path) -> str:
     """Return the BLAKE3 (hex) of a file or folder; it is four times as fast as SHA-256.
 
     The BLAKE3 of a folder is that of the sorted lines "relative-path BLAKE3" of its files, without temporary
-    files. A path that does not exist is looked up in the shared folder that a manifest above it names.
-    FileNotFoundError if there is nothing.
+    files. FileNotFoundError if there is nothing.
     """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(TEMPORARY))
         lines = sorted(f"{p.relative_to(path).as_posix()} {fingerprint(p)}\n" for p in files)
         return blake3("".join(lines).encode()).hexdigest()
-    if not path.exists() and (located := locate(path)) != path:
-        return fingerprint(located)
     stat = path.stat()
     key = (str(path.absolute()), stat.st_ino, stat.st_mtime_ns, stat.st_size)
     if key not in _fingerprints:

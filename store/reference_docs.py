@@ -80,9 +80,7 @@ def tables(requested: Sequence[Table]) -> str:
 
     If all tables are requested, return the whole page, with views and checks.
     """
-    parts = [
-        f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in requested
-    ]
+    parts = [f"## {table.name}\n\nA{about(table)[1:]}.\n\n{_table(HEADINGS, columns(table))}" for table in requested]
     if len(requested) < len(TABLES):
         return "\n".join(parts)
     sql = resources("store") / "sql"
@@ -91,10 +89,6 @@ def tables(requested: Sequence[Table]) -> str:
         rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
         parts.append(f"## {title}\n\n{_table(('query', 'question or rule'), rows)}")
     return "\n".join([HEAD, *parts])
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

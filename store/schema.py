@@ -58,15 +58,13 @@ def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         if missing := [c for c in required if row.get(c) is None]:
             raise ValueError(f"table {name}, row {n}: missing columns {missing}")
         clean.append({c: None if c in optional and _is_nan(v) else v for c, v in row.items()})
-    columns = [_column(name, field, [row.get(field.name) for row in clean]) for field in schema]
+    columns = []
+    for field in schema:
+        try:
+            columns.append(pa.array([row.get(field.name) for row in clean], field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise ValueError(f"table {name}, column {field.name}: expected {field.type}: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _column(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise ValueError(f"table {name}, column {field.name}: expected {field.type}: {error}") from error
 
 
 def _is_nan(value: Any) -> bool:

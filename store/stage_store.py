@@ -6,9 +6,6 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 <root>/dumps/...                dump files, written by workers
 <root>/failures, <root>/study_jobs tables of the same form
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
-
-If other `folders` are given, such as shared ones, all of this is stored there, and root and companion each
-contain a manifest of it (`store.manifests`).
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,11 +25,10 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, job_rows, stage_outputs
+from store import dumps, files, job_rows
 from store.errors import DamagedPart
 from store.lock import Lock
 from store.schema import arrow_schema, table, to_arrow
-from store.stage_folders import StageFolders
 from store.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
@@ -46,8 +41,7 @@ class StageStore:
     """Output store of one stage, held by one driver: `with StageStore(...) as store`.
 
     root: the DVC out. tables: names of its tables with a job_key. companion: folder of timings and runs.
-    status: folder of locks and damaged files, by default `.status` next to the root. folders: where rows,
-    dumps and wall-clock times are stored instead of root and companion.
+    status: folder of locks and damaged files, by default `.status` next to the root.
 
     Raises ValueError if `tables` is empty or contains a table without job_key. Entering raises StoreBusy if
     another driver holds the stage.
@@ -61,7 +55,6 @@ class StageStore:
         companion: Path,
         stage: str,
         status: Path | None = None,
-        folders: StageFolders | None = None,
     ) -> None:
         if not tables or any(not table(name).keyed for name in tables):
             raise ValueError(
@@ -70,13 +63,10 @@ class StageStore:
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
         self._lock = Lock(self.status / f"{stage}.lock")
-        self._is_elsewhere = folders is not None
-        self._folders = folders or StageFolders(self.root, self.companion, self._lock)
-        self.tables = {name: TableParts(self._folders.root / name, arrow_schema(name)) for name in tables}
-        failures, timings = self._folders.root / "failures", self._folders.companion / "timings"
-        self.failures = TableParts(failures, arrow_schema("failures"), key="key", latest=True)
-        self.timings = TableParts(timings, arrow_schema("timings"), key="key", latest=True)
-        self.runs = TableParts(self._folders.companion / "runs", arrow_schema("runs"), key="stage")
+        self.tables = {name: TableParts(self.root / name, arrow_schema(name)) for name in tables}
+        self.failures = TableParts(self.root / "failures", arrow_schema("failures"), key="key", latest=True)
+        self.timings = TableParts(self.companion / "timings", arrow_schema("timings"), key="key", latest=True)
+        self.runs = TableParts(self.companion / "runs", arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
         # Keys of jobs with stored rows, and with a failure that is not transient.
         self._stored: set[str] = set()
@@ -86,27 +76,20 @@ class StageStore:
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._done = 0
-        # Tables that belong to no job and that this run has written.
-        self._other_tables: set[str] = set()
-        self._finished = False
 
     def __enter__(self) -> Self:
-        stage_outputs.check_location(self.root, self._folders.root if self._is_elsewhere else None, self.tables)
-        with ExitStack() as resources:
-            # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
-            if self._is_elsewhere:
-                self._lock.acquire()
-                resources.callback(self._lock.release)
-            self._folders.acquire()
-            resources.callback(self._folders.release)
+        self._lock.acquire()
+        try:
             self._open()
-            self._held = resources.pop_all()
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.close()
+        self._lock.release()
 
     # -- interface for the engine -------------------------------------------------------------------------------------
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
@@ -130,7 +113,6 @@ class StageStore:
         table). Records whose keys have stored rows are ignored. Rows that do not fit the schema are stored as
         a failure of their job. Raises ValueError if a record has both rows and an error, or neither.
         """
-        self._folders.check()
         unique = {record["key"]: record for record in records}
         fresh = [record for key, record in unique.items() if key not in self._stored]
         by_table: dict[str, list[Record]] = defaultdict(list)
@@ -162,7 +144,7 @@ class StageStore:
     @property
     def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
         """Function `dumps.write_job_dump` for this out; picklable."""
-        return partial(dumps.write_job_dump, self._folders.root)
+        return partial(dumps.write_job_dump, self.root)
 
     # -- rows from other sources --------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -182,10 +164,7 @@ class StageStore:
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace all rows of a table that belongs to no job (such as skipped); rows keep the given order."""
-        TableParts(self._folders.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
-        self._other_tables.add(name)
-        if self._finished:
-            self._publish()
+        TableParts(self.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
 
     def finish(
         self,
@@ -201,19 +180,20 @@ class StageStore:
         Returns the numbers of jobs: jobs, done, failed, reused. Raises DamagedPart if a stored part cannot be
         read; the next run repeats its jobs.
         """
-        self._folders.check()
         keys = set(current)
         self._stored &= keys
         for parts in (*self.tables.values(), self.timings):
             self._compact(parts, keys)
         self._compact(self.failures, keys - self._stored)
         jobs, with_rows = len(keys), len(self._stored)
-        self._write_studies(studies)
+        study_jobs = TableParts(self.root / "study_jobs", arrow_schema("study_jobs"))
+        study_jobs.replace(job_rows.study_tables(self.stage, studies))
         self._prune_dumps()
         counts = {"jobs": jobs, "done": self._done, "failed": jobs - with_rows, "reused": with_rows - self._done}
-        self._write_run(counts | dict(run or {}))
-        self._finished = True
-        self._publish()
+        seconds = time.monotonic() - self._clock
+        row = job_rows.run_row(self.stage, self.root, self._started, seconds) | counts | dict(run or {})
+        rows = pa.concat_tables([self.runs.read(), to_arrow("runs", [row])])
+        self.runs.replace([rows.sort_by("started")])
         return counts
 
     def failed(self) -> pa.Table:
@@ -226,13 +206,12 @@ class StageStore:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Recover from a killed run, then read which jobs are stored."""
-        self._folders.open()
+        for folder in (self.root, self.companion):
+            with files.translate_full_disk(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                files.remove_temporary(folder)
         for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
             parts.recover(self._damaged)
-        self._read_keys()
-
-    def _read_keys(self) -> None:
-        """Read the keys of jobs with stored rows or permanent failures, and the list of dumps."""
         self._stored = set()
         for parts in self.tables.values():
             self._stored |= parts.keys()
@@ -241,16 +220,12 @@ class StageStore:
         if "dumps" in self.tables:
             self._remember_dumps(self.tables["dumps"].read())
 
-    def _publish(self) -> None:
-        """If rows are stored elsewhere, write the manifests that DVC versions and later stages follow."""
-        if self._is_elsewhere:
-            names = (*self.tables, "failures", *self._other_tables)
-            stage_outputs.publish(self.root, self._folders.root, names, self._stored)
-            stage_outputs.publish(self.companion, self._folders.companion, ("timings", "runs"))
-
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
-            self._folders.sync(rows["path"].to_pylist())
+            # Dumps, then their folders, are forced to the disk before rows name them.
+            dumps_here = [path for name in rows["path"].to_pylist() if (path := self.root / name).is_file()]
+            for path in [*dumps_here, *sorted({path.parent for path in dumps_here})]:
+                files.sync(path)
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored |= keys
@@ -283,14 +258,17 @@ class StageStore:
                 del self._dumps[key]
 
     def _is_faulty(self, path: str, size: int, fingerprint: str) -> bool:
-        fault, file = self._folders.fault(path, size, fingerprint), self._folders.root / path
-        if fault == "gone":
+        """Return whether a dump is gone or damaged. The size is compared first."""
+        file = self.root / path
+        if not file.is_file():
             logger.warning("dump %s is gone; its job runs again", file)
-        elif fault:
-            logger.warning(
-                "dump %s is %s (expected %d bytes, fingerprint %s); its job runs again", file, fault, size, fingerprint
-            )
-        return bool(fault)
+            return True
+        if file.stat().st_size == size and files.fingerprint(file) == fingerprint:
+            return False
+        logger.warning(
+            "dump %s is damaged (expected %d bytes, fingerprint %s); its job runs again", file, size, fingerprint
+        )
+        return True
 
     def _compact(self, parts: TableParts, keep: AbstractSet[str]) -> None:
         if bad := parts.compact(keep, self._damaged):
@@ -300,17 +278,17 @@ class StageStore:
             )
 
     def _prune_dumps(self) -> None:
-        """Delete dump files that no row names."""
-        self._folders.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
+        """Delete dump files that no row names, and folders that become empty.
 
-    def _write_studies(self, studies: Mapping[str, Iterable[str]]) -> None:
-        self._other_tables.add("study_jobs")
-        TableParts(self._folders.root / "study_jobs", arrow_schema("study_jobs")).replace(
-            job_rows.study_tables(self.stage, studies)
-        )
-
-    def _write_run(self, facts: Mapping[str, Any]) -> None:
-        seconds = time.monotonic() - self._clock
-        row = job_rows.run_row(self.stage, self.root, self._started, seconds) | dict(facts)
-        former = self.runs.read()
-        self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row])]).sort_by("started")])
+        The Parquet files directly in `dumps` are the rows of the table `dumps`, so they stay.
+        """
+        named = set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set()
+        folder = self.root / "dumps"
+        rows = set(folder.glob("*.parquet"))
+        # In reverse order, a folder comes after its contents.
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in rows and path.relative_to(self.root).as_posix() not in named:
+                path.unlink()

@@ -106,18 +106,14 @@ class Result:
 class ExecutionContext:
     """Execution context of an entry or loader.
 
-    It is no part of any key, except for the digest of a model's environment. So no result may depend on it
-    beyond rounding. The one exception is a training that several processes share: its loss weighs missing
-    steps differently.
+    It is no part of any key, so no result may depend on it beyond rounding. The one exception is a training
+    that several processes share: its loss weighs missing steps differently.
     """
 
     # Device for torch: "cpu" or "cuda:0".
     device: str = "cpu"
     # Divisor of the batch size, doubled each time the job has run out of memory.
     divisor: int = 1
-    # Digest of the packages that the process runs with (see environments.Environment); "": those of the
-    # driver.
-    environment: str = ""
     # Number of processes that a job may use: one per GPU of the actor, or on its CPUs.
     processes: int = 1
 

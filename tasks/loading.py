@@ -24,7 +24,6 @@ def load_source(job: Job, source: ModelSource) -> Family:
         source.family,
         source.ref,
         planned=job.inputs.get(f"model:{source.ref}"),
-        environment=context.environment,
         device=context.device,
         options=source.options,
     )

@@ -111,7 +111,7 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     program = python.with_name("tsfmscope")
     assert call(program, "--version", at=here) == f"tsfmscope {VERSION}\n"
     check_core(program, here)
-    call(*install, f"{built[1]}[pipeline,baselines,report,moirai,environments]", at=here)
+    call(*install, f"{built[1]}[pipeline,baselines,report,moirai]", at=here)
     assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 

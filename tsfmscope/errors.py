@@ -8,7 +8,6 @@ TsfmscopeError
 │       └── MissingOnHubError  the hub has no such repository, revision or file
 ├── HealthError         hidden states or forecasts are invalid (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
-├── EnvironmentFailed   a model's own packages could not be installed
 └── SweepError          the cluster, or the code on it, would make every further job fail
 """
 
@@ -48,10 +47,6 @@ class HealthError(TsfmscopeError):
 
 class StaleInputError(TsfmscopeError):
     """An input changed between planning and the start of a job."""
-
-
-class EnvironmentFailed(TsfmscopeError):
-    """The environment that a job requests could not be built."""
 
 
 class SweepError(TsfmscopeError):

@@ -21,7 +21,6 @@ from tsfmscope.hub_responses import (
     HASH,
     HostileResponse,
     NotContinued,
-    TooSlow,
     checked_commit,
     checked_responses,
 )
@@ -115,8 +114,6 @@ def _fetch(reference: str, request: Mapping[str, Any], patterns: Sequence[str]) 
         reason, detail = "hostile", str(error)
     except NotContinued as error:
         reason, detail = "truncated", str(error)
-    except TooSlow as error:
-        reason, detail = "stalled", str(error)
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         reason, detail = STATUSES.get(status, "other"), f"got status {status}"

@@ -1,7 +1,5 @@
 """Limits of requests to a hub's server, and checks of its responses before parts of them become paths.
 
-A server that sends too few bytes is given up, since each wait alone may be short: see `Watch`.
-
 huggingface_hub (2.4.0 and before) puts three texts of a response into paths of its cache without a check: the
 ETag of a file, the commit in `X-Repo-Commit`, also of a response with status 404, and the commit of a
 repository. A server that sends `../../x` there can write a file anywhere. Commits and hashes are hexadecimal;
@@ -19,19 +17,12 @@ from typing import Any
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # Git's SHA-1 for a small file, SHA-256 for a large one.
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-# Least number of bytes per second in a period of PERIOD waits, which is 120 s by default. A telephone line of 1995 had
-# three times as many. A server that never responds is given up after six waits.
-SLOWEST, PERIOD = 1000, 12
 # The client factory of huggingface_hub belongs to the process: one thread at a time may replace it.
 LOCK = threading.Lock()
 
 
 class HostileResponse(Exception):
     """Error for a response that has something else where a commit or a hash is expected."""
-
-
-class TooSlow(Exception):
-    """Error for a server that sends fewer than SLOWEST bytes per second."""
 
 
 class NotContinued(Exception):
@@ -84,66 +75,32 @@ def limit_wait(request: Any) -> None:
     request.extensions = {**request.extensions, "timeout": limits}
 
 
-class Watch(threading.Thread):
-    """Thread that closes the clients when fewer than SLOWEST bytes per second have arrived in a period.
-
-    A closed client ends its requests: the next byte of a response is an error, and so is the next request.
-    """
-
-    def __init__(self, period: float) -> None:
-        """Make a thread that is not started; period: in seconds."""
-        super().__init__(daemon=True)
-        self.period, self.is_slow, self.ended = period, False, threading.Event()
-        self.clients: list[Any] = []
-        self.responses: list[Any] = []
-
-    def run(self) -> None:
-        """Compare the number of bytes after every period with that before."""
-        before = 0
-        while not self.ended.wait(self.period):
-            received = sum(response.num_bytes_downloaded for response in list(self.responses))
-            if received - before < SLOWEST * self.period:
-                self.is_slow = True
-                for client in list(self.clients):
-                    client.close()
-                return
-            before = received
-
-
 @contextlib.contextmanager
 def checked_responses() -> Iterator[None]:
     """Install the checks and limits for the requests that huggingface_hub makes inside the context.
 
     Downloads through Xet are switched off there, because they use hashes of the file list without a check.
-    Raises TooSlow if the server sends too few bytes.
     """
     from huggingface_hub import constants, set_client_factory
     from huggingface_hub.utils import _http
 
     with LOCK:
+        # There is no public way to read the factory, which may be the user's own, with a proxy.
         factory, without_xet = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
-        watch = Watch(PERIOD * constants.HF_HUB_DOWNLOAD_TIMEOUT)
 
         def make_client() -> Any:
             client = factory()
             hooks = client.event_hooks
             client.event_hooks = {
                 "request": [*hooks["request"], limit_wait],
-                "response": [check_response, watch.responses.append, *hooks["response"]],
+                "response": [check_response, *hooks["response"]],
             }
-            watch.clients.append(client)
             return client
 
         set_client_factory(make_client)
         constants.HF_HUB_DISABLE_XET = True
-        watch.start()
         try:
             yield
-        except Exception as error:
-            if watch.is_slow:
-                raise TooSlow(f"fewer than {SLOWEST} bytes per second in {watch.period:g} s") from error
-            raise
         finally:
-            watch.ended.set()
             set_client_factory(factory)
             constants.HF_HUB_DISABLE_XET = without_xet

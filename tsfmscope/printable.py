@@ -16,7 +16,9 @@ def printable(text: str, *, keep: str = "") -> str:
 
     keep: control characters that stay, such as "\n".
     """
-    return UNPRINTABLE.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+    return UNPRINTABLE.sub(
+        lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode("ascii"), text
+    )
 
 
 def shorten(text: str) -> str:
@@ -28,7 +30,3 @@ def _shorten_line(line: str) -> str:
     left_out = len(line) - LONGEST
     kept = LONGEST // 2
     return f"{line[:kept]} … {left_out:,} characters … {line[-kept:]}" if left_out > 0 else line
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -33,8 +33,7 @@ def plan(
     stage, extrapolated from its finished jobs in data/. Exit codes: 0, 2 if the params file must be fixed.
     """
     from stages.planning.contexts import context_lines, planned_contexts
-    from stages.planning.planned_work import planned_work
-    from stages.planning.study_sizes import check_params, study_sizes
+    from stages.planning.planned_work import check_params, planned_work, study_sizes
 
     checked = check_params(params)
     sizes = [asdict(size) for size in study_sizes(checked)]

@@ -14,10 +14,16 @@ def retry(as_json: Json = False) -> None:
     \b
     tsfmscope retry
     """
-    from stages.planning.retrying import retry_failures
+    from stages.planning.run_stage import run_stage
+    from stages.planning.sweeping import RETRY_VARIABLE, stages_with_failures
+    from tasks.sweep.cluster import environment
 
-    with stdout_for_json(as_json):
-        stages = retry_failures()
+    with stdout_for_json(as_json), environment({RETRY_VARIABLE: "1"}):
+        stages = stages_with_failures()
+        if stages:
+            print(f"retrying {', '.join(stages)}", flush=True)
+        for name in stages:
+            run_stage(name)
     if as_json:
         print_json({"stages": stages})
     else:

@@ -14,7 +14,7 @@ from stages.config.measures import (
     Theory,
     Tokens,
 )
-from stages.config.resources import TASKS, Packages
+from stages.config.resources import TASKS
 from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
 from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
 from tsfmscope.strict import LARGEST_SEED, Seed, Strict
@@ -39,7 +39,6 @@ __all__ = [
     "KernelSynth",
     "Measure",
     "Model",
-    "Packages",
     "Pretraining",
     "Recipe",
     "Report",

@@ -1,8 +1,4 @@
-"""Reader of YAML that first counts the values that aliases and merge keys stand for.
-
-PyYAML expands merge keys (`<<: [*a, *a]`) while it builds values, so 463 bytes can keep it busy for more than
-a minute. The events of the parser are counted first, in one pass that takes linear time and builds nothing.
-"""
+"""Reader of YAML that refuses what DVC reads in another way, and aliases that stand for millions of values."""
 
 from __future__ import annotations
 
@@ -14,122 +10,95 @@ import yaml
 
 # Number of values that aliases may add to the values that the text itself contains.
 MOST_VALUES = 1_000_000
-# Levels of nesting; at a hundred thousand, libyaml's composer overflows the stack and ends the
-# process.
+# Levels of nesting; at a hundred thousand, libyaml's composer overflows the stack and ends the process.
 DEEPEST = 100
 # libyaml, if PyYAML was built with it: twenty times as fast as the loader in Python.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MERGE = "<<"
 # Characters. Numbers of base 60 (1:1:1) take quadratic time to read, and Python prints no integer
 # of more than 4,300 digits.
 LONGEST_NUMBER = 100
 TEXT = "tag:yaml.org,2002:str"
-MERGE_TAG = "tag:yaml.org,2002:merge"
+MERGE = "tag:yaml.org,2002:merge"
 # Numbers that YAML 1.1 reads in base 60 or 8, and DVC, which follows YAML 1.2, as text or in base 10.
 OTHER_BASE = re.compile(r"[-+]?([0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|0[0-9_]+)")
-RESOLVER = yaml.resolver.Resolver()
 
 
 def load_yaml(text: str) -> Any:
     """Parse one YAML document with the safe loader.
 
     Raises yaml.YAMLError for text that is not YAML. Raises ValueError, with the line, for a tag, for nesting
-    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters, and for a key that occurs
-    twice in one mapping, `<<` included: DVC refuses such a file, and YAML's loader would silently keep the
-    later value. Raises ValueError also if aliases add more than MOST_VALUES values.
+    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters or in base 60 or 8, for a key that
+    is not text, and for a key that occurs twice in one mapping, `<<` included: DVC refuses such a file, and YAML's
+    loader would silently keep the later value. Raises ValueError also if aliases add more than MOST_VALUES values.
     """
-    _count_values(text)
-    return yaml.load(text, LOADER)
+    depth = 0
+    for event in yaml.parse(text, LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ValueError(f"line {_line(event)}: nested deeper than {DEEPEST} levels; flatten it")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise ValueError(f"line {_line(event)}: expected a plain value, got the tag {tag!r}; remove it")
+    root = yaml.compose(text, LOADER)
+    if root is None:
+        return None
+    sizes: dict[int, float] = {}
+    if _count_values(root, sizes) - len(sizes) > MOST_VALUES:
+        raise ValueError(f"its aliases (*name) stand for more than {MOST_VALUES} values; repeat less with them")
+    return yaml.constructor.SafeConstructor().construct_document(root)
 
 
-class _Collection:
-    """Open list or mapping: its number of values so far, its anchor, and the line on which it begins."""
-
-    def __init__(self, event: Any) -> None:
-        self.values: float = 1
-        self.anchor: str | None = event.anchor
-        self.line: int = event.start_mark.line + 1
-        self.is_mapping = isinstance(event, yaml.MappingStartEvent)
-        self.at_key = True
-        # Key, as (tag, text) -> the line on which it stands.
-        self.keys: dict[tuple[str, str], int] = {}
-
-    def add(self, event: Any, values: float) -> None:
-        """Count a key, a value or an item that stands for `values` values."""
-        self.values += values
-        if self.is_mapping and self.at_key and isinstance(event, yaml.ScalarEvent):
-            self._add_key(event)
-        self.at_key = not self.at_key
-
-    def _add_key(self, event: Any) -> None:
-        key = (RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
-        line = event.start_mark.line + 1
-        if key[0] not in (TEXT, MERGE_TAG):
-            kind = key[0].rpartition(":")[2]
-            raise ValueError(
-                f"line {line}: expected text as a key, got {event.value[:LONGEST_NUMBER]!r}, which YAML reads as "
-                f"{kind}; put it in quotes"
-            )
-        if key in self.keys:
-            fix = f"write {MERGE}: [*a, *b]" if event.value == MERGE else "remove or rename one"
-            raise ValueError(
-                f"line {line}: the key {event.value!r} is already in this mapping, on line {self.keys[key]}; {fix}"
-            )
-        self.keys[key] = line
+def _line(place: Any) -> int:
+    return int(place.start_mark.line) + 1
 
 
-def _check_value(event: Any) -> None:
-    """Raise ValueError for a tag, and for a number in base 60 or 8 or of more than LONGEST_NUMBER characters.
+def _count_values(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Check a node and return the number of values that it stands for.
 
-    A tag would make the loader fail with errors of other types.
+    sizes: numbers of the nodes that were counted, by id. An alias names a node that was counted before.
     """
-    line = event.start_mark.line + 1
-    if getattr(event, "tag", None) is not None:
-        raise ValueError(f"line {line}: expected a plain value, got the tag {event.tag!r}; remove it")
-    is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
-    is_long = is_plain and len(event.value) > LONGEST_NUMBER
-    is_other_base = is_plain and OTHER_BASE.fullmatch(event.value)
-    if not (is_long or is_other_base) or RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit) == TEXT:
-        return
-    if is_long:
-        raise ValueError(
-            f"line {line}: expected a number or date of at most {LONGEST_NUMBER} characters, got {len(event.value)}"
-        )
-    if is_other_base:
-        raise ValueError(
-            f"line {line}: expected a decimal number, got {event.value!r}, which YAML reads in base "
-            f"{60 if ':' in event.value else 8}; write the number, or text in quotes"
-        )
+    if id(node) in sizes:
+        return sizes[id(node)]
+    # Until the node is counted: it may contain itself.
+    sizes[id(node)] = math.inf
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    elif isinstance(node, yaml.ScalarNode) and not node.style and node.tag != TEXT:
+        _check_number(node)
+    sizes[id(node)] = 1 + sum(_count_values(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
-def _count_values(text: str) -> None:
-    """Raise ValueError for what `load_yaml` refuses, before any value is built from the text."""
-    # Number of values by anchor. Values without an anchor are stored under None, which no alias
-    # names.
-    sizes: dict[str | None, float] = {}
-    # An outermost list stands for the document, so that every event belongs to a collection.
-    collections = [_Collection(yaml.SequenceStartEvent(None, None, True, yaml.Mark("", 0, 0, 0, None, 0)))]
-    for n_events, event in enumerate(yaml.parse(text, LOADER)):
-        values: float = 1
-        _check_value(event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            collections.append(_Collection(event))
-            # An alias of a collection that is not closed yet means that the collection contains
-            # itself.
-            sizes[event.anchor] = math.inf
-            if len(collections) > DEEPEST:
-                raise ValueError(f"line {collections[-1].line}: nested deeper than {DEEPEST} levels; flatten it")
+def _check_keys(mapping: yaml.MappingNode) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in mapping.value:
+        if not isinstance(key, yaml.ScalarNode):
             continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            collection = collections.pop()
-            values = collection.values
-            sizes[collection.anchor] = values
-        elif isinstance(event, yaml.AliasEvent):
-            values = sizes.get(event.anchor, 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            sizes[event.anchor] = values
-        else:
-            continue
-        collections[-1].add(event, values)
-        if collections[-1].values - n_events > MOST_VALUES:
-            raise ValueError(f"its aliases (*name) stand for more than {MOST_VALUES} values; repeat less with them")
+        if key.tag not in (TEXT, MERGE):
+            raise ValueError(
+                f"line {_line(key)}: expected text as a key, got {key.value[:LONGEST_NUMBER]!r}, which YAML reads as "
+                f"{key.tag.rpartition(':')[2]}; put it in quotes"
+            )
+        if (key.tag, key.value) in lines:
+            fix = "write <<: [*a, *b]" if key.tag == MERGE else "remove or rename one"
+            raise ValueError(
+                f"line {_line(key)}: the key {key.value!r} is already in this mapping, on line "
+                f"{lines[key.tag, key.value]}; {fix}"
+            )
+        lines[key.tag, key.value] = _line(key)
+
+
+def _check_number(node: yaml.ScalarNode) -> None:
+    if len(node.value) > LONGEST_NUMBER:
+        raise ValueError(
+            f"line {_line(node)}: expected a number or date of at most {LONGEST_NUMBER} characters, got "
+            f"{len(node.value)}"
+        )
+    if OTHER_BASE.fullmatch(node.value):
+        raise ValueError(
+            f"line {_line(node)}: expected a decimal number, got {node.value!r}, which YAML reads in base "
+            f"{60 if ':' in node.value else 8}; write the number, or text in quotes"
+        )

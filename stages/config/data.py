@@ -39,9 +39,6 @@ class Model(Strict):
         description="size of a model that was pretrained with narrow heads: {share: S}, its mean share of the heads' "
         "width",
     )
-    environment: str | None = Field(
-        None, description="block of `environments` whose packages its jobs use; null: the project's packages"
-    )
 
     @property
     def precision(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -207,18 +206,8 @@ class Resources(Strict):
     job_timeout_s: float = Field(1800, gt=0)
     load_timeout_s: float = Field(3600, gt=0, description="time limit for loading a model, download included")
     flush_s: float = Field(5, gt=0)
-    store: str | None = Field(
-        None, description="absolute path of a folder, shared by all nodes, for rows and activation files; null: data/"
-    )
     max_failed_share: float = Field(
         0.01, ge=0, le=1, description="largest share of failed jobs; a stage with more exits 1"
     )
 
     _gpus = field_validator("gpus_per_actor")(whole_or_fraction)
-
-    @field_validator("store")
-    @classmethod
-    def _store_is_an_absolute_path(cls, value: str | None) -> str | None:
-        if value is not None and (not PurePath(value).is_absolute() or value == "/"):
-            raise ValueError(f"expected the absolute path of a folder that every node mounts, found {value!r}")
-        return value

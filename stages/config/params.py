@@ -28,7 +28,6 @@ from stages.config import (
     Heads,
     KernelSynth,
     Model,
-    Packages,
     Pretraining,
     Report,
     Resources,
@@ -59,7 +58,7 @@ SHORT.maxstring = SHORT.maxother = 100
 COMPRESSED = "compressed:"
 # Blocks whose keys are names chosen by the user.
 NAMED = (
-    *("environments", "models", "datasets.sets", "conditions", "studies"),
+    *("models", "datasets.sets", "conditions", "studies"),
     *("checkpoints.recipes", "compression.methods"),
 )
 # Names become names of files and folders, for which file systems allow 255 bytes.
@@ -77,7 +76,6 @@ class Params(Strict):
 
     profile: str = Field("default", description="name of this file in the report")
     seed: Seed = 0
-    environments: dict[str, Packages] = Field({})
     models: dict[str, Model]
     datasets: DataSets = DataSets()
     conditions: dict[str, Condition] = Field({})
@@ -163,8 +161,6 @@ class Params(Strict):
             for name in spec.x_axis:
                 _check_name(name, self.models, f"studies.{study}.x_axis")
         for name, model in self.models.items():
-            if model.environment is not None:
-                _check_name(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
                 _check_name(model.base_model, self.models, f"models.{name}.base_model")
             recipe, snapshot = split_checkpoint(model.ref)

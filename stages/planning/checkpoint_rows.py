@@ -10,7 +10,6 @@ from typing import Any
 from stages.config import Recipe
 from stages.config.params import COMPRESSED, Params
 from stages.planning.model_folders import key_of
-from stages.planning.sweeping import environments
 from stages.planning.training_jobs import MODELS, checkpoint_path
 from store.errors import DamagedFile
 from store.stage_outputs import read_rows
@@ -50,7 +49,7 @@ def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
 
 def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     """Return the row of a model; jobs: training jobs by name of their recipe."""
-    model, environment = params.models[name], environments(params).get(name)
+    model = params.models[name]
     recipe, _ = split_checkpoint(model.ref)
     path = checkpoint_path(model.ref)
     ref = (MODELS / path).as_posix() if path else model.ref
@@ -69,14 +68,11 @@ def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: 
         "output_stack": family.output_stack,
         "source": {True: "committed", False: "trained"}[committed] if job else checkpoint.source,
         "ref": checkpoint.pin(ref),
-        "fingerprint": registry.with_code(
-            model.family, checkpoint.fingerprint, environment.digest if environment else ""
-        ),
+        "fingerprint": registry.with_code(model.family, checkpoint.fingerprint),
         **registry.facts(checkpoint.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
         "heads": json.dumps(heads, sort_keys=True) if heads else None,
-        "environment": environment.description if environment else None,
     }
 
 

@@ -11,7 +11,6 @@ from stages.config.compression import Method
 from stages.config.params import Params, ParamsError
 from stages.planning import planning
 from stages.planning.model_folders import key_of, quarantine_damaged, recipe, work_folder
-from stages.planning.sweeping import environments
 from store.stage_store import StageStore
 from tasks.compression import CalibrationSpec
 from tasks.job import Job
@@ -88,17 +87,14 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
     """Return the row of `checkpoints` of a compressed model: its base's row with the model's own files."""
-    checkpoint, environment = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
+    checkpoint = registry.resolve((MODELS / name).as_posix())
     base = bases[str(params.models[name].base_model)]
     return {
         "model": name,
         "source": "compressed",
         **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
         "ref": (MODELS / name).as_posix(),
-        "fingerprint": registry.with_code(
-            base["family"], checkpoint.fingerprint, environment.digest if environment else ""
-        ),
-        "environment": environment.description if environment else None,
+        "fingerprint": registry.with_code(base["family"], checkpoint.fingerprint),
         **registry.facts(checkpoint.folder),
         "license": base["license"],
         "recipe": read_recipe(name)["key"],

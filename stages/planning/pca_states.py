@@ -39,7 +39,9 @@ def answer_islands(params: Params, study: str) -> Answer:
     cells = set(planning.cells(params, ["isotropy"]))
     stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}
     frames = [
-        _cell(row, stacks[row["model"]], layer, params).assign(**_cell_columns(row))
+        _cell(row, stacks[row["model"]], layer, params).assign(
+            model=row["model"], dataset=row["dataset"], condition=row["condition"]
+        )
         for row in planning.dumps("embeddings")
         if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
         and row["model"] in names["models"]
@@ -48,10 +50,6 @@ def answer_islands(params: Params, study: str) -> Answer:
     ]
     rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     return Answer(query.title, query.sql, rows)
-
-
-def _cell_columns(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("model", "dataset", "condition")}
 
 
 def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) -> pd.DataFrame:

@@ -19,12 +19,12 @@ def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
     return studies_by_name
 
 
-def snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:
+def snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:
     """Yield the step and the reference and fingerprint of a model's weights.
 
     The finished model comes first, with step None; then the snapshots of its training.
     """
     yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
     for step, path in registry.snapshots(Path(model["ref"])).items():
-        fingerprint = registry.with_code(model["family"], registry.fingerprint(path), digest)
+        fingerprint = registry.with_code(model["family"], registry.fingerprint(path))
         yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from stages import DATA, STAGES
 from store.schema import TABLES
-from store.stage_outputs import dump_files, table_files
+from store.stage_outputs import dump_files
+from store.table_folder import parquet_files
 
 SWEEPS = tuple(stage.name for stage in STAGES if stage.sweeps)
 
@@ -42,4 +43,4 @@ def tables(names: Iterable[str]) -> dict[str, Sequence[Path]]:
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:
     """Return the files of a table: a folder of files if jobs write the table, else one file."""
     single_files = [out / f"{table}.parquet" for out in outs]
-    return [p for p in single_files if p.exists()] + [p for out in outs for p in table_files(out, table)]
+    return [p for p in single_files if p.exists()] + [p for out in outs for p in parquet_files(out / table)]

@@ -16,14 +16,12 @@ from stages import DATA, STAGES
 from stages.config.params import Params
 from store.job_rows import summarize_error
 from store.schema import job_tables
-from store.stage_folders import shared_folders
-from store.stage_outputs import table_files
 from store.stage_store import StageStore
 from store.status import Status, write_status
+from store.table_folder import parquet_files
 from tasks.job import Job, StoreCallbacks
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources
-from tasks.sweep.environments import Environment
 from tasks.sweep.placement import ActorResources
 from tsfmscope.errors import TsfmscopeError
 
@@ -48,16 +46,10 @@ class TooManyFailures(TsfmscopeError):
 
 
 @contextmanager
-def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]:
-    """Open the output store of a stage for the tables that the schema assigns to it, locked for this driver.
-
-    params: given by stages whose rows and activation files go to resources.store, if that is set.
-    """
-    shared = params.resources.store if params else None
-    folders = shared_folders(shared, stage) if shared else None
+def open_store(stage: str) -> Iterator[StageStore]:
+    """Open the output store of a stage for the tables that the schema assigns to it, locked for this driver."""
     companion = Path(DATA, "timings", stage)
-    tables = job_tables(stage)
-    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, folders=folders) as out:
+    with StageStore(Path(DATA, stage), tables=job_tables(stage), companion=companion, stage=stage) as out:
         yield out
 
 
@@ -173,7 +165,6 @@ def resources(params: Params) -> Resources:
             name: ActorResources(**(defaults | overrides.model_dump(exclude_none=True)))
             for name, overrides in block.tasks.items()
         },
-        environments=environments(params),
         max_attempts=block.max_attempts,
         job_timeout_s=block.job_timeout_s,
         load_timeout_s=block.load_timeout_s,
@@ -181,20 +172,11 @@ def resources(params: Params) -> Resources:
     )
 
 
-def environments(params: Params) -> dict[str, Environment]:
-    """Return the environments by model, for the models that run in an environment of their own."""
-    environments = {
-        name: Environment(name, tuple(block.packages), tuple(block.options), block.timeout_s, block.allow_builds)
-        for name, block in params.environments.items()
-    }
-    return {name: environments[model.environment] for name, model in params.models.items() if model.environment}
-
-
 def stages_with_failures() -> list[str]:
     """Return the names of the sweeping stages whose output contains a failure."""
     import pyarrow.parquet as pq
 
-    files = {stage.name: table_files(Path(DATA, stage.name), "failures") for stage in STAGES if stage.sweeps}
+    files = {stage.name: parquet_files(Path(DATA, stage.name, "failures")) for stage in STAGES if stage.sweeps}
     return [name for name, paths in files.items() if any(pq.read_metadata(path).num_rows for path in paths)]
 
 

@@ -89,13 +89,12 @@ def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> 
 def _progress_line(latest_rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a line on the progress of the trainings."""
     nearest = sorted(latest_rows, key=lambda name: latest_rows[name]["seconds_left"])
-    lines = [_training_line(name, latest_rows[name]) for name in nearest[:MAX_LINES]]
+    lines = []
+    for name in nearest[:MAX_LINES]:
+        row = latest_rows[name]
+        duration = format_duration(row["seconds_left"])
+        lines.append(f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {duration} left")
     return "; ".join([*lines, f"{len(nearest) - MAX_LINES} more"] if len(nearest) > MAX_LINES else lines)
-
-
-def _training_line(name: str, row: Mapping[str, Any]) -> str:
-    duration = format_duration(row["seconds_left"])
-    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {duration} left"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

@@ -206,7 +206,6 @@ TABLES = (
             C("bytes", I64, "size of the weights", "bytes"),
             C("recipe", TEXT, "key of the job that trained or compressed it, if a job did", null=True),
             C("license", TEXT, "licence of the weights", null=True),
-            C("environment", TEXT, "name and packages of its own environment, if it has one", null=True),
             C("options", TEXT, "options of loading that differ from the checkpoint's files (JSON)", null=True),
             C("heads", TEXT, "schedule of head ranks in pretraining, if any (JSON)", null=True),
         ),

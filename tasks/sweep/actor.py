@@ -53,10 +53,6 @@ class WorkerConfig:
     devices: int | None = None
     # Seconds from SIGTERM until the running job is handed back.
     notice_seconds: float = 20
-    # Digest of its packages, if it has an environment of its own.
-    environment: str = ""
-    # sys.prefix of the Python of that environment.
-    prefix: str | None = None
     # Number of processes that a job may use.
     processes: int = 1
 
@@ -96,14 +92,13 @@ class Worker:
     def start(self) -> WorkerLocation:
         """Adapt the process to the driver's folder, and to the threads and device that Ray has assigned.
 
-        The location is unfit if the node lacks the folder or starts another Python. Raises SweepError if the
+        The location is unfit if the node lacks the folder. Raises SweepError if the
         process sees other GPUs than its own.
         """
         import ray
         import ray.util
 
         address, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
-        unfit = ""
         try:
             # Jobs name files relative to this folder.
             os.chdir(self._config.folder)
@@ -112,12 +107,6 @@ class Worker:
                 f"node {address} lacks the driver's folder {self._config.folder} ({error}); "
                 "run from a folder that all nodes share"
             )
-        if self._config.prefix not in (None, sys.prefix):
-            unfit = (
-                f"node {address} runs {sys.prefix}, expected {self._config.prefix}: its Ray ignores py_executable; "
-                "start the node with the Ray of constraints.txt"
-            )
-        if unfit:
             return WorkerLocation(self._name, address, "", node_id, unfit)
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._config.threads)
@@ -228,7 +217,7 @@ class Worker:
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
     def _context(self, divisor: int = 1) -> ExecutionContext:
-        return ExecutionContext(self._torch_device, divisor, self._config.environment, self._config.processes)
+        return ExecutionContext(self._torch_device, divisor, self._config.processes)
 
     def _not_started(self) -> Outcome:
         return Outcome([], None, {}, is_leaving=True, is_unfinished=True)

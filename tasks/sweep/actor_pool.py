@@ -14,7 +14,6 @@ from typing import Any, Literal, NoReturn
 from tasks.job import StoreCallbacks
 from tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
 from tasks.sweep.cluster import Resources, actor_options
-from tasks.sweep.environments import EnvironmentBuilder
 from tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
 from tasks.sweep.nodes import Nodes, Request
 from tasks.sweep.placement import ActorResources, allocate, cap, fits
@@ -150,7 +149,6 @@ class ActorPool:
         # Kinds of actor that jobs wait for while none is up -> time.monotonic() since when.
         self._absent: dict[ActorResources, float] = {}
         self._request = Request(of_cluster=resources.address is not None)
-        self._builder = EnvironmentBuilder()
         self.nodes = Nodes()
         self.handles: list[ActorHandle] = []
 
@@ -191,7 +189,9 @@ class ActorPool:
         if now - self._counted_at > RECOUNT_S or not self._targets.keys() >= (+queue.ready).keys():
             self._counted_at = now
             self.nodes.refresh()
-            self._give_notice()
+            for handle in self.handles:
+                if handle.leaves_at is None:
+                    handle.leaves_at = self.nodes.deadlines.get(handle.location.node_id)
             demand = self._demand(queue)
             self._targets = allocate(demand, self.nodes.accepting, self._resources.actors)
             self._request.submit(cap(demand, self._resources.actors) if self._resources.actors else {})
@@ -199,35 +199,20 @@ class ActorPool:
             self._check_starts(queue, now)
         counts = self._count_staying()
         short = [needs for needs, target in self._targets.items() if counts[needs] < target]
-        demand = self._demand(queue) if short else {}
+        demand = self._demand(queue) if short else Counter()
         for needs in short:
-            for _ in range(min(self._targets[needs], demand.get(needs, 0)) - counts[needs]):
+            for _ in range(min(self._targets[needs], demand[needs]) - counts[needs]):
                 self._start(needs, queue)
 
-    def _demand(self, queue: JobQueue) -> dict[ActorResources, int]:
+    def _demand(self, queue: JobQueue) -> Counter[ActorResources]:
         """Return the number of actors that could be kept busy, by kind."""
         demand = Counter(queue.ready)
         for handle in self.handles:
             demand[handle.group.needs] += sum(len(call.attempts) for call in handle.calls) if handle.is_open else 0
-        return {needs: count for needs, count in (+demand).items() if self._has_environment(needs)}
-
-    def _has_environment(self, needs: ActorResources) -> bool:
-        """Return whether actors of this kind can start; starts to build a missing environment."""
-        return needs.environment is None or self._builder.is_ready(needs.environment)
-
-    def failed_environments(self, queue: JobQueue) -> Iterator[tuple[ActorResources, Failure]]:
-        """Yield the needed kinds of actor whose environment could not be built, with the cause."""
-        for needs in list(+queue.ready):
-            if needs.environment is not None and (failure := self._builder.failure(needs.environment)):
-                yield needs, failure
+        return +demand
 
     def _count_staying(self) -> Counter[ActorResources]:
         return Counter(handle.group.needs for handle in self.handles if handle.leaves_at is None)
-
-    def _give_notice(self) -> None:
-        for handle in self.handles:
-            if handle.leaves_at is None and handle.location.node_id in self.nodes.deadlines:
-                handle.leaves_at = self.nodes.deadlines[handle.location.node_id]
 
     def _make_room(self) -> None:
         """End surplus actors that are idle or not up yet, if another kind has too few."""
@@ -252,7 +237,7 @@ class ActorPool:
         for needs in +queue.ready:
             fit = fits(needs, self.nodes.accepting)
             surplus = any(count > self._targets.get(kind, 0) for kind, count in lives.items() if kind != needs)
-            # No alarm: an actor is up, or others must end first, or the environment is not ready.
+            # No alarm: an actor is up, or others must end first.
             if needs in is_up or (fit and (surplus or not self._targets.get(needs))):
                 continue
             self._absent[needs] = since.get(needs, now)
@@ -269,15 +254,8 @@ class ActorPool:
         name = f"{self._name}-{self._n_made}"
         ray_name = f"{group.name} {name} {self._run_id}".strip()
         remote = self._ray.remote(Worker).options(name=ray_name, **actor_options(needs))
-        own = needs.environment
         config = WorkerConfig(
-            needs.threads,
-            os.getcwd(),
-            needs.devices,
-            self._resources.notice_seconds,
-            environment=own.digest if own else "",
-            prefix=str(own.folder) if own else None,
-            processes=needs.shares,
+            needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds, processes=needs.shares
         )
         handle = ActorHandle(name, remote.remote(name, self._callbacks, config), group)
         self._n_made += 1
@@ -339,8 +317,7 @@ class ActorPool:
         self._counted_at = float("-inf")
 
     def close(self) -> None:
-        """End all actors and all builds of environments."""
-        self._builder.close()
+        """End all actors."""
         for handle in list(self.handles):
             self.drop(handle)
         # An error of a cluster that is gone must not hide the original error.

@@ -7,13 +7,11 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.job import Job
-from tasks.sweep.environments import Environment
 from tasks.sweep.placement import ActorResources
 from tasks.sweep.signals import kill_on_signal
 from tsfmscope.errors import SweepError
@@ -64,8 +62,6 @@ class Resources:
     memory_mb: int | None = None
     # Resources of actors for the jobs of these tasks, instead of the default above.
     tasks: Mapping[str, ActorResources] = field(default_factory=dict)
-    # Environments for the jobs of these groups.
-    environments: Mapping[str, Environment] = field(default_factory=dict)
     # CPUs and GPUs of a local Ray instance; None: all.
     local_cpus: int | None = None
     local_gpus: int | None = None
@@ -105,19 +101,14 @@ class Resources:
         """Return the resources of an actor that runs jobs of a task."""
         return self.tasks.get(task, self.needs)
 
-    def for_job(self, job: Job) -> ActorResources:
-        """Return an actor's resources for a job, with the environment of the job's group if it has one."""
-        needs, own = self.for_task(job.task.name), self.environments.get(job.group)
-        return needs if own is None else replace(needs, environment=own)
 
-
-def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
+def worker_environment(threads: int) -> dict[str, str]:
     """Return the environment variables of the workers: code path, threads, memory and Ray's settings.
 
     threads: number of CPUs of the actor.
     """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = dict.fromkeys([str(code), *(str(Path(p).resolve()) for p in inherited if p)])
+    path = dict.fromkeys([str(ROOT), *(str(Path(p).resolve()) for p in inherited if p)])
     return {
         "PYTHONPATH": os.pathsep.join(path),
         "OMP_NUM_THREADS": str(threads),
@@ -126,10 +117,8 @@ def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
     }
 
 
-def runtime_environment(threads: int, own: Environment | None = None) -> dict[str, Any]:
-    """Return Ray's runtime environment for workers on a cluster, or in an environment of their own."""
-    if own is not None:
-        return {"env_vars": worker_environment(threads, own.code), "py_executable": str(own.python)}
+def runtime_environment(threads: int) -> dict[str, Any]:
+    """Return Ray's runtime environment for workers on a cluster, or with another number of threads."""
     options: dict[str, Any] = {"env_vars": worker_environment(threads)}
     if python := os.environ.get(PYTHON_VARIABLE):
         options["py_executable"] = python
@@ -168,9 +157,8 @@ def actor_options(needs: ActorResources) -> dict[str, Any]:
         options["label_selector"] = dict(needs.labels)
     if needs.memory_mb:
         options["memory"] = needs.memory_mb * 2**20
-    own = needs.environment
-    if own is not None or ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
-        options["runtime_env"] = runtime_environment(needs.threads, own)
+    if ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
+        options["runtime_env"] = runtime_environment(needs.threads)
     return options
 
 
@@ -187,13 +175,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = before[name]
             else:
                 os.environ.pop(name, None)
-
-
-def _probe(address: str) -> None:
-    """Raise OSError at once if nothing listens; ray.init was still trying after 280 s."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit() and "://" not in address:
-        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
 
 
 def _check_loopback() -> None:
@@ -214,8 +195,16 @@ def _start(resources: Resources, folder: Path) -> None:
 
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if resources.address is not None:
+        if resources.address.startswith("ray://"):
+            raise SweepError(
+                f"resources.address: got {resources.address!r}, expected HOST:PORT or auto: stages write where the "
+                "driver is, so it runs on a node of the cluster (docs/cluster.md)"
+            )
         try:
-            _probe(resources.address)
+            # ray.init was still trying after 280 s where nothing listens.
+            host, _, port = resources.address.rpartition(":")
+            if host and port.isdigit():
+                socket.create_connection((host, int(port)), timeout=PROBE_S).close()
             # Needed inside a submitted job, whose variables this process inherits.
             with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
                 ray.init(resources.address, runtime_env=runtime_environment(resources.needs.threads), **quiet)

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from tasks.job import Job, StoreCallbacks
-from tasks.sweep.actor import Outcome, WorkerLocation
-from tasks.sweep.actor_pool import NOWHERE, ActorHandle, ActorPool, Call
+from tasks.sweep.actor import Outcome
+from tasks.sweep.actor_pool import ActorHandle, ActorPool, Call
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
 from tasks.sweep.load_failures import LoadFailures
@@ -48,7 +48,7 @@ def run(
     In each case, the records of finished jobs are stored first, if the store still accepts them.
     """
     began = time.monotonic()
-    queue = JobQueue(jobs, callbacks.missing, resources.chunk, resources.for_job)
+    queue = JobQueue(jobs, callbacks.missing, resources.chunk, lambda job: resources.for_task(job.task.name))
     ledger = Ledger(callbacks.append, resources.flush_seconds)
     queue.refill(1)
     activity: tuple[int, ...] = ()
@@ -96,12 +96,16 @@ class _Sweep:
             while (len(self._queue) or self._pool.busy) and not caught:
                 self._pool.scale_up(self._queue)
                 self._record_impossible()
-                self._dispatch()
+                for handle in [handle for handle in self._pool if handle.is_open]:
+                    while attempts := self._next_attempts(handle):
+                        handle.send("load" if handle.must_load(attempts[0]) else "job", attempts)
                 self._step()
                 self._queue.plan_ahead()
                 self._queue.refill(1 + self._pool.size * self._resources.max_in_flight)
-            if caught:
-                self._drain(caught)
+            # Wait for running jobs, at most `drain_seconds`; a second signal ends the wait.
+            end = time.monotonic() + self._resources.drain_seconds
+            while caught and self._pool.busy and time.monotonic() < end and len(caught) < 2:
+                self._step()
         if caught:
             stored = self._ledger.done + self._ledger.failed
             remaining = str(self._queue.n_planned - self._queue.n_reused - stored)
@@ -111,22 +115,13 @@ class _Sweep:
 
     def _step(self) -> None:
         self._collect()
-        self._enforce_time_limits()
+        for handle in list(self._pool):
+            if (error := handle.timeout_error(self._resources)) is not None:
+                self._lose_actor(handle, Failure.of(error), certain=True)
         self._end_leaving()
         # Flush in a drain as well: a machine that is reclaimed may disappear before the drain ends.
         self._ledger.flush()
         self._report_progress()
-
-    def _drain(self, caught: list[int]) -> None:
-        """Wait for running jobs, at most `drain_seconds`; a second signal ends the wait."""
-        end = time.monotonic() + self._resources.drain_seconds
-        while self._pool.busy and time.monotonic() < end and len(caught) < 2:
-            self._step()
-
-    def _dispatch(self) -> None:
-        for handle in [handle for handle in self._pool if handle.is_open]:
-            while attempts := self._next_attempts(handle):
-                handle.send("load" if handle.must_load(attempts[0]) else "job", attempts)
 
     def _next_attempts(self, handle: ActorHandle) -> list[Attempt]:
         """Take the jobs for this actor's next call from the queue; empty if the actor has enough jobs."""
@@ -234,11 +229,6 @@ class _Sweep:
         else:
             self._put_back(call.attempts, alone=True)
 
-    def _enforce_time_limits(self) -> None:
-        for handle in list(self._pool):
-            if (error := handle.timeout_error(self._resources)) is not None:
-                self._lose_actor(handle, Failure.of(error), certain=True)
-
     def _end_leaving(self) -> None:
         """End actors whose node has disappeared, and leaving actors that are idle or out of time."""
         now = time.monotonic()
@@ -327,20 +317,13 @@ class _Sweep:
         return calls
 
     def _record_impossible(self) -> None:
-        """Record the jobs that cannot run: their environment or model cannot be built or loaded."""
-        for needs, failure in self._pool.failed_environments(self._queue):
-            for group in self._queue.groups(needs):
-                self._record_all(group, failure, NOWHERE, 1)
+        """Record the failed load of a model for each job that waits for it."""
         for group in self._loads:
-            if (failures := self._loads.exhausted(group, self._pool.capable_nodes(group))) is not None:
-                self._record_all(group, failures.failure, failures.location, failures.tries)
-
-    def _record_all(self, group: JobGroup, failure: Failure, location: WorkerLocation, attempts: int) -> None:
-        """Record one failure, of a load or an environment, for each job that waits for it."""
-        while self._queue.peek(group) is not None:
-            self._ledger.add(
-                self._queue.pop(group).job, outcome_without_answer(failure, location, seconds=0.0), attempts
-            )
+            if (failures := self._loads.exhausted(group, self._pool.capable_nodes(group))) is None:
+                continue
+            while self._queue.peek(group) is not None:
+                outcome = outcome_without_answer(failures.failure, failures.location, seconds=0.0)
+                self._ledger.add(self._queue.pop(group).job, outcome, failures.tries)
 
     def _report_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -60,7 +60,7 @@ class JobQueue:
     Up to `chunk` jobs, and jobs that were put back, are objects in job groups. Of every other planned job the
     key is kept, and its compressed spec if it was planned ahead and is not stored.
 
-    find_missing: keys -> keys that are not stored, in the same order.
+    find_missing: keys -> keys that are not stored, in the same order. needs_of: job -> resources of its actor.
     """
 
     def __init__(
@@ -156,10 +156,6 @@ class JobQueue:
             del self._groups[group]
         return attempt
 
-    def groups(self, needs: ActorResources) -> list[JobGroup]:
-        """Return the job groups whose jobs need actors of this kind."""
-        return [group for group in self._groups if group.needs == needs]
-
     def choose(
         self, actors: Mapping[JobGroup, int], needs: ActorResources, excluded: Collection[JobGroup] = ()
     ) -> JobGroup | None:
@@ -172,7 +168,7 @@ class JobQueue:
         """
         if not self.ready[needs]:
             return None
-        candidates = [group for group in self.groups(needs) if group not in excluded]
+        candidates = [group for group in self._groups if group.needs == needs and group not in excluded]
         if not candidates:
             return None
         unserved = next((group for group in candidates if not actors.get(group)), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from tasks.sweep.placement import ActorResources, Node
 
@@ -37,7 +36,9 @@ class Nodes:
         if draining_nodes.keys() - self.deadlines.keys() or self._ids - {node["NodeID"] for node in alive}:
             self._last_loss_at = time.monotonic()
         for name in draining_nodes.keys() - self.deadlines.keys():
-            self.deadlines[name] = _deadline(draining_nodes[name])
+            unix_ms = draining_nodes[name]
+            seconds_left = unix_ms / 1000 - time.time() if unix_ms else float("inf")
+            self.deadlines[name] = time.monotonic() + seconds_left - min(MARGIN_S, seconds_left / 4)
         self.deadlines = {name: end for name, end in self.deadlines.items() if name in draining_nodes}
         self.accepting = [
             Node(node["NodeID"], node["Resources"], node["Labels"])
@@ -86,22 +87,12 @@ class Request:
         """Request resources for this many actors of each kind; nothing happens where no autoscaler runs."""
         from ray.autoscaler.sdk import request_resources
 
-        if not self._of_cluster or actors == self._last or _is_ray_client():
+        if not self._of_cluster or actors == self._last:
             return
         self._last = dict(actors)
         bundles = [needs for needs, count in actors.items() for _ in range(count)]
         labels = [dict(needs.labels) for needs in bundles]
         request_resources(bundles=[needs.amounts for needs in bundles], bundle_label_selectors=labels)
-
-
-def _is_ray_client() -> bool:
-    """Return whether this driver is a Ray client.
-
-    A client sees neither drains nor the nodes' own ports nor an autoscaler.
-    """
-    import ray
-
-    return bool(ray.util.client.ray.is_connected())
 
 
 def _query_draining() -> dict[str, int]:
@@ -112,20 +103,11 @@ def _query_draining() -> dict[str, int]:
     # The public state API needs a dashboard.
     from ray._private.state import state
 
-    if _is_ray_client():
-        return {}
     nodes: dict[str, int] = state.get_draining_nodes()
     return nodes
 
 
-def _deadline(unix_ms: Any) -> float:
-    seconds_left = unix_ms / 1000 - time.time()
-    return time.monotonic() + seconds_left - min(MARGIN_S, seconds_left / 4) if unix_ms else float("inf")
-
-
 def _is_reachable(address: str, port: int) -> bool:
-    if _is_ray_client():
-        return True
     try:
         socket.create_connection((address, port), timeout=PROBE_S).close()
     except OSError:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tasks.sweep.environments import Environment
 
 # Tolerance for floating point; Ray counts resources in ten-thousandths.
 SLACK = 1e-9
@@ -34,8 +30,6 @@ class ActorResources:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     # Largest number of actors of this kind; None: all that fit.
     actors: int | None = None
-    # Environment with its own packages; None: the driver's.
-    environment: Environment | None = None
     # Number of processes that share a training; None: one per GPU, at least one.
     processes: int | None = None
 
@@ -78,8 +72,7 @@ class ActorResources:
 
     def __str__(self) -> str:
         labels = f" on nodes with labels {dict(self.labels)}" if self.labels else ""
-        own = f" in environment {self.environment.name}" if self.environment else ""
-        return f"{self.amounts}{labels}{own}"
+        return f"{self.amounts}{labels}"
 
 
 @dataclass(frozen=True)

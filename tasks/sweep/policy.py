@@ -25,8 +25,6 @@ TRANSIENT = frozenset(
         "ConnectionError",
         # torch: the CUDA context of the process is lost.
         "AcceleratorError",
-        # A package index does not answer, or lacks a version that may appear later.
-        "EnvironmentFailed",
     }
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})
@@ -64,13 +62,16 @@ class Failure:
         cause = getattr(error, "cause", None)
         if type(error).__name__.startswith("RayTaskError") and isinstance(cause, BaseException):
             error = cause
+        root: BaseException | None = error
+        while root is not None and not isinstance(root, ImportError):
+            root = root.__cause__
         return cls(
             type=type(error).__name__,
             message=str(error),
             traceback="".join(traceback.format_exception(error)),
             ancestry=frozenset(kind.__name__ for kind in type(error).__mro__),
             errno=error.errno if isinstance(error, OSError) else None,
-            lacks_package=_of_import(error),
+            lacks_package=root is not None,
         )
 
     @property
@@ -92,13 +93,6 @@ class Failure:
         installed before the next one.
         """
         return self.transient or self.lacks_package
-
-
-def _of_import(error: BaseException | None) -> bool:
-    """Return whether the error is an ImportError, or was raised from one."""
-    while error is not None and not isinstance(error, ImportError):
-        error = error.__cause__
-    return error is not None
 
 
 @dataclass(frozen=True)

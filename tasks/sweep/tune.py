@@ -97,7 +97,13 @@ def search(
         on_progress(n_before + ended, failed, running)
 
     errors = _run(remaining, callbacks, resources, scheduler, folder, report_progress) if remaining else {}
-    return [FinishedTrial(job, _outcome(folder, job) or _failed_outcome(errors.get(job.key))) for job in requested]
+    trials = []
+    for job in requested:
+        outcome, error = _outcome(folder, job), errors.get(job.key)
+        if outcome is None and error is not None:
+            outcome = outcome_without_answer(Failure.of(error), WorkerLocation("", "", ""), seconds=0.0)
+        trials.append(FinishedTrial(job, outcome))
+    return trials
 
 
 def _run(
@@ -201,7 +207,10 @@ def _trial(config: Mapping[str, str], trials: _Trials) -> None:
     if (failure := outcome.failure) and failure.transient:
         # Tune tries the trial again, as after the death of its actor.
         raise RuntimeError(f"{failure.type}: {failure.message}")
-    _save_outcome(trials.folder, job, outcome)
+    path = trials.folder / OUTCOMES_FOLDER / job.key
+    temporary = path.with_suffix(".making")
+    temporary.write_bytes(pickle.dumps(outcome))
+    temporary.replace(path)
     if outcome.rows:
         tune.report(dict(outcome.rows[-1]))
 
@@ -214,16 +223,3 @@ def _outcome(folder: Path, job: Job) -> Outcome | None:
     # A file that this module wrote.
     outcome: Outcome = pickle.loads(path.read_bytes())
     return outcome
-
-
-def _save_outcome(folder: Path, job: Job, outcome: Outcome) -> None:
-    path = folder / OUTCOMES_FOLDER / job.key
-    temporary = path.with_suffix(".making")
-    temporary.write_bytes(pickle.dumps(outcome))
-    temporary.replace(path)
-
-
-def _failed_outcome(error: BaseException | None) -> Outcome | None:
-    if error is None:
-        return None
-    return outcome_without_answer(Failure.of(error), WorkerLocation("", "", ""), seconds=0.0)

@@ -49,15 +49,14 @@ NOT_RUN = {
         "cd /shared", "ray get-auth-token", "export RAY_AUTH_MODE", ".venv/bin/ray", "make submit", "ray job list",
         "ray job logs", "ray job stop", "tsfmscope status", "ray stop",
     ),
-    "docs/shared_folder.md": (
-        "mkdir", "mv", "rm", "dvc remote add -d results /mnt", "dvc push", "git", "pip install 'dvc[s3]'",
+    "docs/remotes.md": (
+        "mv", "dvc cache dir", "dvc remote add -d results /mnt", "dvc push", "git", "pip install 'dvc[s3]'",
         "dvc remote add -d results s3:", "dvc remote modify",
     ),
     "docs/install.md": (
         "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
         "podman", "uv venv", "uv pip install --python", "TSFMSCOPE_TOTO2_PYTHON=",
     ),
-    "docs/environments.md": ("python -m pytest -m download",),
     "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -m ", "tsfmscope "),
     "docs/results/full/README.md": ("make profile",),
     "docs/results/ranks/README.md": ("make profile",),

@@ -13,7 +13,8 @@ from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
 
 PAGES = (
-    "README.md", "tsfmscope/checkpoints/README.md", "docs/index.md", "docs/tutorial.md", "docs/own_study.md", "docs/install.md",
+    "README.md", "tsfmscope/checkpoints/README.md", "docs/index.md", "docs/tutorial.md", "docs/own_study.md",
+    "docs/install.md",
     "docs/reading.md", "docs/faq.md", "docs/cli.md",
 )  # fmt: skip
 WORDS = (

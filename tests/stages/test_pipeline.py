@@ -113,8 +113,8 @@ class TestEachStage:
         assert not unused
 
     def test_reads_only_the_blocks_of_params_that_it_tracks(self, stage: Stage) -> None:
-        # tracked by no stage: it enters no result; by those that write `checkpoints`, whose fingerprints hold it
-        untracked = {"resources", "environments"}
+        # It enters no result.
+        untracked = {"resources"}
         modules = [name for name in imported(stage) if name.startswith("stages/") and name not in NO_DEP]
         used = set()
         for name in modules:
@@ -127,11 +127,6 @@ class TestEachStage:
         methods = {"expand", "compressed", "data_root", "model_dump", "report_study", "skill_datasets"}
         shared = {"models", "conditions", "studies", "datasets", "seed"}  # planning's helpers serve several stages
         assert used - blocks - methods - shared == set()
-
-
-def test_environments_are_tracked_where_fingerprints_of_models_are_made() -> None:
-    makers = {stage.name for stage in STAGES if stage.name in writers("checkpoints")}
-    assert {stage.name for stage in STAGES if "environments" in stage.params} == makers
 
 
 def test_every_stage_that_is_read_from_comes_before() -> None:

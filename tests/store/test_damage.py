@@ -18,9 +18,9 @@ import pytest
 import store
 from store import catalogue, files
 from store.errors import StoreError
-from store.manifests import locate
-from store.stage_outputs import dump_files, table_files
+from store.stage_outputs import dump_files
 from store.stage_store import StageStore
+from store.table_folder import parquet_files
 
 KEYS = [f"{n:064d}" for n in range(6)]
 TABLES = ("geometry", "dumps", "failures", "datasets", "embeddings_sample")  # the others hold times of this machine
@@ -52,12 +52,12 @@ def make(row: Callable[..., dict[str, Any]], record: Callable[..., dict[str, Any
                 out.finish(KEYS, {"s": KEYS[:1]} if table == "geometry" else {})
         if not (data / "datasets.parquet").exists():  # of a stage that DVC runs as a whole or not at all
             files.write_rows(data / "datasets.parquet", "datasets", [row("datasets")])
-        sources: dict[str, Any] = {name: table_files(data / name, name) for name in OUTS}
-        sources["study_jobs"] = table_files(data / "geometry", "study_jobs")
-        sources["failures"] = [path for name in OUTS for path in table_files(data / name, "failures")]
+        sources: dict[str, Any] = {name: parquet_files(data / name / name) for name in OUTS}
+        sources["study_jobs"] = parquet_files(data / "geometry" / "study_jobs")
+        sources["failures"] = [path for name in OUTS for path in parquet_files(data / name / "failures")]
         sources |= {"datasets": [data / "datasets.parquet"], "embeddings": dump_files(data / "dumps", ".arrow")}
         for name in ("timings", "runs"):
-            sources[name] = [path for out in OUTS for path in table_files(data / "timings" / out, name)]
+            sources[name] = [path for out in OUTS for path in parquet_files(data / "timings" / out / name)]
         catalogue.build(data / "results.duckdb", sources, sql=no_views(folder / "sql"))
         return results(data / "results.duckdb")
 
@@ -172,6 +172,6 @@ def test_a_flipped_bit_of_the_database_gives_its_rows_or_an_error_of_duckdb_seed
 
 def test_a_dump_that_is_gone_is_named(make: Make, tmp_path: Path) -> None:
     make(tmp_path)
-    locate(tmp_path / "data/dumps/dumps/m/d/c1.arrow").unlink()
+    (tmp_path / "data/dumps/dumps/m/d/c1.arrow").unlink()
     with pytest.raises(StoreError, match=r"c1\.arrow: damaged: expected BLAKE3 \w+, found no such file"):
         dump_files(tmp_path / "data/dumps", ".arrow")

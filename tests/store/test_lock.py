@@ -12,10 +12,12 @@ import pytest
 from store.errors import StoreBusy, StoreFull
 from store.lock import Lock, is_held, read_holder
 
+# Driver on another node: its host has another name, and it mounts the folder at another path.
 HOLDER = """
-import sys, time
+import socket, sys, time
 from pathlib import Path
 from store.lock import Lock
+socket.gethostname = lambda: "node-2"
 lock = Lock(Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)
@@ -24,9 +26,11 @@ time.sleep(60)
 
 
 @pytest.fixture
-def holder(tmp_path: Path):
+def holder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    mount = tmp_path_factory.mktemp("node-2") / "mount"
+    mount.symlink_to(tmp_path)
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "geometry.lock")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(mount / "geometry.lock")], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -36,8 +40,8 @@ def holder(tmp_path: Path):
     process.stdout.close()
 
 
-def test_a_second_driver_is_refused_with_who_holds_the_store(holder, tmp_path: Path) -> None:
-    with pytest.raises(StoreBusy, match=rf"geometry: another driver holds the store: pid {holder.pid} on \S+ since 20"):
+def test_a_driver_on_another_node_is_refused_with_who_holds_the_store(holder, tmp_path: Path) -> None:
+    with pytest.raises(StoreBusy, match=rf"geometry: another driver .* pid {holder.pid} on node-2 since 20"):
         Lock(tmp_path / "geometry.lock").acquire()
 
 

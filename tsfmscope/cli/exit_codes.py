@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
-from tsfmscope.cli.system_errors import describe, drop_output
 from tsfmscope.errors import StillRunning, TsfmscopeError
 from tsfmscope.extras import EXTRAS, describe_missing
 from tsfmscope.printable import printable, shorten
 
+# Fixes of errors of the operating system.
+HINTS = {
+    errno.ENOSPC: "free some of that disk",
+    errno.EROFS: "name another place, or make it writable",
+    errno.EACCES: "name another place, or ask for the permission",
+    errno.ELOOP: "a link leads to itself: replace it",
+}
 # The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; `certify` does not
 # certify; Ctrl-C, 128 + SIGINT as in a shell.
 FAILED, USAGE, TOO_FEW, NOT_CERTIFIED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -31,8 +38,14 @@ def report_error(error: Exception, program: str = "") -> int:
             raise error
         message = describe_missing(error)
     if isinstance(error, OSError) and not isinstance(error, TsfmscopeError):
-        message = describe(error)
-        drop_output()
+        file_text = f"{error.filename}: " if error.filename else ""
+        hint = HINTS.get(error.errno or 0, "check the path, or name another place")
+        message = f"{file_text}{error.strerror or error}; {hint}"
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # Otherwise Python would fail on standard output again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     prefix = f"{program}: " if program else ""
     print(shorten(printable(f"{prefix}{message}", keep="\n\t")), file=sys.stderr)
     return error.exit_code if isinstance(error, TsfmscopeError) else FAILED

@@ -153,17 +153,15 @@ def code_of(family: str) -> str | None:
     return plugins.code(entry) if entry else REVISIONS.get(family)
 
 
-def with_code(family: str, fingerprint: str, environment: str = "") -> str:
+def with_code(family: str, fingerprint: str) -> str:
     """Return a checkpoint's fingerprint combined with the code that reads it; jobs of the model depend on it.
 
     Code of built-in families is covered by the versions of the Tasks, or by an entry of REVISIONS where the
     results of one family alone have changed. Code of other packages enters the digest, so that no job reuses
-    a row of older code. The digest of an environment that the model runs in enters it too.
+    a row of older code.
     """
-    for code in (code_of(family), environment or None):
-        if code is not None:
-            fingerprint = hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
-    return fingerprint
+    code = code_of(family)
+    return fingerprint if code is None else hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
 
 
 def _load_plugin_class(entry: EntryPoint) -> type[Family]:
@@ -313,21 +311,19 @@ def load_planned(
     ref: str,
     *,
     planned: str | None,
-    environment: str = "",
     device: str = "cpu",
     options: Mapping[str, Any],
 ) -> Family:
     """Load the model that a reference names, if it is the one that was planned.
 
-    planned: fingerprint that `with_code` returned when the job was planned; None for any. environment: digest
-    of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
-    another one.
+    planned: fingerprint that `with_code` returned when the job was planned; None for any. options: as in
+    `load`. StaleInputError where the fingerprint is another one.
     """
     checkpoint = resolve(ref, allow_hub=True)
-    now = with_code(family, checkpoint.fingerprint, environment)
+    now = with_code(family, checkpoint.fingerprint)
     if planned is not None and planned != now:
         raise StaleInputError(
-            f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
+            f"model {ref}: planned with {planned[:12]}, its files and code are now {now[:12]}; run the stage again"
         )
     return load(family, checkpoint.folder, device=device, options=options)
 

@@ -148,9 +148,9 @@ def test_retry_runs_the_stages_that_have_failures(folder: Path, monkeypatch: pyt
     assert run("retry").stdout == "no stage has failures\n"
     assert json.loads(run("retry", "--json").stdout) == {"stages": []}
     ran: list[tuple[str, str | None]] = []
-    monkeypatch.setattr("stages.planning.retrying.stages_with_failures", lambda: ["tokens", "heads"])
+    monkeypatch.setattr("stages.planning.sweeping.stages_with_failures", lambda: ["tokens", "heads"])
     monkeypatch.setattr(
-        "stages.planning.retrying.run_stage", lambda name: ran.append((name, os.environ.get(RETRY_VARIABLE)))
+        "stages.planning.run_stage.run_stage", lambda name: ran.append((name, os.environ.get(RETRY_VARIABLE)))
     )
     done = run("retry", "--json")
     assert json.loads(done.stdout) == {"stages": ["tokens", "heads"]} and "retrying tokens, heads" in done.stderr

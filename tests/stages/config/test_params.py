@@ -94,17 +94,6 @@ def in_catalogue(entry: dict) -> str:
     [
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
         ("models/chronos-t5-mini/famly", "x", ["models.chronos-t5-mini.famly", "did you mean 'family'"]),
-        ("models/chronos-t5-mini/environment", "pins", ["models.chronos-t5-mini.environment", "'pins'"]),
-        ("environments/pins", {"packages": []}, ["environments.pins.packages"]),
-        ("environments/pins", {"packages": ["six"], "timeout": 9}, ["environments.pins.timeout", "timeout_s"]),
-        ("environments/x", {"packages": ["six @ file:///a"]}, ["environments.x", "expected the address of a wheel"]),
-        ("environments/x", {"packages": ["six @ git+https://a/b.whl.git"]}, ["expected the address of a wheel"]),
-        ("environments/x", {"packages": ["-e ./here"]}, ["environments.x", "got '-e ./here', expected a requirement"]),
-        ("environments/x", {"packages": ["./here"]}, ["environments.x", "expected a requirement such as"]),
-        ("environments/x", {"packages": ["six\n-e ./here"]}, ["environments.x", "expected"]),
-        ("environments/x", {"packages": ["six"], "options": ["--no-binary=:all:"]}, ["options: got '--no-binary"]),
-        ("environments/x", {"packages": ["six"], "options": ["--output-file=/a"]}, ["got '--output-file=/a'"]),
-        ("environments/x", {"packages": ["six"], "options": ["--python", "/a"]}, ["got '--python', expected --name"]),
         ("seed", 2**70, ["seed: got 1180591620717411303424", "less than or equal to 4294967295"]),
         ("pretraining/seeds", [2**32], ["pretraining.seeds.0: got 4294967296"]),
         ("checkpoints/recipes/chronos-t5-mini/seed", -1, ["chronos-t5-mini.seed: got -1"]),
@@ -290,7 +279,7 @@ MERGES = "a0: &a0 {k: l}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
 @pytest.mark.parametrize(
     "block",
     [
-        *("environments", "models", "datasets/sets", "conditions", "studies"),
+        *("models", "datasets/sets", "conditions", "studies"),
         *("checkpoints/recipes", "compression/methods"),
     ],
 )
@@ -558,9 +547,7 @@ def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command:
     assert (tmp_path / "params.yaml").read_text() == text
 
 
-@pytest.mark.parametrize(
-    "block", ["models", "datasets: {sets", "conditions", "studies", "environments", "resources: {labels"]
-)
+@pytest.mark.parametrize("block", ["models", "datasets: {sets", "conditions", "studies", "resources: {labels"])
 @pytest.mark.parametrize("name", ["yes", "Off", "null", "~", ".nan", "2024-01-31", "1", "1.5", "0x1f"])
 def test_a_name_that_yaml_does_not_read_as_text_is_one_line(block: str, name: str) -> None:
     braces = "}" * block.count("{")

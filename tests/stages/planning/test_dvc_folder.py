@@ -111,3 +111,39 @@ def test_other_users_cannot_write_what_dvc_unpickles(repository: Path) -> None:
     (repository / ".dvc").chmod(0o775)
     assert run(*PREPARE).returncode == 0
     assert cache.stat().st_mode & 0o777 == 0o770
+
+
+STAGE = """
+from pathlib import Path
+from store.stage_store import StageStore
+
+timing = {"seconds": 1.0, "load_seconds": 0.0, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
+row = {"model": "m", "step": 0, "loss": 1.0, "learning_rate": 0.1}
+record = {"key": "k", "task": "t", "spec": "{}", "table": "training", "rows": [row], "error": None, "timing": timing}
+with StageStore(Path("data/s"), tables=["training"], companion=Path("data/timings/s"), stage="s") as out:
+    out.append([record] if out.missing("k") else [])
+    print(out.finish("k"))
+"""
+
+
+@pytest.mark.parametrize("link", ["data", "data/s"])
+def test_results_may_lie_on_another_disk(repository: Path, tmp_path_factory: pytest.TempPathFactory, link: str) -> None:
+    disk = tmp_path_factory.mktemp("disk")
+    (repository / link).parent.mkdir(exist_ok=True)
+    (repository / link).symlink_to(disk)
+    if link != "data":
+        (repository / ".dvc" / "config.local").unlink()
+        assert run("git", "init", "--quiet").returncode == 0
+    (repository / "stage.py").write_text(STAGE)
+    out = "{data/s: {persist: true}}"
+    (repository / "dvc.yaml").write_text(f"stages: {{s: {{cmd: {sys.executable} stage.py, outs: [{out}]}}}}")
+    assert "'done': 1" in dvc("repro").stdout
+    assert "up to date" in dvc("repro").stdout
+    # A second run finds the stored row.
+    assert "'reused': 1" in dvc("repro", "--force").stdout
+    rows = sorted(disk.rglob("training/*.parquet"))
+    content = rows[0].read_bytes()
+    rows[0].unlink()
+    assert dvc("checkout").returncode == 0
+    assert rows[0].read_bytes() == content
+    assert (repository / link).is_symlink()

@@ -1,4 +1,4 @@
-"""A sweep over several nodes, raylets with addresses of their own on this machine, into one shared folder."""
+"""A sweep over several nodes, raylets with addresses of their own on this machine, into one folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import toy
 import toy_nodes
 
 from stages.planning.sweeping import PlannedJob, read_nothing, run_and_finish
-from store.stage_folders import shared_folders
 from store.stage_outputs import dump_files, read_rows
 from store.stage_store import StageStore
 from tasks.job import Job
@@ -43,7 +42,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_folder(
+def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_folder(
     tmp_path: Path, cluster: Any, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, here = tmp_path / "log", tmp_path / "driver"
@@ -56,7 +55,7 @@ def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_fol
     )
     resources = Resources(address=cluster.address, flush_seconds=0.5)
 
-    with opened(folders=shared_folders(tmp_path / "shared", "meeting")) as out:
+    with opened() as out:
         summary = run_and_finish(out, planned, resources, read_nothing)
     assert (summary.done, summary.failed, summary.restarts) == (COUNT, 0, 0)
     rows = read_rows(tmp_path / "out", "dumps")
@@ -68,7 +67,7 @@ def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_fol
     assert len({(row["actor"], row["node"]) for row in timings}) == len(NODES)
     assert set(toy.read_log(log, "with")) == {f"{python} in {here}"}, "a worker is in the driver's folder"
 
-    with opened(folders=shared_folders(tmp_path / "shared", "meeting")) as out:
+    with opened() as out:
         again = run_and_finish(out, planned, resources, read_nothing)
     assert (again.reused, again.done) == (COUNT, 0)
 

@@ -10,7 +10,6 @@ from tasks.sweep.policy import Action, Decision, Failure, decide
 from tasks.sweep.records import record
 from tsfmscope.errors import (
     DataError,
-    EnvironmentFailed,
     MissingOnHubError,
     ModelError,
     StaleInputError,
@@ -83,7 +82,6 @@ def missing_package_error(error: Exception) -> Exception:
         (ModuleNotFoundError("No module named 'uni2ts'"), True),
         (ImportError("cannot import name 'x'"), True),
         (missing_package_error(ModelError("family moirai: module 'uni2ts' is missing")), True),
-        (EnvironmentFailed("environment own: uv ended with 1"), True),
         (TimeoutError("late"), True),
         (ModelError("no weights"), False),
         (KeyError("x"), False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import signal
@@ -96,9 +95,6 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         import ray
 
         row["node"] = ray.get_runtime_context().get_node_id()
-    if "version" in spec:
-        row["version"] = importlib.import_module(spec["version"]).__version__
-        row["environment"] = current_context().environment
     if spec.get("torch"):
         row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)

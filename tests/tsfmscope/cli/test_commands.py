@@ -162,14 +162,14 @@ def test_errors_decide_the_exit_code(
     def fail() -> list[str]:
         raise error
 
-    monkeypatch.setattr("stages.planning.retrying.retry_failures", fail)
+    monkeypatch.setattr("stages.planning.sweeping.stages_with_failures", fail)
     done = run("retry")
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.startswith(line) and done.stderr.count("\n") == bool(line)
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.planning.retrying.retry_failures", lambda: {}["none"])
+    monkeypatch.setattr("stages.planning.sweeping.stages_with_failures", lambda: {}["none"])
     with pytest.raises(KeyError):
         run("retry")
 

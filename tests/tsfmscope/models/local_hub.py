@@ -67,8 +67,6 @@ class Handler(HubHandler):
             self.send_bytes(b"", 404, {"X-Error-Code": "RepoNotFound"})
         elif "/tree/" in self.path and mood == "stalled list":
             time.sleep(30)
-        elif "/tree/" in self.path and mood == "drips a head":
-            self._drip(b"HTTP/1.1 200 OK\r\nX-Filler: " + b"x" * 600)
         else:
             super().do_GET()
 
@@ -78,7 +76,7 @@ class Handler(HubHandler):
     def send_file(self, repository: Repository, name: str) -> None:
         mood = self.server.mood
         if name not in repository.files or not (
-            mood.startswith(("altered", "truncated", "stalls", "drips a file")) or self._is_hostile
+            mood.startswith(("altered", "truncated", "stalls")) or self._is_hostile
         ):
             super().send_file(repository, name)
             return
@@ -90,19 +88,11 @@ class Handler(HubHandler):
             body = body[:-1] + b"!"
         short = large and mood == "truncated" and self.command == "GET"
         self.send_head(self.server.status, head, len(body))
-        if self.command != "HEAD" and large and mood == "drips a file":
-            self._drip(body[:600])
-        elif self.command != "HEAD":
+        if self.command != "HEAD":
             self.wfile.write(body[: len(body) // 2] if short or (large and mood == "stalls half-way") else body)
         self.close_connection = short
         if large and mood == "stalls half-way":
             time.sleep(30)
-
-    def _drip(self, content: bytes) -> None:
-        """Send a byte every 50 ms, 30 s in all, so that no wait for the next byte is long."""
-        for number in content:
-            self.wfile.write(bytes([number]))
-            time.sleep(0.05)
 
     @property
     def _is_hostile(self) -> bool:

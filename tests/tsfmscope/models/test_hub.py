@@ -91,17 +91,6 @@ def test_a_broken_download_ends_with_its_reason_and_is_never_used(
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("mood", ["drips a file", "drips a head"], indirect=True)
-def test_a_server_that_sends_a_byte_at_a_time_is_given_up(
-    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
-    text = r"fewer than 1000 bytes per second in 2\.4 s; the connection stalls: try again later, or name a folder"
-    with pytest.raises(HubError, match=f"hub:org/tiny: {text}"):
-        hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
-
-
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("mood", ["asks to wait"], indirect=True)
 def test_a_server_that_asks_to_wait_for_a_year_is_not_waited_for(
     server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
