@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from stages import BY_NAME
 from stages.planning.dvc_folder import protect_site_cache
-from stages.planning.exit_codes import KNOWN, USAGE, report_error, report_interrupt
 from stages.planning.run_stage import run_stage
+from tsfmscope.cli.exit_codes import KNOWN, USAGE, report_error, report_interrupt
 
 
 def main(arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
 
 from stages.config.compression import Compression
-from stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
+from stages.config.data import Condition, DataSets, KernelSynth, Model
 from stages.config.measures import (
     Embeddings,
     Forecasts,
@@ -17,6 +17,7 @@ from stages.config.measures import (
 from stages.config.resources import TASKS
 from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
 from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+from tsfmscope.series.data_sets import DATA_VARIABLE, DataSet
 from tsfmscope.strict import LARGEST_SEED, Seed, Strict
 
 __all__ = [

@@ -30,8 +30,10 @@ def _check(out: Path | None) -> None:
 def _json(report: LayerReport, out: Path | None) -> list[dict[str, Any]]:
     if out is not None:
         report.save(out)
-    rows = report.layers.astype(object).where(report.layers.notna(), None).to_dict("records")
-    return [row | report.license.columns for row in rows]
+    table = report.layers.astype(object).where(report.layers.notna(), None)
+    return [
+        {str(name): value for name, value in row.items()} | report.license.columns for row in table.to_dict("records")
+    ]
 
 
 def _show(report: LayerReport, out: Path | None) -> None:

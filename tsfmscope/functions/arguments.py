@@ -119,4 +119,4 @@ def _check(name: str, value: Any, annotation: Any) -> None:
             raise ArgumentError(f"{name}: got {number!r}, expected a number")
         if float not in kinds and not isinstance(number, int | np.integer):
             raise ArgumentError(f"{name}: got {number}, expected a whole number")
-        bounds.check(name, number)
+        bounds.check(name, float(number) if isinstance(number, np.generic) else number)

@@ -268,10 +268,9 @@ def certify(
     """
     progress.show("loading the models")
     base = as_model(base)
-    is_onnx = not isinstance(small, Model) and Path(small, DESCRIPTION).is_file()
-    if is_onnx:
-        name, other, folder = Path(str(small)).name, OnnxForecaster.load(Path(str(small))), Path(str(small))
-        seen = calibration_of(folder)
+    other: Family | OnnxForecaster
+    if not isinstance(small, Model) and Path(small, DESCRIPTION).is_file():
+        name, other, seen = Path(small).name, OnnxForecaster.load(Path(small)), calibration_of(Path(small))
     else:
         loaded = small if isinstance(small, Model) else load(small, device=base.device)
         sources = [(one.source.folder.resolve(), one.source.options, one.family.compression) for one in (base, loaded)]
