@@ -204,8 +204,7 @@ def _ordered_sums(
     products: Float[np.ndarray, "row row"], row_orders: Int[np.ndarray, "order row"]
 ) -> Float[np.ndarray, " order"]:
     """Return the sum over rows r of products[order[r], r], for each order."""
-    total: np.ndarray = products[row_orders, np.arange(products.shape[1])].sum(axis=1)
-    return total
+    return np.asarray(products[row_orders, np.arange(products.shape[1])].sum(axis=1))
 
 
 def _centred_ranks(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:

@@ -13,8 +13,7 @@ SPREAD = 1e-12
 
 def complete(x: Float[np.ndarray, "*units"], y: Float[np.ndarray, "*units"]) -> Bool[np.ndarray, "*units"]:
     """Return where both values are finite; other units are left out of a correlation."""
-    is_complete: np.ndarray = np.isfinite(x) & np.isfinite(y)
-    return is_complete
+    return np.asarray(np.isfinite(x) & np.isfinite(y))
 
 
 def weighted_spearman(
@@ -63,8 +62,7 @@ def average_ranks(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, " uni
     """Return ranks from 1, where ties share their mean rank; the values must contain no NaN."""
     from scipy import stats
 
-    ranks: np.ndarray = stats.rankdata(values)
-    return ranks
+    return np.asarray(stats.rankdata(values))
 
 
 def undefined_reason(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> str | None:
@@ -79,5 +77,4 @@ def undefined_reason(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"
 
 def _below(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, "unit unit"]:
     """Return a matrix whose row i has 1 for each smaller value and 1/2 for each equal one."""
-    below: np.ndarray = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
-    return below
+    return np.asarray((values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None]))

@@ -47,8 +47,7 @@ def scale_heads(
 def layer_values(inputs: Float[np.ndarray, "width token"], heads: Heads) -> Float[np.ndarray, " width"]:
     """Return the singular values of MH-Attention(X) + X, relative to the largest."""
     values = np.linalg.svd(inputs + attend(inputs, heads), compute_uv=False)
-    relative: np.ndarray = values / values[0]
-    return relative
+    return np.asarray(values / values[0])
 
 
 def flow_points(

@@ -31,8 +31,7 @@ def sketch_error(values: Float[np.ndarray, " width"], projected: Float[np.ndarra
     def apply(x: np.ndarray) -> np.ndarray:
         residual = x.ravel() - basis @ (basis.T @ x.ravel())
         residual = values**2 * residual
-        out: np.ndarray = residual - basis @ (basis.T @ residual)
-        return out
+        return np.asarray(residual - basis @ (basis.T @ residual))
 
     operator = LinearOperator((size, size), matvec=apply, dtype=np.float64)
     # A fixed start vector makes the result reproducible.

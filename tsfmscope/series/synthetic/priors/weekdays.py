@@ -55,8 +55,7 @@ def _levels(rng: np.random.Generator, per_day: np.ndarray, at: np.ndarray, weekd
     scale = np.exp(rng.normal(0, 0.06, (count, 7)))
     working, resting = (np.take_along_axis(profile, at, axis=1) for profile in (working, resting))
     base = np.where(rng.random((count, 1)) < 0.2, 0.0, rng.uniform(0, 2, (count, 1)))
-    levels: np.ndarray = base + (working + share * (resting - working)) * np.take_along_axis(scale, weekday, axis=1)
-    return levels
+    return np.asarray(base + (working + share * (resting - working)) * np.take_along_axis(scale, weekday, axis=1))
 
 
 def _bumps(rng: np.random.Generator, hour: np.ndarray) -> np.ndarray:
