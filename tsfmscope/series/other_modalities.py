@@ -167,12 +167,8 @@ def _photographs() -> list[np.ndarray]:
     return images
 
 
-def _leaky_relu(values: np.ndarray) -> np.ndarray:
-    # Leaky, because a dead node would give a constant column.
-    return np.asarray(np.maximum(values, 0.1 * values))
-
-
-_ACTIVATIONS = (np.tanh, np.sin, _leaky_relu)
+# The last one is leaky, because a dead node would give a constant column.
+_ACTIVATIONS = (np.tanh, np.sin, lambda values: np.maximum(values, 0.1 * values))
 
 
 def _read_text(path: Path) -> bytes:
