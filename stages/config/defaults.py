@@ -23,24 +23,18 @@ def default_file() -> Path:
     return PROJECT.parent / "params" / "full.yaml" if PROJECT.is_file() else PACKAGED / PARAMS_FILE
 
 
-def _committed_folder() -> Path:
+def committed_folder() -> Path:
     """Return the folder of the package's committed checkpoints."""
     return (PROJECT.parent if PROJECT.is_file() else PACKAGED) / "checkpoints"
 
 
 def params_here() -> Params:
-    """Return the params of this folder, else the package's default params, with all models of the catalogue.
-
-    If the folder of committed checkpoints is not here, it is that of the package.
-    """
+    """Return the params of this folder, else the package's default params, with all models of the catalogue."""
     here = load() if Path(PARAMS_FILE).exists() else load(default_file())
     catalog = load_catalog()
     models = {name: Model(**block) for name, block in catalog["models"].items()} | here.models
     recipes = {name: Recipe(**block) for name, block in catalog["recipes"].items()} | here.checkpoints.recipes
-    committed = here.checkpoints.committed
-    if committed is not None and not Path(committed).is_dir():
-        committed = str(_committed_folder())
-    checkpoints = here.checkpoints.model_copy(update={"recipes": recipes, "committed": committed})
+    checkpoints = here.checkpoints.model_copy(update={"recipes": recipes})
     return here.model_copy(update={"models": models, "checkpoints": checkpoints})
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages import DATA
 from stages.config import Model
+from stages.config.defaults import committed_folder
 from stages.config.params import COMPRESSED, Params, ParamsError
 from stages.planning.model_folders import recipe
 from stages.planning.training_jobs import checkpoint_path
@@ -153,7 +154,8 @@ def _params_model(params: Params, name: str) -> Model | None:
 def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
     """Return the folder of a model's checkpoint and its reference.
 
-    If the stage has not run, the folder is that of the committed checkpoint, which the stage would copy.
+    If the stage has not run, the folder is that of the committed checkpoint, which the stage would copy, or that
+    of the package.
     Raises ModelError if there is no checkpoint.
     """
     kind, _, folder_name = model.ref.partition(":")
@@ -165,8 +167,10 @@ def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
     if folder.is_dir():
         return folder, folder.as_posix()
     committed = params.checkpoints.committed
-    if kind == "checkpoint" and committed and Path(committed, folder_name).is_dir():
-        return Path(committed, folder_name), folder.as_posix()
+    if kind == "checkpoint" and committed:
+        for parent in (Path(committed), committed_folder()):
+            if (parent / folder_name).is_dir():
+                return parent / folder_name, folder.as_posix()
     first = "" if name in params.models else "name it in a study, its method under compression.methods, and "
     raise ModelError(f"{name}: no folder {folder}; {first}make it with `dvc repro {STAGES[kind]}`")
 

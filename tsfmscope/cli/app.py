@@ -30,7 +30,6 @@ from tsfmscope.cli import (
     plan,
     profile,
     push,
-    recommend,
     report,
     retry,
     save_results,
@@ -82,10 +81,9 @@ HELP = """Look inside time-series foundation models.
 
 \b
 tsfmscope doctor                           # what is installed here, and how to fix what is not
-tsfmscope inspect chronos-bolt-nano nile   # isotropy, dimension and rank of every layer
-tsfmscope embed chronos-bolt-nano nile     # one vector per series
-tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
-tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
+tsfmscope inspect chronos-bolt-mini nile   # isotropy, dimension and rank of every layer
+tsfmscope embed chronos-bolt-mini nile     # one vector per series
+tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64
 tsfmscope new study mine --models chronos-bolt-mini --datasets nile --conditions context-500
 tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
 tsfmscope report                           # where the results and their page are
@@ -108,7 +106,6 @@ new = typer.Typer(help="Add a block to params.yaml.", rich_markup_mode=None, no_
 # The order is that of `tsfmscope --help`: models, then results, then the pipeline.
 COMMANDS: dict[str, Callable[..., None]] = {
     "inspect": inspect.inspect,
-    "recommend": recommend.recommend,
     "compress": compress.compress,
     "certify": certify.certify,
     "embed": embed.embed,

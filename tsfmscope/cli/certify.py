@@ -92,8 +92,8 @@ def certify(
     """Test that a small model is as good as its base.
 
     \b
-    tsfmscope certify chronos-bolt-mini chronos-bolt-nano --data nile --data co2 --context 64
-    tsfmscope certify chronos-bolt-mini chronos-bolt-nano --data mine.csv --horizon 6 --horizon 12 --margin 1.05 --json
+    tsfmscope certify timesfm-mini chronos-bolt-mini --data nile --data co2 --context 64
+    tsfmscope certify timesfm-mini chronos-bolt-mini --data mine.csv --horizon 6 --horizon 12 --margin 1.05 --json
 
     With several data sets, the unit of the test is the source: data sets that share a series are one source, and
     those that calibrated SMALL are left out. With one data set, the certificate is for series like its own, and the

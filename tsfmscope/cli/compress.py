@@ -97,8 +97,8 @@ def compress(
     """Compress a model, and print its costs.
 
     \b
-    tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
-    tsfmscope compress chronos-bolt-nano smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
+    tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64
+    tsfmscope compress chronos-bolt-mini smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
 
     The compressed model is saved; size, time and accuracy are printed before and after, and the verdict of the
     certificate. Only attention is truncated and healed; --method whole-model also removes neurons of MLPs and rounds

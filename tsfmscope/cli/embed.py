@@ -70,9 +70,9 @@ def embed(
     """Compute one vector per series from hidden states.
 
     \b
-    tsfmscope embed chronos-bolt-nano nile
-    tsfmscope embed chronos-bolt-nano mine.csv --context 128 --out vectors.parquet
-    tsfmscope embed chronos-bolt-nano mine.csv --layer 2 --pool max --json
+    tsfmscope embed chronos-bolt-mini nile
+    tsfmscope embed chronos-bolt-mini mine.csv --context 128 --out vectors.parquet
+    tsfmscope embed chronos-bolt-mini mine.csv --layer 2 --pool max --json
 
     A vector is the mean, last or maximal hidden state of the last steps of a series. The file has one row per
     series, also for a short or constant one: its name in the column `series`, then one column per dimension. Series

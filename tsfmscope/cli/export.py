@@ -44,9 +44,9 @@ def export(
     """Write a model as a checkpoint for use elsewhere.
 
     \b
-    tsfmscope export chronos-bolt-nano copy
-    tsfmscope export chronos-bolt-nano dense --dense --json
-    tsfmscope export patchtst-nano patchtst-onnx --onnx --context 128 --horizon 24 --bits 8
+    tsfmscope export chronos-bolt-mini copy
+    tsfmscope export chronos-bolt-mini dense --dense --json
+    tsfmscope export patchtst-mini patchtst-onnx --onnx --context 128 --horizon 24 --bits 8
 
     A compressed model is BASE@METHOD of params.yaml, or a folder that `tsfmscope compress` wrote. With
     --dense it gets the original shapes, so that the model's own package loads it. With --onnx, forecasts of

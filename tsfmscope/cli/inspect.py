@@ -95,9 +95,9 @@ def inspect(
     """Measure isotropy, dimension and rank of every layer.
 
     \b
-    tsfmscope inspect chronos-bolt-nano nile
-    tsfmscope inspect chronos-bolt-nano mine.csv --context 128 --horizon 12 --out look.html
-    tsfmscope inspect chronos-bolt:tsfmscope/checkpoints/chronos-bolt-nano mine.csv --json
+    tsfmscope inspect chronos-bolt-mini nile
+    tsfmscope inspect chronos-bolt-mini mine.csv --context 128 --horizon 12 --out look.html
+    tsfmscope inspect chronos-bolt:tsfmscope/checkpoints/chronos-bolt-mini mine.csv --json
 
     Nothing is stored, Ray is not started, and params.yaml is optional.
     """

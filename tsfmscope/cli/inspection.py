@@ -12,7 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -244,13 +244,6 @@ def build_case(params: Params, request: InspectRequest, model: Family, source: S
         seed=seed,
         device=request.device,
     )
-
-
-def with_context(case: LoadedCase, params: Params, request: InspectRequest) -> LoadedCase:
-    """Return the same model and series under the condition of another request."""
-    label, condition = _choose_condition(params, request, case.model.modality)
-    least = planning.least_context(case.model.modality, condition, params.tokens.min_context)
-    return replace(case, condition=label, context=condition.context, noise=condition.noise, min_context=least)
 
 
 def tokenize_case(case: LoadedCase) -> TokenizedCase:

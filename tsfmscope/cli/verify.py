@@ -33,8 +33,8 @@ def verify(
     """Check a released checkpoint on this machine.
 
     \b
-    tsfmscope verify chronos-bolt-nano
-    tsfmscope verify tsfmscope/checkpoints/lag-llama-nano --family lag-llama --context 64 --horizon 12 --json
+    tsfmscope verify chronos-bolt-mini
+    tsfmscope verify tsfmscope/checkpoints/lag-llama-mini --family lag-llama --context 64 --horizon 12 --json
 
     Checked are the files, types and tensors, the guarantees of every family, and states and forecasts against
     the family's own package where it is installed. Printed are seconds and peak memory of loading and of one

@@ -89,7 +89,7 @@ def load(name: str | Path, *, family: str | None = None, device: str = "cpu", pr
     """Load a model.
 
     Args:
-        name: a model of params.yaml or of the package (`chronos-bolt-nano`), a folder with config.json and
+        name: a model of params.yaml or of the package (`chronos-bolt-mini`), a folder with config.json and
             safetensors, `FAMILY:FOLDER`, or `hub:ORG/NAME[@REVISION]`.
         family: family of a folder or hub model whose config.json does not show it.
         device: torch device, such as cpu or cuda:0.

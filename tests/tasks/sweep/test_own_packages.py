@@ -23,7 +23,7 @@ from tasks.sweep.engine import run
 from tsfmscope.models import registry
 
 ROOT = Path(__file__).parents[3]
-CHECKPOINT = ROOT / "tsfmscope" / "checkpoints" / "moirai-nano"
+CHECKPOINT = ROOT / "tsfmscope" / "checkpoints" / "moirai-mini"
 TOLERANCE = 1e-4  # of states as they are, up to 20 in size; of forecasts in standard deviations of their series
 
 

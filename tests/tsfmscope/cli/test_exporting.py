@@ -103,7 +103,7 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
         ("nothing/of/the/kind", None, "expected a model of params.yaml, a folder"),
         (".", None, "names no known family; pass one with --family"),
         (".", "chronos-9", "unknown family 'chronos-9'"),
-        ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the family out"),
+        ("chronos-t5-mini", "moirai", "is of family chronos-t5; leave the family out"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_named(
@@ -116,11 +116,11 @@ def test_a_name_that_cannot_be_used_is_named(
 
 def test_a_folder_that_holds_files_is_left_alone(params: Params, compressed: Path) -> None:
     with pytest.raises(ParamsError, match="not empty; name a new folder"):
-        export_model(params, "chronos-t5-nano", compressed, dense=True, family=None)
+        export_model(params, "chronos-t5-mini", compressed, dense=True, family=None)
 
 
 @pytest.mark.parametrize(
-    ("name", "stage"), [("chronos-t5-nano", "checkpoints"), ("chronos-t5-nano@absorbed-0.25", "compression")]
+    ("name", "stage"), [("chronos-t5-mini", "checkpoints"), ("chronos-t5-mini@absorbed-0.25", "compression")]
 )
 def test_a_checkpoint_that_was_not_made_yet_names_the_stage(
     params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stage: str

@@ -249,7 +249,7 @@ def test_the_packages_of_an_environment_are_part_of_a_models_fingerprint() -> No
 
 
 def test_a_job_planned_with_other_packages_than_its_process_has_is_refused() -> None:
-    folder = str(Path(__file__).parents[3] / "tsfmscope" / "checkpoints" / "chronos-bolt-nano")
+    folder = str(Path(__file__).parents[3] / "tsfmscope" / "checkpoints" / "chronos-bolt-mini")
     planned = registry.with_code("chronos-bolt", registry.fingerprint(Path(folder)), "digest")
     job = Job(Task("t", 1, "m:f"), {"family": "chronos-bolt", "ref": folder}, {f"model:{folder}": planned})
     with pytest.raises(StaleInputError, match="its files and packages are now"):
