@@ -33,7 +33,7 @@ from tsfmscope.functions import doctor as doctor_checks
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "recommend", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
+    *("inspect", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
     *(
         "save-results",
         "plan",
@@ -124,9 +124,9 @@ def test_every_command_that_prints_results_has_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "keys"),
     [
-        (("inspect", "chronos-bolt-nano", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
-        (("embed", "chronos-bolt-nano", "nile", "--context", "64"), {"series", "vector"}),
-        (("export", "chronos-bolt-nano", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
+        (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
+        (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
+        (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
         (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
         (("tables", "geometry"), {"name", "meaning", "columns"}),
         (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),
