@@ -21,13 +21,12 @@ from typer.testing import CliRunner
 import tsfmscope as ts
 from stages.config.defaults import params_here
 from stages.config.params import ParamsError
-from store.errors import QueryError
 from tests.quick_params import QUICK_PARAMS
 from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
-from tsfmscope.errors import DataError, ModelError
+from tsfmscope.errors import DataError, ModelError, QueryError
 from tsfmscope.functions.model import Model
 
 ROOT = Path(__file__).parents[1]

@@ -8,6 +8,7 @@ TsfmscopeError
 ├── HealthError         hidden states or forecasts are invalid (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
 ├── EnvironmentFailed   a model's own packages could not be installed
+├── QueryError          a query, or the database that it reads, cannot be used
 └── SweepError          the cluster, or the code on it, would make every further job fail
 """
 
@@ -42,6 +43,12 @@ class StaleInputError(TsfmscopeError):
 
 class EnvironmentFailed(TsfmscopeError):
     """The environment that a job requests could not be built."""
+
+
+class QueryError(TsfmscopeError):
+    """A query, or the database that it reads, cannot be used."""
+
+    exit_code = 2
 
 
 class SweepError(TsfmscopeError):

@@ -7,9 +7,9 @@ import sys
 
 from stages.config.params import ParamsError
 from stages.planning.system_errors import describe, drop_output
-from store.errors import QueryError, StillRunning, StoreError
+from store.errors import StillRunning, StoreError
 from store.printable import printable, shorten
-from tsfmscope.errors import TsfmscopeError
+from tsfmscope.errors import QueryError, TsfmscopeError
 from tsfmscope.extras import EXTRAS, describe_missing
 
 # The work failed; the command, the SQL or params.yaml must be fixed; `certify` needs more tasks; `certify` does not

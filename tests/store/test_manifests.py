@@ -17,11 +17,11 @@ from blake3 import blake3
 from store import catalogue, dumps, files, sample
 from store.dumps import layer_states, layers, read_states, read_table
 from store.errors import LocationError, StaleInput, StoreBusy
-from store.query import connect
 from store.stage_folders import shared_folders
 from store.stage_outputs import dump_files, read_rows, table_files
 from store.stage_store import StageStore
 from tests.store.test_dumps import LAYERS, layer_table
+from tsfmscope.read_only_database import connect
 
 
 @pytest.fixture

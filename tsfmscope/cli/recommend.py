@@ -11,7 +11,6 @@ import typer
 
 from stages.config.defaults import params_here
 from stages.config.params import ParamsError
-from store.errors import QueryError
 from store.printable import printable
 from tsfmscope.cli.options import (
     RESULTS,
@@ -31,6 +30,7 @@ from tsfmscope.cli.options import (
 from tsfmscope.cli.output import print_json, print_left_out, print_table, with_spread
 from tsfmscope.cli.progress import show_progress
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT
+from tsfmscope.errors import QueryError
 
 if TYPE_CHECKING:
     from tsfmscope.cli.ranking import Criteria, Ranking

@@ -19,13 +19,13 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from stages.config.params import ParamsError
-from store.errors import QueryError, StoreError
+from store.errors import StoreError
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli import doctor_checks, report
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ModelError, QueryError
 from tsfmscope.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
