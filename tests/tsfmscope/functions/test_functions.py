@@ -19,13 +19,12 @@ from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
-from store.errors import QueryError
 from tests.quick_params import QUICK_PARAMS
 from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
-from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.series.data_sets import DRAWN
 
