@@ -56,12 +56,12 @@ from bench.race_tables import (
     with_mean_sizes,
 )
 from bench.truncation_trained import load_series, log_wql, score_windows
-from stages.config.compression import WHOLE
 from tsfmscope.cli.compressing import SYNTHETIC
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.calibration_data import CalibrationData
 from tsfmscope.compression.compress import compress_with
 from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.compression.options import WHOLE, Calibration, Method
 from tsfmscope.defaults import MethodName
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
@@ -120,8 +120,15 @@ class Race:
         """Return the calibration data of a seed."""
         if seed not in self._calibrations:
             size = self.size
-            options = {"datasets": CALIBRATE, "windows": size.windows, "context": size.context, "horizon": 24}
-            options |= {"held_out": 0.2, "seed": seed, "synthetic": size.synthetic}
+            options = Calibration(
+                datasets=tuple(CALIBRATE),
+                windows=size.windows,
+                context=size.context,
+                horizon=24,
+                held_out=0.2,
+                seed=seed,
+                synthetic=size.synthetic,
+            )
             self._calibrations[seed] = CalibrationData(self.base, self.tables, options)
         return self._calibrations[seed]
 
@@ -136,7 +143,7 @@ class Race:
             elif method in ROUNDED:
                 size = round(round_attention(model, method), 3)
             else:
-                compress_with(model, {"method": method, "ranks": {"budget": size}}, data)
+                compress_with(model, Method.model_validate({"method": method, "ranks": {"budget": size}}), data)
         # LEMS measures nothing in layers after the last hidden state (VisionTS). Not all families can be sliced.
         except (BudgetError, ModelError):
             return None

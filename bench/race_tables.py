@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.race_removals import ROUNDED
-from stages.config.compression import METHOD as OURS
+from tsfmscope.compression.options import METHOD as OURS
 from tsfmscope.statistics import means
 
 # Method -> size -> geometric mean of the errors, and its 95 % interval.

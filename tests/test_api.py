@@ -27,6 +27,7 @@ from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import DataError, ModelError
 from tsfmscope.functions.model import Model
 
@@ -378,7 +379,7 @@ def test_weights_contain_the_projections_of_attention_and_name_what_they_leave_o
 
 def test_a_model_compressed_with_32_bits_is_saved_in_float32(tmp_path: Path) -> None:
     model = ts.load("chronos-bolt-nano").family
-    compress_model(model, {"method": "svd", "ranks": {"share": 0.5}, "bits": 32}, base_model="nano", tables={})
+    compress_model(model, Method(method="svd", ranks=Ranks(share=0.5), bits=32), base_model="nano", tables={})
     save(model, tmp_path / "small")
     stored = load_file(tmp_path / "small" / "compressed.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float32}

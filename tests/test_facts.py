@@ -6,11 +6,11 @@ from typing import get_args
 
 import numpy as np
 
-from stages.config.compression import CALIBRATED, NARROWING, SEARCHING, Method
 from store.schema import TABLES
 from store.tables.results import isotropy_measures
 from tsfmscope.compression import lems, two_step, whole_model
 from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.compression.options import CALIBRATED, NARROWING, SEARCHING, Method
 from tsfmscope.geometry.measure import measure_states
 from tsfmscope.geometry.measures import MEASURES, presets
 from tsfmscope.report.charts import compression as plots

@@ -1,26 +1,23 @@
 """Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
 
-from stages.config.compression import CALIBRATED, Compression
+from stages.config.compression import Compression
 from stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
 from stages.config.measures import (
-    Embeddings,
     Forecasts,
     Geometry,
     Heads,
     Report,
     Resources,
     Spectra,
-    Statistics,
     Theory,
     Tokens,
 )
 from stages.config.resources import TASKS, Packages
-from stages.config.strict import LARGEST_SEED, Seed, Strict
 from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
-from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.config.training import Checkpoints, Pretraining
+from tsfmscope.strict import LARGEST_SEED, Seed, Strict
 
 __all__ = [
-    "CALIBRATED",
     "DATA_VARIABLE",
     "LARGEST_SEED",
     "TASKS",
@@ -31,23 +28,18 @@ __all__ = [
     "Condition",
     "DataSet",
     "DataSets",
-    "Embeddings",
-    "FlowRanks",
     "Forecasts",
     "Geometry",
-    "HeadRanks",
     "Heads",
     "KernelSynth",
     "Measure",
     "Model",
     "Packages",
     "Pretraining",
-    "Recipe",
     "Report",
     "Resources",
     "Seed",
     "Spectra",
-    "Statistics",
     "Strict",
     "Study",
     "Theory",

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from stages.config.compression import Ranks
-from stages.config.strict import Strict
+from tsfmscope.compression.options import Ranks
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.models.bundled import split_checkpoint
 from tsfmscope.requested_size import requested_size
 from tsfmscope.series.catalog import CATALOG, Modality
 from tsfmscope.series.files.columns import UNNAMED, Columns
+from tsfmscope.strict import Strict
 
 # Environment variable that overrides datasets.root.
 DATA_VARIABLE = "TSFMSCOPE_DATA"

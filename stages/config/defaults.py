@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stages.config.data import Model
 from stages.config.params import PARAMS_FILE, Params, load
-from stages.config.training import Recipe
 from tsfmscope.models.bundled import load_catalog
+from tsfmscope.training.options import Recipe
 
 PACKAGE = "tsfmscope"
 # Folder in an installed wheel; the build of the wheel puts the files there.

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import Field, field_validator, model_validator
 
-from stages.config.strict import Strict
+from tsfmscope.strict import Strict
 
 # Name of each kind of job, in the order of the stages.
 TASKS = (

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stages.config.strict import Strict
 from tsfmscope.report.plots import check_plot_name
+from tsfmscope.strict import Strict
 
 # Measures that a study may ask for. docs/building/params.py copies the trailing comments into the
 # documentation, so they stay on the line of their value.

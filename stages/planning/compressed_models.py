@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.config.compression import Method
+from stages.config.compression import StudyMethod
 from stages.config.params import Params, ParamsError
 from stages.planning import planning
 from stages.planning.model_folders import key_of, quarantine_damaged, recipe, work_folder
 from stages.planning.sweeping import environments
 from store.stage_store import StageStore
-from tasks.compression import CalibrationSpec
 from tasks.job import Job
+from tsfmscope.compression.options import Calibration
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.models import registry
 from tsfmscope.series.catalog import modality
@@ -23,7 +23,7 @@ from tsfmscope.series.catalog import modality
 MODELS = Path(DATA, "compression", "models")
 
 
-def method_of(params: Params, name: str) -> Method:
+def method_of(params: Params, name: str) -> StudyMethod:
     """Return the method of a compressed model."""
     return params.compression.methods[name.rpartition("@")[2]]
 
@@ -38,7 +38,7 @@ def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
     available = [name for name in matching if planning.series_file(params, name).exists()]
     if not available:
         raise ParamsError(
-            f"compression.calibration.datasets: got {names}, expected a data set of modality {kind!r}, which "
+            f"compression.calibration.datasets: got {list(names)}, expected a data set of modality {kind!r}, which "
             f"{name} reads, whose series are on this machine; add one"
         )
     return available
@@ -52,17 +52,11 @@ def print_missing(params: Params) -> None:
         print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
 
 
-def calibration_spec(params: Params, datasets: list[str], seed: int | None) -> CalibrationSpec:
+def calibration_spec(params: Params, datasets: list[str], seed: int | None) -> Calibration:
     """Return the options of the calibration windows from these data sets; seed: None for that of the profile."""
     block = params.compression.calibration
-    return CalibrationSpec(
-        windows=block.windows,
-        context=block.context,
-        horizon=block.horizon,
-        datasets=tuple(datasets),
-        seed=params.seed if seed is None else seed,
-        held_out=HELD_OUT,
-    )
+    options = dict(block) | {"datasets": datasets}
+    return Calibration(**options, seed=params.seed if seed is None else seed, held_out=HELD_OUT)
 
 
 def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:

@@ -43,7 +43,7 @@ def forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
 
 
 def _is_finished(job: Job, curves: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return bool(curves[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
+    return bool(curves[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe.steps)
 
 
 def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
@@ -114,10 +114,10 @@ def trial_row(name: str, job: Job, finished: set[str], rows: list[dict[str, Any]
     recipe = PretrainSpec.from_job(job).recipe
     return {
         "model": name,
-        "family": recipe["family"],
-        "heads": json.dumps(recipe["heads"], sort_keys=True),
-        "seed": recipe["seed"],
-        "steps": recipe["steps"],
+        "family": recipe.family,
+        "heads": json.dumps(recipe.to_dict()["heads"], sort_keys=True),
+        "seed": recipe.seed,
+        "steps": recipe.steps,
         "steps_done": rows[-1]["step"],
         "loss": rows[-1]["loss"],
         "ended": "finished" if name in finished else "stopped",

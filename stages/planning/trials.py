@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from stages.config import FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.config import Pretraining
 from stages.config.params import Params
 from stages.planning.training_jobs import training_job
 from tasks.job import Job
+from tsfmscope.compression.options import FlowRanks, HeadRanks
 
 
 def trials(params: Params) -> dict[str, Job]:
@@ -23,8 +24,7 @@ def trials(params: Params) -> dict[str, Job]:
     for schedule, heads in _schedules(block):
         for seed in block.seeds:
             name = f"{block.recipe}+{schedule}+{seed}"
-            entries = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
-            job = training_job(name, Recipe.model_validate(entries))
+            job = training_job(name, recipe.model_copy(update={"heads": heads, "seed": seed}))
             # Trials are compared within a seed: losses of two seeds differ for other reasons than
             # the schedule.
             jobs[name] = replace(job, group=f"seed {seed}")

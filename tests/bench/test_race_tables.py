@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.race_tables import Cell, compare_by_size, compare_cells, mean_table, paired_cells
-from stages.config.compression import METHOD as OURS
+from tsfmscope.compression.options import METHOD as OURS
 
 ROOT = Path(__file__).parents[2]
 CASE = re.compile(r"^([a-z0-9.-]+) +(0\.\d\d) ours +([\d.]+), ([a-z0-9-]+) +([\d.]+)", re.MULTILINE)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stages.config.compression import METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn
 from stages.config.defaults import params_here
 from store.printable import printable
 from store.render import to_json
@@ -32,6 +31,7 @@ from tsfmscope.cli.options import (
 )
 from tsfmscope.cli.output import print_json, print_left_out, print_table
 from tsfmscope.cli.progress import show_progress
+from tsfmscope.compression.options import METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn
 from tsfmscope.defaults import MethodName, Precision
 
 if TYPE_CHECKING:

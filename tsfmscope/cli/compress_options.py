@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from stages.config.compression import BITS, METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn, Method
 from stages.config.params import ParamsError
+from tsfmscope.compression.options import BITS, METHOD, SHARE, WHOLE, WINDOWS, CalibrateOn, Method
 
 # Excess over a budget in seconds that is not reported: measurements vary by that much.
 TOLERANCE = 0.05
@@ -62,12 +61,12 @@ class CompressOptions:
         """End of the name of a compressed model: method and share."""
         return f"{self.method}-{'' if self.budget_seconds is None else 'seconds-'}{self.share:g}"
 
-    def method_block(self) -> dict[str, Any]:
+    def method_block(self) -> Method:
         """Return the method as `compress_model` takes it."""
         rule = "time" if self.budget_seconds is not None else "bytes" if self.method == WHOLE else "budget"
         ranks, bits = {rule: self.share}, 8 if rule == "bytes" else self.bits
         block = {"method": self.method, "ranks": ranks, "heal": self.heal, "bits": bits}
-        return Method.model_validate(block).plain()
+        return Method.model_validate(block)
 
     def describe_excess(self, ratio: float) -> str | None:
         """Return a note if a measured ratio of seconds exceeds the budget by more than TOLERANCE."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from stages.config.compression import CALIBRATED
 from stages.config.params import Params, ParamsError
 from stages.planning.model_reference import load_family, resolve
 from stages.planning.named_sets import NamedSeries
@@ -30,6 +29,7 @@ from tsfmscope.cli.compress_options import CompressOptions
 from tsfmscope.cli.inspection import InspectRequest, LoadedCase, Watch, device_context
 from tsfmscope.cli.progress import with_rate
 from tsfmscope.cli.provenance import calibration_of, license_of_source
+from tsfmscope.compression.options import CALIBRATED, Calibration
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import DataError
 from tsfmscope.series.types import count_reasons, describe_reasons
@@ -97,7 +97,7 @@ def compress_attention(
                 recipe = (
                     {"base_model": stored.reference}
                     | stated
-                    | {key: arguments[key] for key in ("method", "calibration")}
+                    | {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
                 )
                 name = f"{stored.name}@{options.label}"
                 model = load_family(stored, request.device)
@@ -230,18 +230,18 @@ def _calibrate(
         raise ParamsError(f"--calibrate-on synthetic: family {model.name} reads {model.modality}; use data")
     first = next(iter(cases.values()))
     tables = {name: series_table(case.series.series) for name, case in cases.items()}
-    calibration: dict[str, Any] = {
-        "datasets": [] if options.calibrate_on == "synthetic" else list(tables),
-        "windows": options.windows,
-        "context": first.context,
-        "horizon": min(case.horizon for case in cases.values()),
-        "held_out": HELD_OUT,
-        "seed": first.seed,
-        "synthetic": 0 if options.calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
-    }
+    calibration = Calibration(
+        datasets=() if options.calibrate_on == "synthetic" else tuple(tables),
+        windows=options.windows,
+        context=first.context,
+        horizon=min(case.horizon for case in cases.values()),
+        held_out=HELD_OUT,
+        seed=first.seed,
+        synthetic=0 if options.calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
+    )
     counts: dict[str, int] = {}
     if options.method in CALIBRATED or options.heal:
-        for windows in calibration_windows(model, tables, **calibration):
+        for windows in calibration_windows(model, tables, calibration):
             counts[windows.dataset] = counts.get(windows.dataset, 0) + len(windows)
     arguments = {"method": options.method_block(), "tables": tables, "calibration": calibration if counts else None}
     return arguments, counts

@@ -35,6 +35,7 @@ from tsfmscope.series.files.parquet import LoadedSeries, series_note
 from tsfmscope.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
+    from tsfmscope.geometry.options import IsotropyOptions
     from tsfmscope.lens import KeptStates
     from tsfmscope.models.base import Family
     from tsfmscope.models.types import Tokens
@@ -105,7 +106,7 @@ class LoadedCase:
     condition: its name, as the column of this name. context, horizon: steps. min_context: fewest observed steps
     of a context. held_out: share at the end of a series in which the future lies; None: the whole series.
     noise: standard deviation of the noise on the context, in standard deviations of the series. batch: windows
-    of a forward pass; None: as many as suit the device. options: keyword arguments of `measure_states`.
+    of a forward pass; None: as many as suit the device. options: options of isotropy.
     """
 
     model: Family
@@ -120,7 +121,7 @@ class LoadedCase:
     noise: float
     counts: TokenCounts
     batch: int | None
-    options: Mapping[str, Any]
+    options: IsotropyOptions
     seed: int
     device: str
 
@@ -193,7 +194,7 @@ def measure_case(
         dtype=case.source.precision,
         rows=case.counts.measured,
         seed=case.seed,
-        **case.options,
+        options=case.options,
     )
     rows = []
     for n_done, row in enumerate(measured, start=1):
@@ -240,7 +241,7 @@ def build_case(params: Params, request: InspectRequest, model: Family, source: S
         noise=condition.noise,
         counts=counts if request.rows is None else TokenCounts(*[request.rows] * 3),
         batch=params.embeddings.batch,
-        options=params.geometry.model_dump(exclude={"rows", "cai"}),
+        options=params.geometry,
         seed=seed,
         device=request.device,
     )

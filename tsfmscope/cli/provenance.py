@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stages.config.compression import CALIBRATED
 from stages.config.defaults import params_here
 from stages.config.params import ParamsError
 from stages.planning.model_folders import key_of
@@ -16,6 +15,7 @@ from stages.planning.model_reference import Source
 from stages.planning.training_jobs import MODELS
 from tsfmscope import hub
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
+from tsfmscope.compression.options import CALIBRATED
 from tsfmscope.models.common.checksums import RECIPE
 from tsfmscope.models.licenses import LARGEST_RECIPE, License, license_of, read_recipe
 from tsfmscope.regular_files import read_text

@@ -40,6 +40,7 @@ from tsfmscope.errors import DataError, HealthError, ModelError
 if TYPE_CHECKING:
     import numpy as np
 
+    from tsfmscope.geometry.options import IsotropyOptions
     from tsfmscope.models.base import Family
     from tsfmscope.models.licenses import License
 
@@ -155,12 +156,11 @@ def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria,
     sizes = [len(candidate.last.states) for candidate in measured if candidate.last is not None]
     enough = [size for size in sizes if size >= block.k_max * block.min_cluster]
     tokens = min(enough or [max(sizes)])
-    options = block.model_dump(exclude={"rows", "cai"})
     seed = params.seed if request.seed is None else request.seed
     rows = []
     for n_done, candidate in enumerate(measured):
         watch("measuring candidates", n_done, len(measured))
-        rows.append(_row(candidate, tokens, criteria.by, seed, options))
+        rows.append(_row(candidate, tokens, criteria.by, seed, block))
     licenses = {candidate.model: candidate.license for candidate in measured if candidate.license}
     return Ranking(assign_ranks(rows, criteria.by), count_skipped(measured), unfilled, longest, licenses)
 
@@ -318,8 +318,8 @@ def count_skipped(candidates: Sequence[Candidate]) -> dict[str, int]:
     return counts
 
 
-def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ranking's row of a candidate. options: keyword arguments of `measure_states`."""
+def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: IsotropyOptions) -> dict[str, Any]:
+    """Return the ranking's row of a candidate."""
     from tsfmscope.geometry.dimension import effective_dimension
     from tsfmscope.geometry.measure import measure_states, subsample
     from tsfmscope.geometry.repeats import SHARE
@@ -333,7 +333,7 @@ def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping
         return row | {"reason": str(candidate.error)}
     row |= candidate.observed.columns
     last = candidate.last
-    measured = measure_states(*subsample(last.states, last.types, tokens, seed=seed), **options, seed=seed)
+    measured = measure_states(*subsample(last.states, last.types, tokens, seed=seed), options, seed=seed)
     row |= {name: measured[name] for name in SHOWN} | {"stack": last.stack, "layer": last.layer}
     if any(variances := measured["eigenvalues"]):
         row["dimension_share"] = effective_dimension(variances, SHARE) / len(variances)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows, equal_windows
 from tsfmscope.compression.loss_statistics import gather_gradients
 from tsfmscope.compression.methods.interface import Reads, Statistics
+from tsfmscope.compression.options import Calibration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,26 +23,32 @@ if TYPE_CHECKING:
 class CalibrationData:
     """Data of one model, computed when a method first reads them, and then kept."""
 
-    def __init__(self, model: Family, tables: Mapping[str, pa.Table], options: Mapping[str, Any]) -> None:
+    def __init__(self, model: Family, tables: Mapping[str, pa.Table], options: Calibration | None) -> None:
         """Compute nothing yet.
 
-        model: the model before compression. tables: calibration series by data set. options: of `calibration_windows`.
+        model: the model before compression. tables: calibration series by data set. options: None for a method that
+        reads no data.
         """
         self._model, self._tables, self._options = model, tables, options
+
+    @property
+    def _given(self) -> Calibration:
+        assert self._options is not None, "a method that reads data has calibration windows"
+        return self._options
 
     @cached_property
     def tokens(self) -> list[Tokens]:
         """Tokens of the calibration windows, one item per data set."""
-        return calibration_tokens(self._model, self._tables, **self._options)
+        return calibration_tokens(self._model, self._tables, self._given)
 
     def timed_windows(self, count: int) -> Windows:
         """Return up to `count` windows of the first data set that has any, to time forecasts."""
-        return calibration_windows(self._model, self._tables, **{**self._options, "windows": count})[0]
+        return calibration_windows(self._model, self._tables, self._given.model_copy(update={"windows": count}))[0]
 
     @cached_property
     def windows(self) -> list[Windows]:
         """Calibration windows with their futures, as many for every data set."""
-        return equal_windows(self._model, self._tables, **self._options)
+        return equal_windows(self._model, self._tables, self._given)
 
     @cached_property
     def _inputs(self) -> Statistics:

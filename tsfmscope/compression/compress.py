@@ -16,6 +16,7 @@ from tsfmscope.compression.calibration_windows import calibration_series
 from tsfmscope.compression.candidates import inert_matrices
 from tsfmscope.compression.export import save
 from tsfmscope.compression.methods.registry import TRUNCATIONS
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.timing import SavedSeconds, forecast_seconds, measure
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
@@ -35,16 +36,16 @@ TIMED = 4
 
 def compress_model(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     *,
     base_model: str,
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any] | None = None,
+    calibration: Calibration | None = None,
 ) -> list[dict[str, Any]]:
     """Compress a model in place; return one row per layer and part.
 
-    method: a mapping that `truncation.compress` takes. base_model: the model's name, for errors. tables:
-    calibration series by data set. calibration: options of `calibration_windows`, for a method that reads
+    base_model: the model's name, for errors. tables:
+    calibration series by data set. calibration: for a method that reads
     data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
     `whole_model.TIMED` of them. ModelError, before any calibration, for a model that contains thin factors, and for a
     family without attention layers.
@@ -56,33 +57,33 @@ def compress_model(
             "model of a family that does (docs/compression.md)"
         )
     truncation.refuse_factors(layers, base_model)
-    data, saved = CalibrationData(model, tables, calibration or {}), None
-    if "time" in method["ranks"] and method["method"] != whole_model.METHOD:
+    data, saved = CalibrationData(model, tables, calibration), None
+    if method.ranks.time is not None and method.method != whole_model.METHOD:
         saved = measure(model, forecast_seconds(data.timed_windows(TIMED)))
     return compress_with(model, method, data, saved)
 
 
 def compress_with(
-    model: Family, method: Mapping[str, Any], data: CalibrationData, saved: SavedSeconds | None = None
+    model: Family, method: Method, data: CalibrationData, saved: SavedSeconds | None = None
 ) -> list[dict[str, Any]]:
     """Compress a model without factors in place, as `compress_model` does, with given calibration data.
 
     saved: the seconds that narrower heads save, for the rule `time` of all methods but `whole-model`.
     """
-    name = method["method"]
+    name = method.method
     if name in two_step.METHODS:
         return two_step.compress(model, method, data.tokens)
     if name == whole_model.METHOD:
-        timed = data.timed_windows(whole_model.TIMED) if "time" in method["ranks"] else None
+        timed = data.timed_windows(whole_model.TIMED) if method.ranks.time is not None else None
         return whole_model.compress(model, method, data.tokens, timed)
     if name == lems.METHOD:
         return lems.compress(model, method, data.tokens, data.statistics("gradients"))
     return truncation.compress(model, method, data.statistics(TRUNCATIONS[name].reads), saved)
 
 
-def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:
+def reduce_bits(model: Family, method: Method) -> None:
     """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step."""
-    if method.get(int8.KEY) == int8.BITS:
+    if method.bits == int8.BITS:
         int8.round_weights(model.network)
         model.compression = {**(model.compression or {}), int8.KEY: int8.BITS}
 
@@ -107,9 +108,9 @@ def save_compressed(
     *,
     name: str,
     base_model: str,
-    method: Mapping[str, Any],
+    method: Method,
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any] | None = None,
+    calibration: Calibration | None = None,
     recipe: Mapping[str, Any],
     heal: Callable[[Family], list[Any]] | None = None,
 ) -> dict[str, Any]:
@@ -121,17 +122,17 @@ def save_compressed(
     which calibrated a base that is compressed itself. heal: trains the compressed model in place before it is saved;
     recipe.json has its result as `healing`.
     """
-    before = sizes(model)
-    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    before, ranks = sizes(model), method.ranks.to_dict()
+    idle = inert_matrices(model, univariate=method.univariate)
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
     healing = {"healing": heal(model)} if heal else {}
     reduce_bits(model, method)
     row = {
         "model": name,
         "base_model": base_model,
-        **requested_size(method["ranks"]),
-        "method": method["method"],
-        "ranks": json.dumps(method["ranks"], sort_keys=True),
+        **requested_size(ranks),
+        "method": method.method,
+        "ranks": json.dumps(ranks, sort_keys=True),
         **size_columns(before, sizes(model)),
         **error_columns(parts, idle),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tsfmscope.compression.fidelity import last_states, window_errors
 from tsfmscope.compression.methods.allocation import least_error
 from tsfmscope.compression.methods.interface import Statistics
 from tsfmscope.compression.methods.registry import list_candidates
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import apply_ranks, candidate_rows, ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.low_rank import compression_entries
@@ -31,7 +32,7 @@ TRIALS, LARGEST = 10, (3.0, 7.0)
 
 
 def compress(
-    model: Family, method: Mapping[str, Any], tokens: Sequence[Tokens], gradients: Statistics | None
+    model: Family, method: Method, tokens: Sequence[Tokens], gradients: Statistics | None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place to a budget of the attention parameters; return the rows of `truncation.compress`.
 
@@ -49,13 +50,13 @@ def compress(
     gradients: result of `gather_gradients` for the same windows. BudgetError if rank 1 of everything exceeds the
     budget. ModelError if the last hidden states do not depend on some attention layers (VisionTS' decoder).
     """
-    layers, budget = list(model.attentions()), method["ranks"]["budget"]
+    layers, budget = list(model.attentions()), method.ranks.rule[1]
     if hidden := sorted({layer.name for layer in layers if layer.stack not in model.stacks}):
         raise ModelError(
             f"method {METHOD}: {model.name} has attention layers after its last hidden states, {', '.join(hidden)}; "
             f"use method {FACTORS}, which measures no hidden states"
         )
-    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    idle = inert_matrices(model, univariate=method.univariate)
     candidates = list_candidates(FACTORS, layers, gradients, idle)
     expected = [last_states(model, part) for part in tokens]
 
@@ -82,7 +83,7 @@ def compress(
     errors = {trial: error(ranks) for trial, ranks in chosen.items()}
     ranks = chosen[min(errors, key=lambda trial: errors[trial])]
     _apply(model, candidates, ranks)
-    model.compression = {**method, **compression_entries(model.attentions())}
+    model.compression = {**method.to_dict(), **compression_entries(model.attentions())}
     return [row for candidate, rank in zip(candidates, ranks, strict=True) for row in candidate_rows(candidate, rank)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices
 from tsfmscope.compression.methods.interface import Statistics
 from tsfmscope.compression.methods.registry import TRUNCATIONS, list_candidates
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.products import apply_products
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
@@ -25,19 +26,17 @@ if TYPE_CHECKING:
 # Parts whose ranks are widths of a head.
 PRODUCTS = ("qk", "vo")
 SCHEDULES = ("flow", "flat")
-RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
 
 def compress(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     statistics: Statistics | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": name in TRUNCATIONS, "ranks": one rule, "univariate": optional, as in
-    `candidates.inert_matrices`}. statistics: what the method reads, by layer.
+    statistics: what the method reads, by layer.
 
     Methods:
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
@@ -71,7 +70,7 @@ def compress(
     return truncate(model, method, model_candidates(model, method, statistics), statistics, saved_seconds)
 
 
-def model_candidates(model: Family, method: Mapping[str, Any], statistics: Statistics | None) -> list[Candidate]:
+def model_candidates(model: Family, method: Method, statistics: Statistics | None) -> list[Candidate]:
     """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`."""
     layers = list(model.attentions())
     if not layers:
@@ -79,13 +78,13 @@ def model_candidates(model: Family, method: Mapping[str, Any], statistics: Stati
             f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
         )
     refuse_factors(layers, model.name)
-    idle = inert_matrices(model, univariate=method.get("univariate", False))
-    return list_candidates(method["method"], layers, statistics, idle)
+    idle = inert_matrices(model, univariate=method.univariate)
+    return list_candidates(method.method, layers, statistics, idle)
 
 
 def truncate(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     candidates: Sequence[Candidate],
     statistics: Statistics | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
@@ -101,7 +100,7 @@ def truncate(
     ranked = list(zip(candidates, ranks, strict=True))
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
-    model.compression = {**method, **compression_entries(layers)}
+    model.compression = {**method.to_dict(), **compression_entries(layers)}
     return [row for candidate, rank in ranked for row in candidate_rows(candidate, rank)]
 
 
@@ -134,28 +133,23 @@ def candidate_rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
 
 
 def _ranks(
-    method: Mapping[str, Any],
+    method: Method,
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
     statistics: Statistics,
     saved_seconds: timing.SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
-    rule = method["ranks"]
-    if len(rule) != 1 or not set(rule) <= set(RULES):
-        raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
-    ((name, value),) = rule.items()
+    name, value = method.ranks.rule
     if name == "budget":
-        allocate = TRUNCATIONS[method["method"]].allocate
+        allocate = TRUNCATIONS[method.method].allocate
         return ranks_by_budget(value, candidates, layers, lambda remaining: allocate(candidates, remaining, statistics))
     if name == "time":
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
         return timing.allocate_within(value, candidates, saved_seconds)
-    if name == "share" and not 0 < value <= 1:
-        raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
     if name in SCHEDULES:
-        heads = attention_widths(rule, layers)
+        heads = attention_widths(value, layers)
         return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
     return [_rank(name, value, candidate) for candidate in candidates]
 
@@ -197,8 +191,6 @@ def ranks_by_budget(
 
     allocate: returns one rank per candidate within a number of parameters, or raises BudgetError.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
     total = count_parameters(layers)
     # Biases, and matrices that the method does not change.
     fixed = total - sum(candidate.before for candidate in candidates)

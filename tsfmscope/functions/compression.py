@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from stages.config.compression import BITS, METHOD, WINDOWS, CalibrateOn, Method
 from stages.config.defaults import params_here
 from stages.config.params import ParamsError
 from tsfmscope.cli.certifying import ModelPair
@@ -19,6 +18,7 @@ from tsfmscope.cli.inspection import InspectRequest, device_context
 from tsfmscope.cli.provenance import calibration_of
 from tsfmscope.compression.calibration_windows import calibration_series
 from tsfmscope.compression.compress import compress_model, reduce_bits
+from tsfmscope.compression.options import BITS, METHOD, WINDOWS, CalibrateOn, Method
 from tsfmscope.errors import ModelError
 from tsfmscope.functions.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.functions.user_data import Data, check_at_least, check_counts, list_items, usable_series

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.job import current_context
+from tsfmscope.training.options import Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +108,7 @@ class Share:
 
 
 @contextmanager
-def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
+def start_processes(recipe: Recipe, embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
     """Start the other processes of `current_context().processes` for a training, and end them on exit.
 
     Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
@@ -122,7 +123,7 @@ def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | No
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         rendezvous = Path(temporary, "meeting").as_uri()
-        request = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
+        request = {"recipe": recipe.to_dict(), "embedding": embedding, "folder": str(folder), "of": processes}
         request["meeting"] = rendezvous
         per_process = max(1, threads // processes)
         others = [_start({**request, "rank": rank}, per_process) for rank in range(1, processes)]

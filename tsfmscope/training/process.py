@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from tasks.job import EXECUTION_CONTEXT, ExecutionContext
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.parallel import Share, destroy_group
 from tsfmscope.training.pretraining import take_part
 
@@ -21,7 +22,7 @@ def main() -> None:
     EXECUTION_CONTEXT.set(ExecutionContext(request["device"], processes=request["of"]))
     print("ready", file=ready, flush=True)
     share = Share(request["rank"], request["of"], request["meeting"])
-    take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
+    take_part(Recipe.model_validate(request["recipe"]), request["embedding"], Path(request["folder"]), share)
     destroy_group()
 
 

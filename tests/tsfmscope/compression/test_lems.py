@@ -16,6 +16,7 @@ from tsfmscope.compression import lems
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.loss_statistics import gather_gradients
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class
@@ -35,7 +36,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search(model: Any, windows: Windows, budget: float) -> list[dict[str, Any]]:
-    method = {"method": lems.METHOD, "ranks": {"budget": budget}}
+    method = Method.model_validate({"method": lems.METHOD, "ranks": {"budget": budget}})
     return lems.compress(model, method, [model.tokenize(windows)], gather_gradients(model, [windows]))
 
 
@@ -134,7 +135,7 @@ def test_errors_alone_are_those_of_the_model_with_one_truncated_matrix(
 def test_layers_that_the_last_states_do_not_depend_on_are_an_error() -> None:
     model = family_class("visionts").new(VISIONTS, seed=1)
     with pytest.raises(ModelError, match=r"after its last hidden states, decoder.*use method kfac-svd"):
-        lems.compress(model, {"method": lems.METHOD, "ranks": {"budget": 0.5}}, [], {})
+        lems.compress(model, Method.model_validate({"method": lems.METHOD, "ranks": {"budget": 0.5}}), [], {})
 
 
 def test_ranks_are_those_of_the_factors_that_are_written(toys: dict[str, Any], windows: Windows) -> None:
@@ -142,7 +143,7 @@ def test_ranks_are_those_of_the_factors_that_are_written(toys: dict[str, Any], w
     rows = search(model, windows, 0.5)
     assert model.compression is not None and model.compression["method"] == lems.METHOD
     with pytest.raises(ModelError, match="are thin factors"):
-        compress(model, {"method": "svd", "ranks": {"share": 0.5}})
+        compress(model, Method.model_validate({"method": "svd", "ranks": {"share": 0.5}}))
     thin = model.compression["factors"]
     for row in rows:
         name = f"{row['stack']}.{row['layer']}.{row['attention']}"
