@@ -25,20 +25,21 @@ from tests.stages.estimates import differences
 from tests.store.conftest import open_results
 from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.models.registry import snapshots
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import pretrain
 from tsfmscope.training.validation import validation_loss
 
 
 def test_the_validation_loss_is_that_of_unseen_series_and_falls_in_training(tmp_path: Path) -> None:
-    recipe = {"family": "chronos-bolt", "config": BOLT, "seed": 0, **RECIPE, "phases": [], "snapshots": [1]}
-    recipe |= {"steps": 120, "futures": [], "weight_decay": 0.0, "warm_up": 0}
+    entries = {"family": "chronos-bolt", "config": BOLT, "seed": 0, **RECIPE, "phases": [], "snapshots": [1]}
+    recipe = Recipe.model_validate(entries | {"steps": 120, "futures": [], "weight_decay": 0.0, "warm_up": 0})
     pretrain(recipe, tmp_path, model="m", key="k")
     models = [ChronosBolt.load(snapshots(tmp_path)[1]), ChronosBolt.load(tmp_path)]
     early, late = (validation_loss(model, recipe, batches=4, seed=0) for model in models)
     assert early[1] == late[1] == 4 * (640 // 80)
     assert late[0] < early[0]
     # The same windows for all seeds of a recipe, and other windows with another seed of the study.
-    assert validation_loss(models[1], recipe | {"seed": 1}, batches=4, seed=0) == late
+    assert validation_loss(models[1], recipe.model_copy(update={"seed": 1}), batches=4, seed=0) == late
     assert validation_loss(models[1], recipe, batches=4, seed=1) != late
 
 

@@ -19,10 +19,10 @@ from store import files
 from store.schema import to_arrow
 from tests.stages.estimates import differences
 from tests.store.conftest import open_results, valid_row
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
 ROOT = Path(__file__).parents[2]
-QUICK = Options(permutations=999, resamples=200, seed=3)
+QUICK = SeededOptions(permutations=999, bootstrap=200, seed=3)
 CONDITIONS = {"c500": (500, 0.0), "c100": (100, 0.0), "noisy": (500, 0.05)}
 STUDIES: dict[str, dict[str, Any]] = {
     "whole": {"models": 5, "datasets": 8, "conditions": 3},
@@ -207,7 +207,7 @@ def test_the_stage_writes_the_same_bytes_again_and_the_same_numbers_whatever_els
         stage = writers(name)[0] if name != "study_jobs" else "geometry"
         files.write_rows(tmp_path / "data" / stage / f"{name}.parquet", name, lines)
     params = load(ROOT / "params" / "full.yaml")
-    quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.resamples})
+    quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.bootstrap})
     written = []
     for _ in range(2):
         main(params.model_copy(update={"statistics": quick, "seed": QUICK.seed}))

@@ -16,9 +16,9 @@ from stages.planning.inference import infer
 from store import catalogue, files
 from tests.stages.estimates import differences
 from tsfmscope.requested_size import requested_size
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
-OPTIONS = Options(permutations=99, resamples=20, alpha=0.05, seed=0)
+OPTIONS = SeededOptions(permutations=99, bootstrap=20, alpha=0.05, seed=0)
 DATASETS = ("a", "b", "c")
 FLOW, FLAT = {"flow": {"first": 5.0, "growth": 0.27}}, {"flat": 16}
 WIDE = {"flow": {"first": 8.0, "growth": 0.34}}
