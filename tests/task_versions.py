@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import tasks as package
 from stages import STAGES
 from tasks.job import Task
 from tasks.parts import Spec
