@@ -32,23 +32,25 @@ class CalibrationData:
         self._model, self._tables, self._options = model, tables, options
 
     @property
-    def _given(self) -> Calibration:
+    def _calibration(self) -> Calibration:
         assert self._options is not None, "a method that reads data has calibration windows"
         return self._options
 
     @cached_property
     def tokens(self) -> list[Tokens]:
         """Tokens of the calibration windows, one item per data set."""
-        return calibration_tokens(self._model, self._tables, self._given)
+        return calibration_tokens(self._model, self._tables, self._calibration)
 
     def timed_windows(self, count: int) -> Windows:
         """Return up to `count` windows of the first data set that has any, to time forecasts."""
-        return calibration_windows(self._model, self._tables, self._given.model_copy(update={"windows": count}))[0]
+        return calibration_windows(self._model, self._tables, self._calibration.model_copy(update={"windows": count}))[
+            0
+        ]
 
     @cached_property
     def windows(self) -> list[Windows]:
         """Calibration windows with their futures, as many for every data set."""
-        return equal_windows(self._model, self._tables, self._given)
+        return equal_windows(self._model, self._tables, self._calibration)
 
     @cached_property
     def _inputs(self) -> Statistics:
