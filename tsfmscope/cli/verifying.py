@@ -27,7 +27,7 @@ from tsfmscope.conformance.package import (
 from tsfmscope.conformance.verdict import Finding, demand_of, judge, name_of
 from tsfmscope.errors import HubError, MissingOnHubError, ModelError
 from tsfmscope.models.licenses import License
-from tsfmscope.models.released import family_of_release
+from tsfmscope.models.registry import family_of_release
 
 if TYPE_CHECKING:
     from tsfmscope.cli.inspection import Watch

@@ -14,7 +14,6 @@ from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
 from tsfmscope.compression.shared_factors import factorise
 from tsfmscope.compression.truncation import compress
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
@@ -42,7 +41,7 @@ def windows() -> Windows:
 
 def pair(family: str, method: Mapping[str, Any] = JOINT) -> tuple[Any, Any]:
     """Return a compressed model and its dense original."""
-    dense = prepare_model(family_class(family).new(dict(EXAMPLES[family]), seed=0))
+    dense = family_class(family).new_example(seed=0)
     small = copy.deepcopy(dense)
     compress(small, method)
     return small, dense

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.models.common.smooth_embedding import LONGEST, SHORTEST, smooth_embedding
+from tsfmscope.models.registry import family_class
 from tsfmscope.training.initialization import start
 
 
@@ -48,7 +48,7 @@ def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -
 
 @pytest.mark.parametrize("family", ["chronos-t5", "wavetoken"])
 def test_a_training_starts_from_it_and_rows_of_special_ids_and_other_weights_stay(family: str) -> None:
-    recipe = {"family": family, "config": EXAMPLES[family], "seed": 3}
+    recipe = {"family": family, "config": family_class(family).example, "seed": 3}
     plain, smooth = (start(recipe | change) for change in ({}, {"value_embedding_std": 0.5}))
     positions = smooth.id_positions()
     assert positions is not None
@@ -65,6 +65,6 @@ def test_a_training_starts_from_it_and_rows_of_special_ids_and_other_weights_sta
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "t5-text"])
 def test_a_family_whose_ids_stand_for_no_values_refuses(family: str) -> None:
-    recipe = {"family": family, "config": EXAMPLES[family], "seed": 0, "value_embedding_std": 1.0}
+    recipe = {"family": family, "config": family_class(family).example, "seed": 0, "value_embedding_std": 1.0}
     with pytest.raises(ValueError, match=f"ids of {family} stand for no values; remove the key"):
         start(recipe)
