@@ -1,4 +1,4 @@
-"""The steps of CONTRIBUTING.md for a new family and a new measure, done together in one copy of the repository."""
+"""The steps of CONTRIBUTING.md for a new family, measure and option, done in copies of the repository."""
 
 from __future__ import annotations
 
@@ -35,18 +35,16 @@ from tests.store.conftest import valid_row
 import store
 from stages.geometry import TASK
 from store import catalogue, files
-from stages.config.measures import Geometry
-from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.parts import CellIdentity, LayerPlace
 from tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
 facts = {"base_model": None, "size_parameter": None, "size_rule": None, **valid_row("geometry")}
-options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
 spec = GeometrySpec(
-    cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,
-    measure=MeasureOptions.parse(options),
+    **dict(CellIdentity.part_of(facts)), **dict(LayerPlace.part_of(facts)), weights_dtype="float32", tokens=90, seed=0,
+    measure=MeasureSpec(repeats=0, presets=()),
 )
 data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
 (row,) = entry(Job(TASK, spec.to_dict()), data, None).rows
@@ -60,6 +58,27 @@ with store.open(path) as connection:
     print(json.dumps(connection.sql(query).fetchall()))
 """
 
+# Prints the columns of a layer at two values of the option, from params.yaml to the row, and what keys contain.
+CHOSEN = """
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from docs.building.params import page
+from stages.config.params import parse
+from tasks.geometry import MeasureSpec
+from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.options import IsotropyOptions
+
+text = re.sub("^geometry: {", "geometry: {level: 0.999, ", Path("params/smoke.yaml").read_text(), flags=re.MULTILINE)
+states = np.random.default_rng(0).normal(size=(200, 20))
+specs = [MeasureSpec(presets=()), MeasureSpec(**parse(text).geometry.part(IsotropyOptions), presets=())]
+rows = [measure_states(states, options=spec, seed=0)["zeta_adjusted_isotropic"] for spec in specs]
+print(json.dumps([rows, ["level" in spec.to_dict() for spec in specs], "| `level` | number | `0.05` |" in page()]))
+"""
+
 # Prints the number of layers, and of those with an effective rank between 1 and their width: all but the
 # decoder's embedding, whose rows are equal.
 INSPECTED = """
@@ -67,7 +86,7 @@ import json
 
 import tsfmscope as ts
 
-layers = ts.inspect("chronos-bolt-nano", "nile", context=64, horizon=12, rows=200).layers
+layers = ts.inspect("chronos-bolt-mini", "nile", context=64, horizon=12, rows=200).layers
 print(json.dumps([len(layers), int(layers["effective_rank"].between(1, layers["width"]).sum())]))
 """
 
@@ -146,11 +165,10 @@ def indented(text: str, spaces: int) -> str:
 
 def add_family(repository: Copy) -> set[str]:
     """Take the steps of "Add a family" and return the files that they name."""
-    line, example = snippets("Add a family")
+    (line,) = snippets("Add a family")
     shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tsfmscope/models/patch_line.py")
     repository.insert("tsfmscope/models/registry.py", indented(line, 4), '    "patchtst"')
-    repository.insert("tsfmscope/conformance/examples.py", indented(example, 8), '        "patchtst"')
-    return {"tsfmscope/models/patch_line.py", "tsfmscope/models/registry.py", "tsfmscope/conformance/examples.py"}
+    return {"tsfmscope/models/patch_line.py", "tsfmscope/models/registry.py"}
 
 
 def add_measure(repository: Copy) -> set[str]:
@@ -174,6 +192,18 @@ def add_measure(repository: Copy) -> set[str]:
     return {file, "store/tables/results.py"}
 
 
+def test_an_option_is_two_files_and_changes_no_key_until_it_is_chosen(repository: Copy) -> None:
+    field, line = snippets("Add an option")
+    options, measures = (repository.folder / "tsfmscope/geometry" / name for name in ("options.py", "measures.py"))
+    options.write_text(options.read_text() + indented(field, 4))
+    former = line.strip().replace("options.level", "LEVEL")
+    assert measures.read_text().count(former) == 1
+    measures.write_text(measures.read_text().replace(former, line.strip()))
+    assert json.loads(repository.run("-c", CHOSEN)) == [[True, False], [False, True], True]
+    repository.run("-m", "tests.task_versions", "--write")
+    assert repository.touched() == {"tsfmscope/geometry/options.py", "tsfmscope/geometry/measures.py"}
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1800)
@@ -195,8 +225,3 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     assert json.loads(repository.run("-c", STORED, str(tmp_path / "results.duckdb"))) == [["effective_rank", True]]
     layers, measured = json.loads(repository.run("-c", INSPECTED))
     assert measured == layers - 1 > 1
-    ranked = ("--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "64", "--rows", "200")
-    command = ("-m", "tsfmscope", "recommend", "nile", *ranked)
-    candidates = json.loads(repository.run(*command, "--by", "effective_rank", "--json"))["candidates"]
-    scores = [row["effective_rank"] for row in candidates]
-    assert scores == sorted(scores, reverse=True) and scores[0] > scores[1] > 1

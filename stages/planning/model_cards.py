@@ -6,11 +6,10 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-from stages.config import Recipe
 from stages.config.params import Params
 from stages.planning.checkpoint_folders import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
@@ -23,9 +22,11 @@ from tsfmscope.forecasting.group_skill import dataset_ratios, group_skill, inter
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import STOCK
 from tsfmscope.models.common.checksums import verify_sums
+from tsfmscope.models.facts import Package
 from tsfmscope.series.files.bundled import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.run_record import RUN_RECORD
 
 # Source of a mixture -> description.
@@ -42,33 +43,6 @@ SOURCES = {
 }
 
 
-class Loader(NamedTuple):
-    """Class that loads a folder without this project.
-
-    package: as pip installs it. name: of the class; None for the one that config.json names. options: keywords of
-    `from_pretrained`, as code.
-    """
-
-    package: str
-    module: str
-    name: str | None = None
-    options: str = ""
-
-
-CHRONOS = Loader("chronos-forecasting", "chronos", "BaseChronosPipeline")
-TRANSFORMERS = Loader("transformers", "transformers")
-# Family -> what loads its checkpoints without this project.
-LOADERS: dict[str, Loader] = {
-    **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
-    **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
-    "patchtst-fm": Loader("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
-    "ttm": Loader("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
-    "flowstate": Loader("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
-    "toto-2": Loader("toto-2", "toto2", "Toto2Model"),
-    "moment": Loader("momentfm", "momentfm", "MOMENTPipeline", 'model_kwargs={"task_name": "reconstruction"}'),
-    "moirai": Loader("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
-    "moirai-2": Loader("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
-}
 # Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
 SKILL = Path("docs/results/skill.csv")
 NOT_MEASURED = """\
@@ -134,14 +108,15 @@ def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
     """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe."""
     recipe = recipes[folder.name]
     # No other package reads the weights of narrow heads, which have another file name.
-    loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
+    family = registry.family_class(recipe.family)
+    package = family.package if (folder / STOCK).is_file() else None
     header: dict[str, Any] = {
-        "library_name": loader.package if loader else "tsfmscope",
+        "library_name": package.name if package else "tsfmscope",
         "tags": [recipe.family, "tsfmscope"],
     }
     if identifier := license_of_workspace():
         header["license"] = identifier
-    if registry.family_class(recipe.family).modality == "series":
+    if family.modality == "series":
         header["pipeline_tag"] = "time-series-forecasting"
     return TEMPLATE.format(
         header=yaml.safe_dump(header).rstrip(),
@@ -149,7 +124,7 @@ def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
         family=recipe.family,
         data=_data(recipes, folder.name),
         facts=_facts(folder, recipe),
-        use=_use(folder, loader),
+        use=_use(folder, package),
         skill=_skill(folder),
     )
 
@@ -208,7 +183,7 @@ def _facts(folder: Path, recipe: Recipe) -> str:
     facts: dict[str, object] = {
         "parameters": f"{registry.facts(folder)['parameters']:,}",
         "shape": shape,
-        "heads": json.dumps(recipe.spec()["heads"]) if recipe.heads else None,
+        "heads": json.dumps(recipe.heads.to_dict()) if recipe.heads else None,
         "steps": f"{recipe.steps:,}",
         "training points (observed values)": missing if n_values is None else f"{n_values:,}",
         "hours of training": missing if seconds is None else f"{seconds / 3600:.3g}",
@@ -219,15 +194,16 @@ def _facts(folder: Path, recipe: Recipe) -> str:
     return table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
 
 
-def _use(folder: Path, loader: Loader | None) -> str:
+def _use(folder: Path, package: Package | None) -> str:
     """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
     path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
     text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
-    if loader:
-        name = loader.name or json.loads((folder / "config.json").read_text())["architectures"][0]
-        arguments = ", ".join(filter(None, (f'"{path}"', loader.options)))
-        own = code.format(f"from {loader.module} import {name}", f"{name}.from_pretrained({arguments})")
-        text += f"\nWith {loader.package}:\n\n{own}"
+    if package:
+        module, _, name = package.loader.partition(":")
+        name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
+        arguments = ", ".join(filter(None, (f'"{path}"', package.options)))
+        own = code.format(f"from {module} import {name}", f"{name}.from_pretrained({arguments})")
+        text += f"\nWith {package.name}:\n\n{own}"
     return text
 
 

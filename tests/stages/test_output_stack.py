@@ -1,32 +1,28 @@
-"""The rows of a plug-in with unusual names of stacks stand for its output stack in tables, views and rankings."""
+"""The rows of a plug-in with unusual names of stacks stand for its output stack in tables and views."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import store
 import tsfmscope as ts
 from stages.config import Model
-from stages.config.measures import Geometry
 from stages.config.params import load
 from stages.geometry import TASK
 from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of
 from store import catalogue, files
-from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.job import Job
-from tasks.parts import CellIdentity, LayerPlace
+from tasks.parts import CellIdentity
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
 from tsfmscope import lens
-from tsfmscope.cli.app import app
 from tsfmscope.conformance import findings
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.models import registry
@@ -69,7 +65,7 @@ def geometry_rows() -> list[dict[str, Any]]:
     series = [Series("d", f"s{n}", walk) for n, walk in enumerate(walks)]
     tokens = lens.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
     assert tokens is not None
-    options = Geometry(repeats=0, permutations=0).model_dump(exclude={"rows", "cai"})
+    measure = MeasureSpec(repeats=0, permutations=0, presets=())
     rows = []
     for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
         facts = {
@@ -80,12 +76,14 @@ def geometry_rows() -> list[dict[str, Any]]:
             "model": "mine",
         }
         spec = GeometrySpec(
-            cell=CellIdentity.part_of(facts),
-            place=LayerPlace(stack=states.stack, layer=states.layer, normed=states.normed),
+            **dict(CellIdentity.part_of(facts)),
+            stack=states.stack,
+            layer=states.layer,
+            normed=states.normed,
             weights_dtype="float32",
             tokens=60,
             seed=0,
-            measure=MeasureOptions.parse(options | {"presets": []}),
+            measure=measure,
         )
         data = {"states": states.states, "types": None, "n_series": 4, "states_dtype": "float32"}
         rows += entry(Job(TASK, spec.to_dict()), data, None).rows
@@ -112,11 +110,6 @@ def test_the_views_read_the_last_layer_of_the_output_stack(tmp_path: Path) -> No
     assert values == [(last["zeta"],)]
 
 
-def test_recommend_ranks_by_the_output_stack_and_inspect_reports_both() -> None:
-    command = ["recommend", "mine.csv", "--models", "two-stacks:model", "--contexts", "32,64", "--rows", "60"]
-    done = CliRunner().invoke(app, [*command, "--horizon", "12", "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    candidates = json.loads(done.stdout)["candidates"]
-    assert [(one["stack"], one["layer"]) for one in candidates] == [("backbone", 2)] * 2
+def test_inspect_reports_both_stacks() -> None:
     layers = ts.inspect("model", "mine.csv", context=64, horizon=12, rows=60).layers
     assert list(layers["stack"]) == ["stem"] * 3 + ["backbone"] * 4

@@ -27,7 +27,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """A base, the same weights in bfloat16, that one compressed, and a model of other weights made from the base."""
     monkeypatch.chdir(tmp_path)
     block = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())
-    of_base = {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-nano"}
+    of_base = {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-mini"}
     block["models"] = {
         BASE: of_base,
         ROUNDED: of_base | {"options": HALF, "base_model": BASE},
@@ -78,7 +78,8 @@ def test_tokens_are_sampled_as_those_of_the_first_model_in_the_chain(params: Par
         "noise": 0.1,
     }
     cells = {
-        name: CellIdentity.parse(place | {"model": name, "base_model": params.models[name].base_model}) for name in made
+        name: CellIdentity.model_validate(place | {"model": name, "base_model": params.models[name].base_model})
+        for name in made
     }
     specs = {name: embeddings.spec(params, cell, made).to_dict() for name, cell in cells.items()}
     first = {"model": BASE, "base_model": None, "family": "chronos-t5", "ref": "r"}

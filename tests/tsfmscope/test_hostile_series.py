@@ -9,7 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tasks.forecasts import evaluate
 from tasks.geometry import entry
 from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
-from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
+from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
 from tsfmscope.geometry import cai
 from tsfmscope.geometry.measures import MEASURES
 from tsfmscope.geometry.repeats import MEASURES as REPEATED
@@ -38,7 +38,7 @@ FAST = {"chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"}
 # Families of networks that read images or find nearest codes: minutes each.
 LONG = {"timesfm", "totem", "visionts"}
 MARKS = {name: [pytest.mark.slow, pytest.mark.long] if name in LONG else [pytest.mark.slow] for name in FORECASTERS}
-FAMILIES = [pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if name in SMALLEST]
+FAMILIES = [pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if name in COMMITTED]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {
     "k_max": 3, "restarts": 1, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 20_000, "permutations": 3,
@@ -149,7 +149,7 @@ CASES = {
 
 @functools.cache
 def model(family: str) -> Forecaster:
-    return family_class(family).load(SMALLEST[family])
+    return family_class(family).load(COMMITTED[family])
 
 
 def job(case: Case, **more: Any) -> Job:
@@ -232,7 +232,7 @@ def test_states_are_measured_or_the_row_says_why_not(
     name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ten starts for each of 14 numbers of clusters take half the time, and no reason depends on how many there are.
-    monkeypatch.setattr(cai, "OPTIONS", replace(cai.OPTIONS, restarts=1, k_max=5))
+    monkeypatch.setattr(cai, "OPTIONS", cai.OPTIONS.model_copy(update={"restarts": 1, "k_max": 5}))
     case, network = CASES[name], model(family)
     skipped, rows = measured(case, family, tmp_path)
     assert {(row["stack"], row["layer"]): bad for row in rows if (bad := unexplained(row, "geometry"))} == {}

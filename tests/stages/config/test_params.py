@@ -15,7 +15,6 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
-from stages.config import Recipe
 from stages.config.bounded_yaml import load_yaml
 from stages.config.model_catalog import complete
 from stages.config.params import LARGEST_FILE, ParamsError, load, parse
@@ -23,6 +22,7 @@ from stages.planning.run_stage import read_params
 from stages.planning.training_jobs import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
+from tsfmscope.training.options import Recipe
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))
@@ -57,8 +57,8 @@ def test_a_model_of_the_catalogue_needs_no_definition_and_a_recipe_of_the_file_r
     block = {"models": {"chronos-bolt-mini": {}}, "studies": studies}
     block["checkpoints"] = {"recipes": {"chronos-bolt-mini": recipe}}
     assert parse(yaml.safe_dump(block)).checkpoints.recipes["chronos-bolt-mini"].seed == 7
-    with pytest.raises(ParamsError, match=r"models.chronos-bolt-nanoo is not in .*did you mean chronos-bolt-nano"):
-        parse(yaml.safe_dump({"models": {"chronos-bolt-nanoo": {}}, "studies": studies}))
+    with pytest.raises(ParamsError, match=r"models.chronos-bolt-minio is not in .*did you mean chronos-bolt-mini"):
+        parse(yaml.safe_dump({"models": {"chronos-bolt-minio": {}}, "studies": studies}))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +482,7 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     assert base.size == {"size_parameter": None, "size_rule": None}
     assert made.ref == "compressed:lag-llama-mini-rope@mine"
     assert "lag-llama-mini-rope@mine" not in params.expand("ranks-flow", "models")
-    assert params.compression.methods["mine"].plain()["method"] == "joint"
+    assert params.compression.methods["mine"].method == "joint"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from stages.config import Recipe
 from stages.config.params import Params, load
 from stages.planning.checkpoint_folders import CARD
 from stages.planning.model_cards import NOT_MEASURED, SKILL, card_text, commit
@@ -29,6 +28,7 @@ from tsfmscope.forecasting.group_skill import COLUMNS
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import verify_sums, write_sums
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.run_record import RUN_RECORD, processor_name
 
 ROOT = Path(__file__).parents[3]
@@ -106,10 +106,11 @@ def test_a_committed_checkpoint_that_is_not_in_data_gets_its_card_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    params, kept = params_of(tmp_path, NANO, {}), tmp_path / "kept" / NANO
+    recipe = load(ROOT / "params" / "smoke.yaml").checkpoints.recipes[NANO].model_dump(exclude_defaults=True)
+    params, kept = params_of(tmp_path, NANO, {NANO: recipe}), tmp_path / "kept" / NANO
     with pytest.raises(ModelError, match="run `dvc repro checkpoints`"):
         commit(params, kept.parent)
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / NANO, kept, ignore=shutil.ignore_patterns(CARD, RUN_RECORD))
+    shutil.copytree(ROOT / "tests" / "checkpoints" / NANO, kept, ignore=shutil.ignore_patterns(CARD, RUN_RECORD))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     commit(params, kept.parent)
     after = {path.name: path.read_bytes() for path in kept.iterdir()}

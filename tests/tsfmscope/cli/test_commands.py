@@ -21,19 +21,19 @@ from typer.testing import CliRunner, Result
 from stages.commands import doctor as pipeline_doctor
 from stages.commands import report
 from stages.config.params import ParamsError
-from store.errors import QueryError, StoreError
+from store.errors import StoreError
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ModelError, QueryError
 from tsfmscope.extras import EXTRAS
 from tsfmscope.functions import doctor as doctor_checks
 
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "recommend", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
+    *("inspect", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
     *(
         "save-results",
         "plan",
@@ -124,9 +124,9 @@ def test_every_command_that_prints_results_has_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "keys"),
     [
-        (("inspect", "chronos-bolt-nano", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
-        (("embed", "chronos-bolt-nano", "nile", "--context", "64"), {"series", "vector"}),
-        (("export", "chronos-bolt-nano", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
+        (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
+        (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
+        (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
         (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
         (("tables", "geometry"), {"name", "meaning", "columns"}),
         (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),

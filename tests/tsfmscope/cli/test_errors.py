@@ -13,7 +13,7 @@ from tests.quick_params import QUICK_PARAMS
 from tsfmscope.cli.app import app
 
 ROOT = Path(__file__).parents[3]
-BOLT = "chronos-bolt-nano"
+BOLT = "chronos-bolt-mini"
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("inspect", "chronos-bold-nano", "nile"), 2, "did you mean chronos-bolt-nano"),
+        (("inspect", "chronos-bold-mini", "nile"), 2, "did you mean chronos-bolt-mini"),
         (("inspect", "chronos-bold:checkpoints/" + BOLT, "nile"), 2, "unknown family 'chronos-bold'; did you mean"),
         (
             ("inspect", "nothing", "nile", "--family", "patchtst"),
@@ -50,8 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", "chronos-bolt:~nosuch/x", "nile"), 1, "~nosuch/x: no such folder"),
         (("inspect", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
         (("embed", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
-        (("recommend", "nile", "--models", BOLT, "--contexts", "64,1000000000"), 2, "expected steps from 16 to 32768"),
-        (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
+        (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
         (
             ("inspect", BOLT, "nile", "--device", "cuda:99"),
             2,
@@ -62,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT), 2, "Missing argument"),
         (("inspect", f"checkpoints/{BOLT}/model.safetensors", "nile"), 1, "a folder; name the folder that contains it"),
         (("inspect", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
-        (("inspect", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
+        (("inspect", "chronos-t5-mini@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
         (("inspect", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
         (("inspect", BOLT, "words.csv"), 1, "expected a column of numbers, got 'city'"),
         (("inspect", BOLT, "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
@@ -72,22 +71,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "dull.csv"), 1, "1 constant"),
         (("inspect", BOLT, "empty"), 1, "the folder contains no file of .csv"),
         (("inspect", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
-        (("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"), 2, "--contexts 64,abc: got 'abc', expected"),
-        (
-            ("recommend", "nile", "--models", BOLT, "--contexts", "64,8"),
-            2,
-            "got '8', expected steps from 16 to 32768",
-        ),
-        (("recommend", "nile", "--models", BOLT, "--contexts", "64"), 2, "got one candidate, expected two or more"),
-        (("recommend", "nile", "--models", f"{BOLT},nothing"), 2, "nothing: expected a model of params.yaml, a folder"),
-        (("recommend", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
-        (
-            ("recommend", "nile", "--models", BOLT, "--by", "luck"),
-            2,
-            "--by luck: expected one of zeta, zeta_adjusted, zeta_adjusted_corrected",
-        ),
-        (("recommend", "nile"), 2, "Missing option '--models'"),
-        (("recommend", "short.csv", "--models", BOLT), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
         (("report",), 2, "no results at data/results.duckdb; `make repro` (or `dvc repro`) makes them"),
         (("sql", "select 1"), 2, "no database at data/results.duckdb"),
         (("sql", "none.sql"), 2, "none.sql cannot be read"),
@@ -100,12 +83,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("embed", BOLT, "nile", "--layer", "first"), 2, "--layer first: expected the number of a layer, or last"),
         (("embed", BOLT, "nile", "--stack", "middle"), 2, "stack: got 'middle', expected one of encoder, decoder"),
         (("embed", BOLT, "nile", "--out", "vectors.xlsx"), 2, "expected a name that ends in .csv or .parquet"),
-        (("export", "chronos-bold-nano", "out"), 2, "did you mean chronos-bolt-nano"),
+        (("export", "chronos-bold-mini", "out"), 2, "did you mean chronos-bolt-mini"),
         (("export", BOLT, "checkpoints"), 2, "checkpoints: is there already, and not empty; name a new folder"),
         (("check-family", "chronos-bold"), 2, "unknown family 'chronos-bold'; did you mean"),
         (("corpus", "out", "--real", "none.parquet"), 2, "--real none.parquet: "),
         (("new", "study", "isotropy", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
-        (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
+        (("new", "study", "mine", "--models", "chronos-bold-mini", "--measures", "weights"), 2, "did you mean"),
         (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
         (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "invalid name 'a b'"),
         (("new", "study", "mine", "--models", BOLT, "--measures", "weight"), 2, "studies.mine.measures.0"),
@@ -146,10 +129,10 @@ def test_a_long_input_is_shortened_in_the_error(folder: Path, arguments: tuple[s
 
 def test_a_folder_without_params_yaml_has_the_packages_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"]).exit_code == 0
+    assert CliRunner().invoke(app, ["inspect", "chronos-bolt-mini", "nile"]).exit_code == 0
     done = CliRunner().invoke(app, ["inspect", "chronos-bolt-mano", "nile"])
     assert done.exit_code == 2
-    assert "did you mean chronos-bolt-nano" in done.stderr
+    assert "did you mean chronos-bolt-mini" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -24,7 +24,7 @@ from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import spread_windows
 
 ROOT = Path(__file__).parents[3]
-MODEL = "chronos-bolt-nano"
+MODEL = "chronos-bolt-mini"
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +204,7 @@ def test_other_modalities_and_options_are_looked_at_under_their_own_condition(mo
 def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
     said = run(MODEL, "nile").stdout
     found = rows(MODEL, "nile")
-    assert "chronos-bolt-nano on nile: 15 windows of 1 series, context 500" in said
+    assert "chronos-bolt-mini on nile: 15 windows of 1 series, context 500" in said
     assert "ζ: mean cosine between tokens" in said
     lines = [line for line in said.splitlines() if re.match(r" *(encoder|decoder) ", line)]
     assert len(lines) == len(found)
@@ -311,7 +311,7 @@ def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
     else:
         text = data.decode()
         assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text)
-        assert text.count('<div id="figure-') == 2 and "chronos-bolt-nano on nile" in text
+        assert text.count('<div id="figure-') == 2 and "chronos-bolt-mini on nile" in text
     assert {path.name for path in Path.cwd().iterdir()} == {"params.yaml", "checkpoints", f"look.{suffix}"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
-from tests.tsfmscope.models.families import SMALLEST, change_config
+from tests.tsfmscope.models.families import COMMITTED, change_config
 from tests.tsfmscope.models.local_hub import Hub
 from tsfmscope.cli.app import app
 from tsfmscope.compression.export import save
@@ -146,7 +146,7 @@ def test_a_link_that_leaves_the_folder_is_refused_before_any_request(server: Hub
 
 
 def test_every_file_of_a_checkpoint_of_this_project_is_uploaded(server: Hub) -> None:
-    for folder in (SMALLEST[family] for family in ("chronos-t5", "vit", "flowstate")):
+    for folder in (COMMITTED[family] for family in ("chronos-t5", "vit", "flowstate")):
         server.files.clear()
         assert run("push", str(folder), "org/tiny").exit_code == 0
         assert set(server.files) == {path.name for path in folder.iterdir()}

@@ -21,8 +21,8 @@ from tests.tsfmscope.compression import stock
 from tsfmscope.compression import export
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import Projections, Widths, shapes
@@ -32,15 +32,15 @@ from tsfmscope.series import other_modalities
 from tsfmscope.series.types import Windows
 
 # Families that a package forecasts with, and those that only this project runs.
-CONFIGS: dict[str, dict[str, Any]] = {name: dict(EXAMPLES[name]) for name in stock.STOCK}
+CONFIGS: dict[str, dict[str, Any]] = {name: dict(family_class(name).example) for name in stock.STOCK}
 CONFIGS["vit"] |= {"image_size": 16, "patch_size": 4}
 OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
-    "moment": {**EXAMPLES["moment"], "d_kv": 8},
-    "patchtst-fm": dict(EXAMPLES["patchtst-fm"]),
-    "time-moe": dict(EXAMPLES["time-moe"]),
-    "toto-2": dict(EXAMPLES["toto-2"]),
-    "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
+    "moment": {**family_class("moment").example, "d_kv": 8},
+    "patchtst-fm": dict(family_class("patchtst-fm").example),
+    "time-moe": dict(family_class("time-moe").example),
+    "toto-2": dict(family_class("toto-2").example),
+    "totem": {**family_class("totem").example, "context_length": 32, "prediction_length": 8},
 }
 LENGTHS = {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}
 OPTIONS: dict[str, dict[str, Any]] = {"moirai": LENGTHS, "moirai-2": LENGTHS}
@@ -184,13 +184,13 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
 def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp_path: Path) -> None:
     model = family_class(family).new(CONFIGS[family], seed=2)
     moments = gather(model, model.tokenize(stock_windows(family)))
-    asked = {"method": method, "ranks": {"share": 0.3}}
+    asked = Method.model_validate({"method": method, "ranks": {"share": 0.3}})
     compress(model, asked, moments)
     wanted = stock.answer(family, export.as_package_model(model))
     export.save(model, tmp_path / "plain")
     loaded = family_class(family).load(tmp_path / "plain")
     block = json.loads((tmp_path / "plain" / "config.json").read_text())["compression"]
-    assert block == loaded.compression == model.compression and {name: block[name] for name in asked} == asked
+    assert block == loaded.compression == model.compression and block | asked.to_dict() == block
     export.save(export.densify(loaded), tmp_path / "dense")
     for answers in (
         stock.answer(family, export.pipeline(tmp_path / "plain", family)),

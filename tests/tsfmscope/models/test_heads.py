@@ -13,7 +13,7 @@ import torch
 
 from tasks import heads
 from tasks.job import Job, Task
-from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, EXAMPLES, FORECASTERS, names
+from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, FORECASTERS, names
 from tsfmscope.errors import HealthError
 from tsfmscope.geometry.alignment import Axes, spectral_alignment
 from tsfmscope.geometry.head import log_partition
@@ -22,6 +22,7 @@ from tsfmscope.models import base
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.patchtst import PatchTST
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.t5.chronos_t5 import ChronosT5
 from tsfmscope.models.t5.shared import T5Stacks
 from tsfmscope.models.timesfm.versions import TimesFM
@@ -70,7 +71,7 @@ def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family:
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("kind", ["batchnorm", "layernorm"])
 def test_a_patchtst_head_is_given_what_the_order_of_its_norms_says(windows: Make, kind: str, pre_norm: bool) -> None:
-    family = PatchTST.new({**EXAMPLES["patchtst"], "norm_type": kind, "pre_norm": pre_norm}, seed=1)
+    family = PatchTST.new({**family_class("patchtst").example, "norm_type": kind, "pre_norm": pre_norm}, seed=1)
     blocks = family.network.model.encoder.layers
     rng = np.random.default_rng(0)
     for block in blocks:  # statistics and weights that are not the identity
@@ -343,7 +344,7 @@ def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, wind
 
 @pytest.mark.parametrize("name", ["chronos-t5", "patchtst"])
 def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: str, windows: Make) -> None:
-    family = CLASSES[name].load(CHECKPOINTS / f"{name}-nano")
+    family = CLASSES[name].load(CHECKPOINTS / f"{name}-mini")
     made = windows(count=4, context=300, horizon=16)
     rows = rows_of(heads.lemma, family, family.tokenize(made), **LEMMA)
     found = [row for row in rows if row["reason"] is None]

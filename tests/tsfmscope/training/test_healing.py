@@ -14,9 +14,9 @@ import torch
 
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.shared_factors import factorise
 from tsfmscope.compression.truncation import compress
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
@@ -27,7 +27,7 @@ from tsfmscope.series.types import Windows
 from tsfmscope.training import healing
 from tsfmscope.training.healing import Check, heal, loss_batches
 
-JOINT = {"method": "joint", "ranks": {"share": 0.5}}
+JOINT = Method.model_validate({"method": "joint", "ranks": {"share": 0.5}})
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def windows() -> Windows:
 
 def pair(family: str, method: Mapping[str, Any] = JOINT) -> tuple[Any, Any]:
     """Return a compressed model and its dense original."""
-    dense = prepare_model(family_class(family).new(dict(EXAMPLES[family]), seed=0))
+    dense = family_class(family).new_example(seed=0)
     small = copy.deepcopy(dense)
     compress(small, method)
     return small, dense
@@ -60,7 +60,7 @@ def are_equal(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) 
 
 
 def test_the_distance_falls_the_ranks_stay_and_the_model_is_saved_as_before(windows: Windows, tmp_path: Path) -> None:
-    small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 0.5}})
+    small, dense = pair("chronos-bolt", Method.model_validate({"method": "svd", "ranks": {"share": 0.5}}))
     layers = list(small.attentions())
     ranks, widths, before = factors(layers), shapes(layers), weights(dense)
     steps: list[tuple[int, int]] = []
@@ -151,9 +151,9 @@ def test_an_interrupted_healing_leaves_the_weights_from_before(windows: Windows)
 
 def test_mlps_are_trained_if_some_lost_neurons(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
-    small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 1.0}})
+    small, dense = pair("chronos-bolt", Method.model_validate({"method": "svd", "ranks": {"share": 1.0}}))
     share = 0.9 * int8.stored_bytes(dense.network, rounded=True) / int8.stored_bytes(dense.network, rounded=False)
-    method = {"method": "whole-model", "ranks": {"bytes": share}, "bits": 8}
+    method = Method.model_validate({"method": "whole-model", "ranks": {"bytes": share}, "bits": 8})
     whole_model.compress(small, method, [small.tokenize(windows)])
     before = weights(small)
     checks = heal(small, dense, [windows], steps=30, learning_rate=3e-3)
@@ -183,7 +183,7 @@ def test_a_family_that_reads_no_series_is_refused(windows: Windows) -> None:
 
 
 def test_futures_are_cut_or_filled_to_the_horizon_of_the_loss_and_dates_go_with_them(windows: Windows) -> None:
-    model = family_class("lag-llama").new(dict(EXAMPLES["lag-llama"]), seed=0)
+    model = family_class("lag-llama").new(dict(family_class("lag-llama").example), seed=0)
     short = replace(windows, future=windows.future[:, :5])
     batches = list(loss_batches(model, [windows, short], 4))
     assert [len(parts[0]) for parts in batches] == [4, 2, 4, 2]
@@ -191,6 +191,6 @@ def test_futures_are_cut_or_filled_to_the_horizon_of_the_loss_and_dates_go_with_
     assert np.array_equal(context[:6], windows.context, equal_nan=True)
     assert np.array_equal(future[:6], windows.future[:, :5], equal_nan=True)
     assert np.array_equal(dates[6:], window_dates(short, 48).astype(np.int64))
-    bolt: Any = family_class("chronos-bolt").new(dict(EXAMPLES["chronos-bolt"]), seed=0)
+    bolt: Any = family_class("chronos-bolt").new(dict(family_class("chronos-bolt").example), seed=0)
     _, filled = next(loss_batches(bolt, [short], 6))
     assert filled.shape[1] == (bolt.loss_horizon or 5) and filled[:, 5:].isnan().all()
