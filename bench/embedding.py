@@ -135,13 +135,13 @@ def token_dump(family: Family, rows: int, out: Path) -> Job:
     )  # fmt: skip
     source = ModelSource(family=family.name, ref="-")
     windows = WindowOptions(horizon=HORIZON, min_context=16, held_out=None, seed=0)
-    spec = TokensSpec(cell=cell, source=source, windows=windows, rows=rows, format="arrow")
+    spec = TokensSpec(**dict(cell), **dict(source), **dict(windows), rows=rows, format="arrow")
     job = Job(Task("tokenize", 1, "m:f"), spec.to_dict())
     result = tokenize(job, series_table(series()), family)
     assert result.dump is not None
     path = write_job_dump(out / "tokens", job, result.dump)["path"]
     embed_spec = EmbedSpec(
-        cell=cell, source=source, rows=rows, batch=None, store_dtype="float32", seed=0, format="arrow"
+        **dict(cell), **dict(source), rows=rows, batch=None, store_dtype="float32", seed=0, format="arrow"
     )
     return Job(Task("embed", 2, "m:f"), embed_spec.to_dict(), inputs={f"tokens/{path}": ""})
 

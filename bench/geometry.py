@@ -32,8 +32,9 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.geometry.adjusted import adjusted_cosine
-from tsfmscope.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.geometry.clusters import choose_clusters
 from tsfmscope.geometry.dimension import covariance_spectrum, effective_dimension
+from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind, Tokens

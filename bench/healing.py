@@ -25,6 +25,7 @@ import torch
 from bench.truncation_trained import CALIBRATION, SETS, Benchmark, ratio
 from tsfmscope.compression import two_step
 from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.functions.compress import SYNTHETIC
 from tsfmscope.series.tables import series_table
 from tsfmscope.training.healing import STEPS, healer
@@ -36,11 +37,11 @@ SIZES = (0.25, 0.1)
 
 def heal_line(benchmark: Benchmark, calibration: list[str], size: float, steps: int) -> dict[str, Any]:
     """Compress and heal a copy of the dense model, print a line of the table and return its numbers."""
-    model, settings = copy.deepcopy(benchmark.base), CALIBRATION | {"datasets": calibration}
-    settings["synthetic"] = 0 if calibration else SYNTHETIC
+    synthetic = {"synthetic": 0 if calibration else SYNTHETIC}
+    model, settings = copy.deepcopy(benchmark.base), Calibration(**CALIBRATION | {"datasets": calibration} | synthetic)
     tables = {name: series_table(benchmark.series[name]) for name in calibration}
     name = "activation-aware-2step" if calibration else two_step.REFIT
-    method = {"method": name, "ranks": {"budget": size}, "heal": steps}
+    method = Method.model_validate({"method": name, "ranks": {"budget": size}, "heal": steps})
     heal = healer(model, method, tables, settings)
     assert heal is not None, "the method has steps of healing"
     compress_model(model, method, base_model=model.name, tables=tables, calibration=settings)

@@ -31,6 +31,7 @@ import torch
 
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.files.bundled import load_bundled
@@ -51,14 +52,9 @@ CONTEXT, HORIZON, HELD_OUT = 256, 24, 0.2
 STEPS = 64
 # per cent
 NOISE = 0.1
-CALIBRATION = {
-    "datasets": list(SERIES),
-    "windows": 16,
-    "context": CONTEXT,
-    "horizon": HORIZON,
-    "held_out": HELD_OUT,
-    "seed": 0,
-}
+CALIBRATION = Calibration(
+    datasets=tuple(SERIES), windows=16, context=CONTEXT, horizon=HORIZON, held_out=HELD_OUT, seed=0
+)
 
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -88,7 +84,7 @@ def loss_increase(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """Truncate a model in place to a share of its attention parameters."""
-    method_spec = {"method": method, "ranks": {"budget": size}}
+    method_spec = Method.model_validate({"method": method, "ranks": {"budget": size}})
     compress_model(model, method_spec, base_model=model.name, tables=tables, calibration=CALIBRATION)
 
 

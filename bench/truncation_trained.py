@@ -32,6 +32,7 @@ from tsfmscope.compression import two_step
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.calibration_windows import calibration_tokens
 from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.registry import family_class
@@ -90,7 +91,8 @@ def worst_lower_limit(
     errors: Callable[[Forecaster], np.ndarray],
 ) -> float:
     """Return the largest lower limit of the chosen model's error over a candidate's, at least 0."""
-    spec, moments, limits = {"method": method, "ranks": {"budget": size}}, gather(base, *parts), [0.0]
+    spec = Method.model_validate({"method": method, "ranks": {"budget": size}})
+    moments, limits = gather(base, *parts), [0.0]
     for heads in two_step.splits(base, size):
         candidate = copy.deepcopy(base)
         two_step.apply_split(candidate, spec, heads, moments, parts)
@@ -138,17 +140,18 @@ class Benchmark:
         """
         real = [name for name in calibration if name != SYNTHETIC_SETS]
         tables = {name: series_table(self.series[name]) for name in real}
-        settings = CALIBRATION | {"datasets": real, "synthetic": SYNTHETIC if len(real) < len(calibration) else 0}
+        synthetic = SYNTHETIC if len(real) < len(calibration) else 0
+        settings = Calibration(**CALIBRATION | {"datasets": real, "synthetic": synthetic})
         unseen = [name for name in SETS if name not in calibration]
         errors: dict[str, np.ndarray] = {}
         for method in METHODS:
-            model, spec = copy.deepcopy(self.base), {"method": method, "ranks": {"budget": size}}
+            model, spec = copy.deepcopy(self.base), Method.model_validate({"method": method, "ranks": {"budget": size}})
             compress_model(model, spec, base_model=self.base.name, tables=tables, calibration=settings)
             errors[method] = self.errors(model, unseen)
         ratios = {method: ratio(logs) for method, logs in errors.items()}
         line = " ".join(f"{estimate:7.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in ratios.values())
         print(f"{size:5.2f} {line}  {', '.join(calibration)}", flush=True)
-        parts = calibration_tokens(self.base, tables, **settings)
+        parts = calibration_tokens(self.base, tables, settings)
         worst = max(
             worst_lower_limit(self.base, method, size, parts, errors[method], lambda model: self.errors(model, unseen))
             for method in METHODS[3:]

@@ -27,8 +27,9 @@ from stages.planning.population import population_jobs
 from stages.planning.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
 from stages.planning.training_jobs import MODELS, recipes, training_jobs
 from store.stage_outputs import read_rows
-from tasks.checkpoints import SkillOptions, SkillSpec
+from tasks.checkpoints import SkillSpec
 from tasks.job import Job, Task
+from tsfmscope.training.options import SkillOptions
 
 SKILL = Task(
     "skill",
@@ -96,14 +97,11 @@ def _forecasters(params: Params, rows: list[dict[str, Any]]) -> Iterator[dict[st
 
 def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJob]:
     """Yield a job for each of `_forecasters`; models that are not pretrained here forecast clean sines only."""
-    block = params.checkpoints.skill
-    options = SkillOptions(
-        windows=block.windows, context=block.context, samples=block.samples, bootstrap=block.bootstrap
-    )
+    options = SkillOptions(**params.checkpoints.skill.part(SkillOptions))
     for row in _forecasters(params, rows):
         spec = SkillSpec(
             model=row["model"],
-            source=planning.model_source(row),
+            **dict(planning.model_source(row)),
             recipe=row["recipe"],
             seed=params.seed,
             skill=options,

@@ -25,13 +25,9 @@ from stages.planning.model_folders import prune, publish, work_folder
 from stages.planning.sweeping import PlannedJob, open_store, resources, run, sweep
 from store.dumps import read_table
 from store.files import read_parquet
-from tasks.compression import (
-    CompressSpec,
-    FidelityOptions,
-    FidelitySpec,
-    MethodSpec,
-)
+from tasks.compression import CompressSpec, FidelitySpec
 from tasks.job import Job, Task
+from tsfmscope.compression.options import Method
 
 COMPRESS = Task(
     "compress",
@@ -83,8 +79,8 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
     spec = CompressSpec(
         model=name,
         base_model=str(model.base_model),
-        source=planning.stored_source(base),
-        method=MethodSpec.parse(method.plain()),
+        **dict(planning.stored_source(base)),
+        method=Method(**method.part(Method)),
         calibration=calibration,
     )
     # The job changes the model in place, so two jobs must not share a loaded model: each has a
@@ -106,7 +102,6 @@ def read(job: Job) -> Any:
 
 def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
     """Yield one job per cell of a compressed model that a study asks for."""
-    block = params.compression.fidelity
     for cell, studies in planning.cells(params, ["fidelity"], models).items():
         if cell.model not in params.compressed:
             continue
@@ -115,11 +110,11 @@ def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterat
         # Series shorter than the context are skipped, as Yu et al. 2026 do.
         context = params.conditions[cell.condition].context
         spec = FidelitySpec(
-            cell=planning.identity(params, cell),
-            windows=planning.window_options(params, cell, context),
-            source=planning.model_source(model),
+            **dict(planning.identity(params, cell)),
+            **dict(planning.window_options(params, cell, context)),
+            **dict(planning.model_source(model)),
             base=planning.model_source(base),
-            fidelity=FidelityOptions(windows=block.windows, top=block.top),
+            fidelity=params.compression.fidelity,
         )
         inputs = planning.inputs(model, series) | planning.inputs(base)
         yield PlannedJob(Job(FIDELITY, spec.to_dict(), inputs, group=cell.model), studies)

@@ -52,13 +52,11 @@ def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, A
     # A model made from another one samples the same tokens, so that only the model differs.
     if original != cell.model and original in models:
         source = planning.model_source(models[original])
-        sampled_as = SampledModel(model=original, base_model=None, source=source)
+        sampled_as = SampledModel(model=original, base_model=None, **dict(source))
     return EmbedSpec(
-        cell=cell,
-        source=planning.model_source(models[cell.model]),
-        rows=params.embeddings.rows,
-        batch=params.embeddings.batch,
-        store_dtype=params.embeddings.store_dtype,
+        **dict(cell),
+        **dict(planning.model_source(models[cell.model])),
+        **dict(params.embeddings),
         seed=params.seed,
         format="arrow",
         sampled_as=sampled_as,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import read_table
 from tasks.forecasts import ForecastSpec, ScoreSpec
 from tasks.job import Job, Task
+from tsfmscope.forecasting.options import ScoreOptions
 
 ENTRY = "tasks.forecasts:evaluate"
 LOCAL = "tasks.baselines"
@@ -52,13 +52,13 @@ def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, M
     A model that differs from its base in precision only draws its samples with the base's seeds.
     """
     model, base = models[cell.model], models.get(params.models[cell.model].base_model or "")
-    of_model = ForecastSpec(scored=spec(params, cell), source=planning.model_source(model))
+    of_model = ForecastSpec(**dict(spec(params, cell)), **dict(planning.model_source(model)))
     if task is EARLIER:
-        horizon = of_model.scored.windows.horizon
-        of_model = replace(of_model, earlier=horizon, max_series=params.forecasts.validation_series)
+        earlier = {"earlier": of_model.horizon, "max_series": params.forecasts.validation_series}
+        of_model = of_model.model_copy(update=earlier)
     if base is not None and planning.differ_only_in_precision(model, base):
         of_base = _job(params, task, cell._replace(model=base["model"]), models)
-        of_model = replace(of_model, seeded_as=of_base.key)
+        of_model = of_model.model_copy(update={"seeded_as": of_base.key})
     inputs = planning.inputs(model, planning.series_file(params, cell.dataset))
     return Job(task, of_model.to_dict(), inputs, group=cell.model)
 
@@ -67,10 +67,7 @@ def spec(params: Params, cell: planning.Cell) -> ScoreSpec:
     """Return the part of a job's spec on windows and scores, which models and baselines share."""
     block = params.forecasts
     return ScoreSpec(
-        cell=planning.identity(params, cell),
-        windows=planning.window_options(params, cell, block.min_context),
-        levels=tuple(block.levels),
-        samples=block.samples,
-        batch=block.batch,
-        keep_quantiles=block.keep_quantiles,
+        **dict(planning.identity(params, cell)),
+        **dict(planning.window_options(params, cell, block.min_context)),
+        **block.part(ScoreOptions),
     )

@@ -11,10 +11,11 @@ from stages.config.params import Params
 from stages.planning import planning
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import LayerKey, last_layers, layers, read_states
-from tasks.geometry import GeometrySpec, MeasureOptions
+from tasks.geometry import GeometrySpec, MeasureSpec
 from tasks.job import Job, Task
-from tasks.parts import CellIdentity, LayerPlace
+from tasks.parts import CellIdentity
 from tsfmscope.geometry import measures
+from tsfmscope.geometry.options import IsotropyOptions
 
 TASK = Task("measure", measures.VERSION, "tasks.geometry:entry", table="geometry")
 
@@ -46,24 +47,14 @@ def spec(params: Params, cell: CellIdentity, layer_key: LayerKey, *, is_last: bo
     """Return the spec of a layer's job; is_last: whether the layer is the last state of its stack."""
     block = params.geometry
     stack, layer, normed = layer_key
+    adds_cai = block.cai == "all" or (block.cai == "last" and is_last)
     return GeometrySpec(
-        cell=cell,
-        place=LayerPlace(stack=stack, layer=layer, normed=normed),
+        **dict(cell),
+        stack=stack,
+        layer=layer,
+        normed=normed,
         weights_dtype=params.models[cell.model].precision,
         tokens=block.rows,
         seed=params.seed,
-        measure=MeasureOptions(
-            k_max=block.k_max,
-            restarts=block.restarts,
-            min_silhouette=block.min_silhouette,
-            min_cluster=block.min_cluster,
-            silhouette_rows=block.silhouette_rows,
-            permutations=block.permutations,
-            repeats=block.repeats,
-            presets=_presets(block.cai, is_last),
-        ),
+        measure=MeasureSpec(**block.part(IsotropyOptions), presets=("isoscore", "cai") if adds_cai else ("isoscore",)),
     )
-
-
-def _presets(cai: str, is_last: bool) -> tuple[str, ...]:
-    return ("isoscore", "cai") if cai == "all" or (cai == "last" and is_last) else ("isoscore",)

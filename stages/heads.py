@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import read_table
-from tasks.heads import HeadsSpec, LemmaSpec
+from tasks.heads import HeadsOptions, HeadsSpec, LemmaSpec
 from tasks.job import Job, Task
 from tasks.parts import CellIdentity, ModelSource
 from tsfmscope.models import registry
@@ -48,20 +49,11 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
 def _specs(params: Params, cell: CellIdentity, source: ModelSource) -> Iterator[tuple[Task, HeadsSpec | LemmaSpec]]:
     block, has = params.heads, registry.family_class(source.family)
-    heads = HeadsSpec(cell=cell, source=source, rows=block.rows, batch=block.batch, seed=params.seed)
+    subject: dict[str, Any] = {**dict(cell), **dict(source), "seed": params.seed}
+    heads = HeadsSpec(**subject, **block.part(HeadsOptions))
     if has.plain_attention:
         yield ALIGN, heads
         if block.lemma.windows:
-            yield (
-                LEMMA,
-                LemmaSpec(
-                    cell=cell,
-                    source=source,
-                    tokens=tuple(block.lemma.tokens),
-                    windows=block.lemma.windows,
-                    layers=block.lemma.layers,
-                    seed=params.seed,
-                ),
-            )
+            yield LEMMA, LemmaSpec(**subject, **dict(block.lemma))
     if has.softmax_head:
         yield PARTITION, heads

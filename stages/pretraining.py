@@ -78,10 +78,10 @@ def _write_progress(status: Status, folder: Path, n_done: int, n_failed: int, n_
 def _search(jobs: list[Job], params: Params, out: StageStore, report: ProgressReport) -> list[FinishedTrial]:
     block = params.pretraining
     recipe = PretrainSpec.from_job(jobs[0]).recipe
-    halving = Halving(most=recipe["steps"], grace=block.grace, reduction=block.reduction)
+    halving = Halving(most=recipe.steps, grace=block.grace, reduction=block.reduction)
     settings = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
     folder = SEARCHES / hashlib.sha256(settings.encode()).hexdigest()
     callbacks = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
     curves = stored_curves(out)
-    stored = {job.key: reported_rows(curves[job.key], recipe["save_every"]) for job in jobs if job.key in curves}
+    stored = {job.key: reported_rows(curves[job.key], recipe.save_every) for job in jobs if job.key in curves}
     return search(jobs, callbacks, resources(params), halving, folder, stored, report)

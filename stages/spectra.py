@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from stages.planning.snapshots import snapshots, studies_by_model
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import layers, read_states, read_table
 from tasks.job import Job, Task
-from tasks.parts import CellIdentity, LayerPlace, ModelIdentity
-from tasks.spec import Spec
+from tasks.parts import CellIdentity, Spec
 from tasks.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
 from tasks.state_spectra import GaussianSpec, InputSpec
 
@@ -65,8 +63,7 @@ def _state_jobs(params: Params) -> Iterator[PlannedJob]:
         for layer_key in layer_keys:
             if requesting := planning.studies_of_layer(params, studies, layer_key, layer_keys):
                 stack, layer, normed = layer_key
-                layer_place = LayerPlace(stack=stack, layer=layer, normed=normed)
-                spec = InputSpec(cell=cell, place=layer_place, weights_dtype=rounding)
+                spec = InputSpec(**dict(cell), stack=stack, layer=layer, normed=normed, weights_dtype=rounding)
                 yield PlannedJob(Job(INPUT, spec.to_dict(), inputs), requesting)
 
 
@@ -84,12 +81,12 @@ def _token_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
 
 
 def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mapping[str, Any]) -> Spec:
-    block, source = params.spectra, planning.model_source(model)
+    block, subject = params.spectra, {**dict(cell), **dict(planning.model_source(model))}
     if task is CONSTANT:
-        return ConstantSpec(cell=cell, source=source, weights_dtype=planning.rounding(params, cell.model))
+        return ConstantSpec(**subject, weights_dtype=planning.rounding(params, cell.model))
     if task is PLANE:
-        return PlaneSpec(cell=cell, source=source, tokens=block.plane_tokens, seed=params.seed)
-    return TokenAnglesSpec(cell=cell, source=source, tokens=block.angle_tokens)
+        return PlaneSpec(**subject, tokens=block.plane_tokens, seed=params.seed)
+    return TokenAnglesSpec(**subject, tokens=block.angle_tokens)
 
 
 def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
@@ -99,17 +96,17 @@ def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Ite
         if name in weights:
             for step, snapshot in snapshots(model):
                 spec = WeightsSpec(
-                    cell=cell,
-                    source=replace(source, ref=snapshot["ref"]),
+                    **dict(cell),
+                    **dict(source) | {"ref": snapshot["ref"]},
                     step=step,
                     weights_dtype=planning.rounding(params, name),
                 )
                 yield PlannedJob(Job(WEIGHTS, spec.to_dict(), planning.inputs(snapshot), name), weights[name])
         if name in rows:
-            angles = RowAnglesSpec(cell=cell, source=source, rows=params.spectra.angle_rows)
+            angles = RowAnglesSpec(**dict(cell), **dict(source), rows=params.spectra.angle_rows)
             yield PlannedJob(Job(ROW_ANGLES, angles.to_dict(), planning.inputs(model), name), rows[name])
     if studies := sorted({study for cell in planning.cells(params, ["token_angles"]).values() for study in cell}):
         for dimension in params.spectra.gaussian:
-            gaussian = ModelIdentity.of(f"gaussian-{dimension}")
-            vectors = GaussianSpec(cell=gaussian, dimension=dimension, seed=params.seed)
+            gaussian = planning.without_cell(f"gaussian-{dimension}")
+            vectors = GaussianSpec(**dict(gaussian), dimension=dimension, seed=params.seed)
             yield PlannedJob(Job(GAUSSIAN, vectors.to_dict()), studies)

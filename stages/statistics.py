@@ -16,7 +16,7 @@ from stages.planning.population_tests import STATISTICS, Hypothesis, frozen_comm
 from stages.planning.sources import tables
 from store import catalogue
 from store.files import write_rows
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 STUDIES = OUT.with_name("studies.parquet")
@@ -44,12 +44,7 @@ def main(params: Params) -> None:
     """
     hypotheses, hypothesis_rows = _hypotheses(params)
     write_rows(HYPOTHESES, "hypotheses", hypothesis_rows)
-    options = Options(
-        permutations=params.statistics.permutations,
-        resamples=params.statistics.bootstrap,
-        alpha=params.statistics.alpha,
-        seed=params.seed,
-    )
+    options = SeededOptions(**dict(params.statistics), seed=params.seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")
         write_rows(STUDIES, "studies", [study_row(name, study) for name, study in params.studies.items()])

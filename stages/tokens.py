@@ -18,7 +18,7 @@ from stages.planning import planning
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import dump_metadata, read_table
 from tasks.job import Job, Task
-from tasks.tokens import TokensSpec
+from tasks.tokens import TokenOptions, TokensSpec
 
 TASK = Task(
     "tokenize",
@@ -48,10 +48,10 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> TokensSpec:
     """Return the spec of a cell's job. model: the model's row of `checkpoints`."""
     return TokensSpec(
-        cell=planning.identity(params, cell),
-        windows=planning.window_options(params, cell, params.tokens.min_context),
-        source=planning.model_source(model),
-        rows=params.tokens.rows,
+        **dict(planning.identity(params, cell)),
+        **dict(planning.window_options(params, cell, params.tokens.min_context)),
+        **dict(planning.model_source(model)),
+        **params.tokens.part(TokenOptions),
         format="arrow",
     )
 

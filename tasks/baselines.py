@@ -20,7 +20,7 @@ def load_baseline(job: Job) -> str:
     """Return the baseline's name; import its package here, so that no job's time includes the import."""
     import statsforecast.models  # noqa: F401
 
-    return ScoreSpec.from_job(job).cell.model
+    return ScoreSpec.from_job(job).model
 
 
 def evaluate_locally(job: Job, data: pa.Table, model: str) -> Result:

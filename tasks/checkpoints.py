@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.job import Job, Result
 from tasks.parts import ModelSource
-from tasks.spec import FLAT, Spec
 from tsfmscope.forecasting.sine import sine_errors
 from tsfmscope.training import held_out, validation
+from tsfmscope.training.options import Recipe, SkillOptions
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family, Forecaster
 
 
-@dataclass(frozen=True, kw_only=True)
-class SkillOptions(Spec):
-    """The block checkpoints.skill: options of `held_out.measure_skill`, which describes them."""
-
-    windows: int
-    context: int
-    samples: int
-    bootstrap: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkillSpec(Spec):
+class SkillSpec(ModelSource):
     """Spec of `measure_skill`.
 
     recipe: key of the training job, or None where the training data are unknown. seed: seed of windows and
@@ -35,7 +22,6 @@ class SkillSpec(Spec):
     """
 
     model: str
-    source: ModelSource = field(metadata=FLAT)
     recipe: str | None
     seed: int
     skill: SkillOptions
@@ -52,11 +38,10 @@ def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
     row = {"model": spec.model, "recipe": spec.recipe, "seed": spec.seed, **clean}
     if spec.recipe is None:
         return Result([row])
-    return Result([row | held_out.measure_skill(model, **spec.skill.to_dict(), seed=spec.seed)])
+    return Result([row | held_out.measure_skill(model, spec.skill, seed=spec.seed)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class PopulationSpec(Spec):
+class PopulationSpec(ModelSource):
     """Spec of `measure_validation_loss`.
 
     run, size, step, is_final: columns of the row. recipe: the recipe of the training. batches: number of batches. seed:
@@ -68,8 +53,7 @@ class PopulationSpec(Spec):
     size: str
     step: int
     is_final: bool
-    source: ModelSource = field(metadata=FLAT)
-    recipe: Mapping[str, Any]
+    recipe: Recipe
     batches: int
     seed: int
 
@@ -81,9 +65,9 @@ def measure_validation_loss(job: Job, data: None, model: Family) -> Result:
     row = {
         "model": spec.model,
         "run": spec.run,
-        "family": spec.source.family,
+        "family": spec.family,
         "size": spec.size,
-        "run_seed": spec.recipe["seed"],
+        "run_seed": spec.recipe.seed,
         "step": spec.step,
         "is_final": spec.is_final,
         "validation_loss": loss,

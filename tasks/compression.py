@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result, current_context
 from tasks.loading import load_source
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
-from tasks.spec import FLAT, Spec
 from tsfmscope.compression import fidelity
 from tsfmscope.compression.compress import save_compressed
 from tsfmscope.compression.fidelity import Pair
+from tsfmscope.compression.options import Calibration, FidelityOptions, Method
 from tsfmscope.models.common.batches import pass_windows
 from tsfmscope.series.tables import table_series
 from tsfmscope.training.healing import healer
@@ -24,63 +23,22 @@ if TYPE_CHECKING:
     from tsfmscope.models.base import Family
 
 
-@dataclass(frozen=True, kw_only=True)
-class MethodSpec(Spec):
-    """Method of `truncation.compress` with its ranks.
-
-    ranks: one rule, such as {"budget": 0.5}. univariate: whether forecasts are of single series. heal: steps of
-    healing. bits: of every stored weight, 8 or 32.
-    """
-
-    method: str
-    ranks: Mapping[str, Any]
-    univariate: bool = False
-    heal: int = 0
-    bits: int = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationSpec(Spec):
-    """Options of `calibration_windows`, which describes them."""
-
-    windows: int
-    context: int
-    horizon: int
-    datasets: tuple[str, ...]
-    seed: int
-    held_out: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompressSpec(Spec):
+class CompressSpec(ModelSource):
     """Spec of `compress`.
 
-    model: name of the compressed model. source: the base model. calibration: only for a method that reads data
+    model: name of the compressed model; the source is the base model. calibration: only for a method that reads data
     or measures time.
     """
 
     model: str
     base_model: str
-    source: ModelSource = field(metadata=FLAT)
-    method: MethodSpec
-    calibration: CalibrationSpec | None = None
+    method: Method
+    calibration: Calibration | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FidelityOptions(Spec):
-    """windows: largest number of windows, from as many series. top: number of next tokens that overlap."""
+class FidelitySpec(CellIdentity, WindowOptions, ModelSource):
+    """Spec of `measure_fidelity`; the source is the compressed model. base: its base model."""
 
-    windows: int
-    top: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FidelitySpec(Spec):
-    """Spec of `measure_fidelity`. source: the compressed model. base: its base model."""
-
-    cell: CellIdentity = field(metadata=FLAT)
-    windows: WindowOptions = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     base: ModelSource
     fidelity: FidelityOptions
 
@@ -92,18 +50,16 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     folder contains the job's key.
     """
     spec = CompressSpec.from_job(job)
-    method = spec.method.to_dict()
-    calibration = spec.calibration.to_dict() if spec.calibration else None
     row = save_compressed(
         model,
         Path(data["folder"]),
         name=spec.model,
         base_model=spec.base_model,
-        method=method,
+        method=spec.method,
         tables=data["series"],
-        calibration=calibration,
+        calibration=spec.calibration,
         recipe={"key": job.key, "recipe": spec.to_dict()},
-        heal=healer(model, method, data["series"], calibration),
+        heal=healer(model, spec.method, data["series"], spec.calibration),
     )
     return Result([row])
 
@@ -111,7 +67,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
 def load_pair(job: Job) -> Pair:
     """Load the compressed model of a job and its base model."""
     spec = FidelitySpec.from_job(job)
-    return Pair(load_source(job, spec.source), load_source(job, spec.base))
+    return Pair(load_source(job, spec), load_source(job, spec.base))
 
 
 def measure_fidelity(job: Job, data: pa.Table, models: Pair) -> Result:
@@ -124,10 +80,10 @@ def measure_fidelity(job: Job, data: pa.Table, models: Pair) -> Result:
     measured, tokens = fidelity.measure(
         models,
         series,
-        context=spec.cell.context,
-        noise=spec.cell.noise,
-        **vars(spec.windows),
+        context=spec.context,
+        noise=spec.noise,
+        **spec.part(WindowOptions),
         top=spec.fidelity.top,
         batch_of=lambda tokens: current_context().batch(pass_windows(tokens, current_context().device)),
     )
-    return Result([spec.cell.to_dict() | measured], tokens=tokens)
+    return Result([spec.part(CellIdentity) | measured], tokens=tokens)

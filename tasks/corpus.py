@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tasks.job import IDENTITY, Job, Result
-from tasks.spec import Spec
+from tasks.parts import Spec
 from tsfmscope.series.synthetic import shards
 from tsfmscope.series.synthetic.shards import CorpusOptions, shard_tables
 from tsfmscope.series.types import Series
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardSpec(Spec):
+class ShardSpec(Spec, CorpusOptions):
     """Spec of `write_shard`: the series first .. first + count - 1 of a corpus.
 
-    shard: number of the shard. length, max_kernels, tsmixup, pool, source: as in `CorpusOptions`. real: Parquet
-    files of series for TSMixup, or names after "bundled:". format: "arrow" is for gluonts.
+    shard: number of the shard. real: Parquet files of series for TSMixup, or names after "bundled:". format: "arrow"
+    is for gluonts.
     """
 
     dataset: str
     shard: int
     first: int
     count: int
-    seed: int
-    length: int
-    max_kernels: int
-    tsmixup: float
-    pool: int
     real: tuple[str, ...]
     format: Literal["parquet", "arrow"]
-    source: shards.Source = "kernelsynth"
 
 
 def load_real(job: Job) -> list[Series]:
@@ -46,8 +38,7 @@ def write_shard(job: Job, data: None, real: Sequence[Series]) -> Result:
     Raises what `shard_tables` raises.
     """
     spec = ShardSpec.from_job(job)
-    options = CorpusOptions(spec.seed, spec.length, spec.max_kernels, spec.tsmixup, spec.pool, spec.source)
     indices = range(spec.first, spec.first + spec.count)
     row = dict.fromkeys((*IDENTITY, "width", "dtype", "batch"))
     row |= {"dataset": spec.dataset, "kind": "series", "n_windows": spec.count}
-    return Result([row], dump=shard_tables(options, indices, real, for_gluonts=spec.format == "arrow"))
+    return Result([row], dump=shard_tables(spec, indices, real, for_gluonts=spec.format == "arrow"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tasks.job import Job, Result
 from tasks.parts import ModelSource, WindowOptions
-from tasks.spec import FLAT, Spec
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting.dataset_skill import dataset_errors, spread_rows
 from tsfmscope.forecasting.local_baselines import Local
@@ -24,35 +22,29 @@ if TYPE_CHECKING:
     from tsfmscope.models.base import Forecaster
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetSkillSpec(Spec):
+class DatasetSkillSpec(WindowOptions):
     """Windows and identity of one row of `dataset_skill`; all that the spec of a baseline contains.
 
     is_real, trained_on: columns of the row. context: steps. samples: number of sample paths, for families that draw
-    them. max_series: largest number of series. The seed of `windows` is that of the samples.
+    them. max_series: largest number of series. seed: also that of the samples.
     """
 
     model: str
     dataset: str
     is_real: bool
     trained_on: bool | None
-    windows: WindowOptions = field(metadata=FLAT)
     context: int
     samples: int
     max_series: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSkillSpec(Spec):
+class ModelSkillSpec(DatasetSkillSpec, ModelSource):
     """Spec of `measure_model`."""
-
-    scored: DatasetSkillSpec = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
 
 
 def measure_model(job: Job, data: pa.Table, model: Forecaster) -> Result:
     """Measure the `dataset_skill` row of a model; data: the series of one data set."""
-    return Result([_row(ModelSkillSpec.from_job(job).scored, data, model)])
+    return Result([_row(ModelSkillSpec.from_job(job), data, model)])
 
 
 def load_baseline(job: Job) -> str:
@@ -74,19 +66,18 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
     series = table_series(data)
     if not series:
         raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
-    options = spec.windows
-    forecaster, steps = model.with_condition(spec.context, options.history)
+    forecaster, steps = model.with_condition(spec.context, spec.history)
     usable, _ = last_windows(
         series,
         context=steps,
-        horizon=options.horizon,
-        min_context=options.min_context,
-        held_out=options.held_out,
+        horizon=spec.horizon,
+        min_context=spec.min_context,
+        held_out=spec.held_out,
     )
     windows = spread_rows(usable, spec.max_series)
-    quantiles = np.zeros((0, len(QUANTILES), options.horizon))
+    quantiles = np.zeros((0, len(QUANTILES), spec.horizon))
     if len(windows):
-        seeds = [sample_seed(options.seed, row) for row in range(len(windows))]
+        seeds = [sample_seed(spec.seed, row) for row in range(len(windows))]
         quantiles = forecaster.forecast(windows, levels=QUANTILES, samples=spec.samples, seeds=seeds).values
     failed = forecaster.failed if isinstance(forecaster, Local) else {}
     scored = [row for row, name in enumerate(windows.series) if name not in failed]
@@ -102,8 +93,8 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
         "n_series": len(series),
         "n_windows": len(scored),
         "context": spec.context,
-        "horizon": options.horizon,
+        "horizon": spec.horizon,
         "season": windows.season,
         **errors,
-        "seed": options.seed,
+        "seed": spec.seed,
     }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
-from tasks.spec import FLAT, Spec
 from tsfmscope import lens
+from tsfmscope.defaults import ROWS
 from tsfmscope.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.models.types import LayerStates, Tokens, tokens_from_table
+from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -23,30 +24,30 @@ if TYPE_CHECKING:
 LARGEST_FLOAT16 = 6e4
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampledModel(Spec):
+class SampledModel(ModelSource):
     """Model whose sample of tokens another model's job takes."""
 
     model: str
     base_model: str | None
-    source: ModelSource = field(metadata=FLAT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmbedSpec(Spec):
+class EmbedOptions(Strict):
+    """Stage embeddings: hidden states of every layer."""
+
+    rows: int = Field(
+        ROWS, ge=1, description="largest number of tokens per stack, a seeded sample; the same tokens in every layer"
+    )
+    batch: int | None = Field(None, ge=1, description="windows per forward pass; null: chosen by the device")
+    store_dtype: Literal["float16", "float32"] = "float32"
+
+
+class EmbedSpec(CellIdentity, ModelSource, EmbedOptions):
     """Spec of `embed`.
 
-    rows: largest number of tokens kept per stack, a seeded sample without replacement, with the same tokens in
-    every layer. batch: windows of a forward pass, or None for `pass_windows`. seed: the pipeline's seed, on
-    which the sample depends. format: file format of the dump. sampled_as: the original model, where this one
-    was made from it, so that both keep the same tokens. kinds: names of TokenKind that are kept.
+    seed: the pipeline's seed, on which the sample depends. format: file format of the dump. sampled_as: the original
+    model, where this one was made from it, so that both keep the same tokens. kinds: names of TokenKind that are kept.
     """
 
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
-    rows: int
-    batch: int | None
-    store_dtype: Literal["float16", "float32"]
     seed: int
     format: str
     sampled_as: SampledModel | None = None
@@ -96,7 +97,7 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
         # All layers are needed before the dtype is known: the largest state may be in the last one.
         layers = list(layers)
         dtype = "float16" if _fit_float16(layers) else "float32"
-    row = spec.cell.to_dict()
+    row = spec.part(CellIdentity)
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
     return Result([row], dump=_tables(layers, tokens, rows, schema(model.width, dtype)), tokens=worked)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
-from tasks.spec import FLAT, Spec
 from tsfmscope import lens
 from tsfmscope.errors import DataError
+from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.series.tables import table_series
 
 if TYPE_CHECKING:
@@ -20,25 +19,11 @@ if TYPE_CHECKING:
     from tsfmscope.series.types import Series
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreSpec(Spec):
-    """Windows and scores of one cell; all that the spec of a baseline contains.
-
-    levels: quantile levels, ascending, with 0.5. samples: number of sample paths, for families that draw
-    them. batch: windows per call. keep_quantiles: whether rows contain the forecasts. The seed of `windows`
-    is that of the noise.
-    """
-
-    cell: CellIdentity = field(metadata=FLAT)
-    windows: WindowOptions = field(metadata=FLAT)
-    levels: tuple[float, ...]
-    samples: int
-    batch: int
-    keep_quantiles: bool
+class ScoreSpec(CellIdentity, WindowOptions, ScoreOptions):
+    """Windows and scores of one cell; all that the spec of a baseline contains. seed: also that of the noise."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForecastSpec(Spec):
+class ForecastSpec(ScoreSpec, ModelSource):
     """Spec of `evaluate`.
 
     max_series: number of first series that are forecast; None for all. earlier: steps by which the window
@@ -46,8 +31,6 @@ class ForecastSpec(Spec):
     whose seeds the samples have; None for this job.
     """
 
-    scored: ScoreSpec = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     max_series: int | None = None
     earlier: int = 0
     seeded_as: str | None = None
@@ -65,7 +48,7 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
     """
     spec = ForecastSpec.from_job(job)
     series = table_series(data)[: spec.max_series]
-    return Result(forecast_rows(spec.scored, series, model, key=spec.seeded_as or job.key, earlier=spec.earlier))
+    return Result(forecast_rows(spec, series, model, key=spec.seeded_as or job.key, earlier=spec.earlier))
 
 
 def forecast_rows(
@@ -73,18 +56,15 @@ def forecast_rows(
 ) -> list[dict[str, Any]]:
     """Return one `forecasts` row per series; key: the job's key, from which seeds of samples are made."""
     if not series:
-        raise DataError(f"data set {spec.cell.dataset}: expected at least one series, got none")
+        raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
     scored, skipped = lens.score_forecasts(
         model,
         series,
-        context=spec.cell.context,
-        noise=spec.cell.noise,
-        **vars(spec.windows),
+        context=spec.context,
+        noise=spec.noise,
+        **spec.part(WindowOptions),
+        **spec.part(ScoreOptions),
         earlier=earlier,
-        levels=spec.levels,
-        samples=spec.samples,
-        batch=spec.batch,
-        keep_quantiles=spec.keep_quantiles,
         seed_of=lambda name: lens.window_seed(key, name),
     )
     rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
@@ -100,8 +80,8 @@ def unscored_columns(reason: str) -> dict[str, Any]:
 
 
 def _row(spec: ScoreSpec, model: Forecaster, series: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
-    horizon = spec.windows.horizon
-    row = spec.cell.to_dict() | {"series": series.series, "horizon": horizon, **scored}
+    horizon = spec.horizon
+    row = spec.part(CellIdentity) | {"series": series.series, "horizon": horizon, **scored}
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
         row["origin"] = max(0, len(series.values) - horizon - earlier)

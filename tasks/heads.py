@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from pydantic import Field
 
 from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
-from tasks.spec import FLAT, Spec
 from tsfmscope import lens
 from tsfmscope.geometry.alignment import head_alignments
 from tsfmscope.geometry.head import partition_spread
@@ -18,6 +17,7 @@ from tsfmscope.geometry.jacobian import LARGEST, jacobian_bounds
 from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.types import Tokens, tokens_from_table
+from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,35 +27,32 @@ if TYPE_CHECKING:
 SINGLE = "one token a window: attention over it weighs nothing, so W_Q and W_K are not trained"
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadsSpec(Spec):
-    """Spec of `align` and `partition`.
+class HeadsOptions(Strict):
+    """Options of the alignment of heads and of log Z."""
 
-    rows: tokens per stack; as few seeded windows as contain them are run. batch: windows of a forward pass,
-    or None for `pass_windows`. seed: the pipeline's seed, on which the sample depends.
-    """
+    rows: int = Field(512, ge=2, description="tokens of a layer's input, from as few seeded windows as possible")
+    batch: int | None = Field(None, ge=1, description="windows per forward pass; null: chosen by the device")
 
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
-    rows: int
-    batch: int | None
+
+class LemmaOptions(Strict):
+    """Instances on which Lemma 1 of Shelim et al. 2025 is checked; each needs a dense Jacobian."""
+
+    tokens: tuple[Annotated[int, Field(ge=2, le=1024)], ...] = Field(
+        (2, 8), min_length=1, description="tokens per instance; reduced if tokens x width exceeds 2048"
+    )
+    windows: int = Field(1, ge=0, description="instances per head, activation file and size, each from its own window")
+    layers: Literal["all", "ends"] = Field("ends", description="all blocks, or the first and last of each stack")
+
+
+class HeadsSpec(CellIdentity, ModelSource, HeadsOptions):
+    """Spec of `align` and `partition`. seed: the pipeline's seed, on which the sample depends."""
+
     seed: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LemmaSpec(Spec):
-    """Spec of `lemma`.
+class LemmaSpec(CellIdentity, ModelSource, LemmaOptions):
+    """Spec of `lemma`. seed: the pipeline's seed, on which the sample depends."""
 
-    tokens: sizes of the instances, which are smaller where the width or the windows allow no more. windows:
-    instances per head and size, each from a different window. layers: "all", or "ends" for the first and the
-    last block. seed: the pipeline's seed, on which the sample depends.
-    """
-
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
-    tokens: tuple[int, ...]
-    windows: int
-    layers: Literal["all", "ends"]
     seed: int
 
 
@@ -86,7 +83,7 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
             location = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
             for overlap in head_alignments(query, key, heads, states):
                 reason = SINGLE if single else _missing_reason(overlap)
-                rows.append({**spec.cell.to_dict(), **location, **overlap, "reason": reason})
+                rows.append({**spec.part(CellIdentity), **location, **overlap, "reason": reason})
     return Result(rows, tokens=_count_tokens(tokens))
 
 
@@ -101,7 +98,7 @@ def partition(job: Job, data: pa.Table, model: Family) -> Result:
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
     log_z, n_ids = lens.log_partition_values(model, tokens, batch=_batch(spec, tokens))
     spread = vars(partition_spread(log_z))
-    row = spec.cell.to_dict() | {"n_positions": spread.pop("n"), "n_ids": n_ids}
+    row = spec.part(CellIdentity) | {"n_positions": spread.pop("n"), "n_ids": n_ids}
     row |= {f"log_z_{name}": value for name, value in spread.items()}
     reason = f"{len(log_z)} forecast positions; a spread needs 2" if row["log_z_sd"] is None else None
     return Result([{**row, "reason": reason}], tokens=_count_tokens(tokens))
@@ -128,7 +125,7 @@ def lemma(job: Job, data: pa.Table, model: Family) -> Result:
             for number, instance in enumerate(instances[layer.stack]):
                 states = layer.states[window_ids.index(instance.window), instance.positions]
                 row = {"instance": number, "n_tokens": len(states), **_bounds(states, head_query, head_key)}
-                rows.append(spec.cell.to_dict() | location | row)
+                rows.append(spec.part(CellIdentity) | location | row)
     return Result(rows, tokens=_count_tokens(sample))
 
 

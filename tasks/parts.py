@@ -1,68 +1,62 @@
-"""Parts that the specs of several tasks have in common."""
+"""Base class of the specs of jobs, and the parts that specs of several tasks have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tasks.spec import Spec
+from pydantic import Field
+
+from tasks.job import Job
+from tsfmscope.strict import Strict
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellIdentity(Spec):
-    """Columns of `job.IDENTITY` that name a cell: a model on a data set under one condition.
+class Spec(Strict):
+    """Base class of the specs of jobs, which plan and run a job with the same names and types.
 
-    size_parameter, size_rule: what a compressed model was asked for. context: steps. noise: standard
-    deviation, in standard deviations of the series.
+    A spec inherits the parts that it shares with others, such as `CellIdentity`, and the options that it takes from
+    params.yaml, or contains them as a field.
+    """
+
+    @classmethod
+    def from_job(cls, job: Job) -> Self:
+        """Return the spec of a job. ValueError for an entry that is unknown, missing or of another type."""
+        return cls.model_validate(job.spec)
+
+    @classmethod
+    def part_of(cls, entries: Mapping[str, Any]) -> Self:
+        """Return the spec from entries that may contain others; raises what `from_job` raises."""
+        return cls.model_validate({name: entries[name] for name in cls.model_fields if name in entries})
+
+
+class Identity(Spec):
+    """Columns of `job.IDENTITY`; data set and condition are None in rows about a model alone.
+
+    size_parameter, size_rule: what a compressed model was asked for.
     """
 
     model: str
     base_model: str | None
     size_parameter: float | None
     size_rule: str | None
+    dataset: str | None
+    condition: str | None
+    context: int | None
+    noise: float | None
+
+
+class CellIdentity(Identity):
+    """Columns of `job.IDENTITY` that name a cell: a model on a data set under one condition.
+
+    context: steps. noise: standard deviation, in standard deviations of the series.
+    """
+
     dataset: str
     condition: str
     context: int
     noise: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelIdentity(Spec):
-    """Columns of `job.IDENTITY` in rows about a model alone, without a data set and a condition."""
-
-    model: str
-    base_model: str | None
-    size_parameter: float | None
-    size_rule: str | None
-    dataset: None
-    condition: None
-    context: None
-    noise: None
-
-    @classmethod
-    def of(
-        cls,
-        model: str,
-        base_model: str | None = None,
-        *,
-        size_parameter: float | None = None,
-        size_rule: str | None = None,
-    ) -> Self:
-        """Return the columns of a model."""
-        return cls(
-            model=model,
-            base_model=base_model,
-            size_parameter=size_parameter,
-            size_rule=size_rule,
-            dataset=None,
-            condition=None,
-            context=None,
-            noise=None,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class LayerPlace(Spec):
     """Columns that name a layer of hidden states, as `job.LAYER` lists them.
 
@@ -74,7 +68,6 @@ class LayerPlace(Spec):
     normed: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModelSource(Spec):
     """Model that a worker loads.
 
@@ -84,10 +77,9 @@ class ModelSource(Spec):
 
     family: str
     ref: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
 class WindowOptions(Spec):
     """Options by which windows are cut from series.
 

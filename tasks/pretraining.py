@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks.job import Job, Result, current_context, report
-from tasks.spec import Spec
+from tasks.parts import Spec
 from tsfmscope.training import pretraining
+from tsfmscope.training.options import Recipe
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbeddingSource(Spec):
     """Checkpoint whose embedding is copied: its folder and the key of the job that made it."""
 
@@ -20,15 +17,14 @@ class EmbeddingSource(Spec):
     key: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class PretrainSpec(Spec):
     """Spec of `pretrain`.
 
-    recipe: a block of checkpoints.recipes (`Recipe.spec`). code: version of the package that adds the family.
+    code: version of the package that adds the family.
     """
 
     model: str
-    recipe: Mapping[str, Any]
+    recipe: Recipe
     code: str | None = None
     embedding: EmbeddingSource | None = None
 
@@ -36,7 +32,7 @@ class PretrainSpec(Spec):
 def pretrain(job: Job, folder: Path, model: None) -> Result:
     """Train a model by a recipe, save it under `folder`, and return its rows of `training`."""
     spec = PretrainSpec.from_job(job)
-    embedding = spec.embedding.to_dict() if spec.embedding else None
+    embedding = dict(spec.embedding) if spec.embedding else None
     context = current_context()
     result = pretraining.pretrain(
         spec.recipe, folder, model=spec.model, key=job.key, embedding=embedding,

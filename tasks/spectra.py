@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tasks.job import Job, Result, current_context
-from tasks.parts import CellIdentity, ModelIdentity, ModelSource
-from tasks.spec import FLAT, Spec
+from tasks.parts import CellIdentity, Identity, ModelSource
 from tasks.state_spectra import angle_rows
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.batches import VALUED, in_batches, pass_windows, sample_windows, window_tokens
@@ -29,62 +27,47 @@ ALL_BUT_PADDING = [kind for kind in TokenKind if kind is not TokenKind.PADDING]
 TOKENS: Mapping[str, Sequence[TokenKind]] = {"valued": VALUED, "with_special": ALL_BUT_PADDING}
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightsSpec(Spec):
+class WeightsSpec(Identity, ModelSource):
     """Spec of `weight_spectra`.
 
     step: training step of a snapshot, or None for the finished model. weights_dtype: dtype that the weights
     were rounded to, where it is not float32.
     """
 
-    cell: ModelIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     step: int | None
     weights_dtype: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConstantSpec(Spec):
+class ConstantSpec(CellIdentity, ModelSource):
     """Spec of `constant_spectra`.
 
     weights_dtype: dtype in which the model multiplies, where it is not float32. windows: number of first
     windows that are used.
     """
 
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     weights_dtype: str | None = None
     windows: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenAnglesSpec(Spec):
+class TokenAnglesSpec(CellIdentity, ModelSource):
     """Spec of `token_angles`. tokens: largest number of tokens."""
 
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     tokens: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowAnglesSpec(Spec):
+class RowAnglesSpec(Identity, ModelSource):
     """Spec of `row_angles`. rows: largest number of rows."""
 
-    cell: ModelIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     rows: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaneSpec(Spec):
+class PlaneSpec(CellIdentity, ModelSource):
     """Spec of `token_plane`.
 
     tokens: largest number of points. seed: the pipeline's seed, on which the sample depends. rows: tokens of
     the sampled windows.
     """
 
-    cell: CellIdentity = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
     tokens: int
     seed: int
     rows: int = 8192
@@ -103,7 +86,7 @@ def weight_spectra(job: Job, data: object, model: Family) -> Result:
         location |= {"matrix": matrix_name, "expert": expert or None, "step": spec.step}
         is_inert = (weight.stack, weight.attention, matrix_name) in model.inert_projections
         for head, matrix in _parts(weight, counts):
-            row = {**spec.cell.to_dict(), **location, "head": head}
+            row = {**spec.part(Identity), **location, "head": head}
             row |= weight_row(matrix, dtype=spec.weights_dtype or str(weight.matrix.dtype))
             if is_inert:
                 row["reason"] = IDLE
@@ -130,7 +113,7 @@ def constant_spectra(job: Job, data: pa.Table, model: Family) -> Result:
             for name, kinds in TOKENS.items():
                 states = layer.states[np.isin(tokens.kinds[layer.stack], kinds)]
                 rows.append(
-                    spec.cell.to_dict() | location | input_row(states, dtype=dtype, tokens=name, what="constant")
+                    spec.part(Identity) | location | input_row(states, dtype=dtype, tokens=name, what="constant")
                 )
     return Result(rows, tokens=len(tokens) * window_tokens(tokens))
 
@@ -151,7 +134,7 @@ def token_angles(job: Job, data: pa.Table, model: Family) -> Result:
     token_ids = np.flatnonzero(valued[window])[: spec.tokens]
     location = {"what": "tokens", "matrix": None, "stack": stack, "layer": 0}
     rows = angle_rows(embed_tokens(model, sample, stack, token_ids))
-    return Result([spec.cell.to_dict() | location | row for row in rows], tokens=window_tokens(sample))
+    return Result([spec.part(Identity) | location | row for row in rows], tokens=window_tokens(sample))
 
 
 def row_angles(job: Job, data: object, model: Family) -> Result:
@@ -174,7 +157,7 @@ def row_angles(job: Job, data: object, model: Family) -> Result:
     row_ids = (np.arange(heads)[:, None] * width + inside).reshape(-1)
     location = {"what": "rows", "matrix": "q", "stack": query.stack, "layer": query.layer}
     rows = angle_rows(query.matrix[row_ids], np.repeat(np.arange(heads), rows_per_head))
-    return Result([spec.cell.to_dict() | location | row for row in rows])
+    return Result([spec.part(Identity) | location | row for row in rows])
 
 
 def token_plane(job: Job, data: pa.Table, model: Family) -> Result:
@@ -197,7 +180,7 @@ def token_plane(job: Job, data: pa.Table, model: Family) -> Result:
         kind = None if types is None else int(types.reshape(-1)[token])
         value = None if values is None or kind is None or np.isnan(values[kind]) else float(values[kind])
         point = {"stack": stack, "token": number, "type": kind, "value": value, "x": x, "y": y}
-        rows.append(spec.cell.to_dict() | point)
+        rows.append(spec.part(Identity) | point)
     return Result(rows, tokens=len(tokens) * window_tokens(tokens))
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tasks.job import Job, Result
-from tasks.parts import CellIdentity, LayerPlace, ModelIdentity
-from tasks.spec import FLAT, Spec
+from tasks.parts import CellIdentity, Identity, LayerPlace
 from tsfmscope.ranks.angles import line_angles
 from tsfmscope.ranks.spectrum_columns import input_row
 
@@ -18,8 +16,7 @@ from tsfmscope.ranks.spectrum_columns import input_row
 VECTORS = 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputSpec(Spec):
+class InputSpec(CellIdentity, LayerPlace):
     """Spec of `input_spectrum`.
 
     weights_dtype: dtype in which the model's products were rounded at least once, where it is coarser than
@@ -27,18 +24,14 @@ class InputSpec(Spec):
     replacement; None for all. tokens: kinds of tokens that the activation file keeps.
     """
 
-    cell: CellIdentity = field(metadata=FLAT)
-    place: LayerPlace = field(metadata=FLAT)
     weights_dtype: str | None = None
     rows: int | None = None
     tokens: str = "valued"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GaussianSpec(Spec):
+class GaussianSpec(Identity):
     """Spec of `gaussian_angles`. dimension: of the vectors. seed: the pipeline's, on which they depend."""
 
-    cell: ModelIdentity = field(metadata=FLAT)
     dimension: int
     seed: int
 
@@ -53,7 +46,7 @@ def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> R
         sampled = np.random.default_rng([job.seed, 5]).choice(len(states), spec.rows, replace=False)
         states = states[np.sort(sampled)]
     row = input_row(states, dtype=spec.weights_dtype or data["states_dtype"], tokens=spec.tokens)
-    return Result([spec.cell.to_dict() | spec.place.to_dict() | row], tokens=len(states))
+    return Result([spec.part(CellIdentity) | spec.part(LayerPlace) | row], tokens=len(states))
 
 
 def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
@@ -61,7 +54,7 @@ def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
     spec = GaussianSpec.from_job(job)
     vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, spec.dimension))
     location = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
-    return Result([spec.cell.to_dict() | location | row for row in angle_rows(vectors)])
+    return Result([spec.part(Identity) | location | row for row in angle_rows(vectors)])
 
 
 def angle_rows(vectors: np.ndarray, heads: np.ndarray | None = None) -> list[dict[str, Any]]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result
-from tasks.spec import Spec
+from tasks.parts import Spec
 from tsfmscope.theory.experiments import EXPERIMENTS
 from tsfmscope.theory.statements import instance
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tsfmscope.theory.bound_check import BoundCheck
 
 
-@dataclass(frozen=True, kw_only=True)
 class BoundsSpec(Spec):
     """Spec of `bounds`. first: number of the first instance. count: number of instances."""
 
@@ -29,7 +27,6 @@ class BoundsSpec(Spec):
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class PointsSpec(Spec):
     """Spec of `points`. options: keyword arguments of the experiment."""
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
-from tasks.spec import FLAT, Spec
 from tsfmscope import lens
+from tsfmscope.defaults import ROWS
 from tsfmscope.errors import DataError
 from tsfmscope.models.types import tokens_to_table
 from tsfmscope.series.tables import table_series
+from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -25,18 +26,15 @@ if TYPE_CHECKING:
 NOTHING = pa.table({"series": pa.array([], pa.string()), "origin": pa.array([], pa.int64())})
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokensSpec(Spec):
-    """Spec of `tokenize`.
+class TokenOptions(Strict):
+    """Options of `tokenize`, apart from those of its windows."""
 
-    rows: number of tokens that every stack gets at least, as far as the series suffice. format: file format
-    of the dump.
-    """
+    rows: int = Field(ROWS, ge=1, description="smallest number of tokens in every layer of every stack")
 
-    cell: CellIdentity = field(metadata=FLAT)
-    windows: WindowOptions = field(metadata=FLAT)
-    source: ModelSource = field(metadata=FLAT)
-    rows: int
+
+class TokensSpec(CellIdentity, WindowOptions, ModelSource, TokenOptions):
+    """Spec of `tokenize`. format: file format of the dump."""
+
     format: str
 
 
@@ -53,14 +51,14 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
     spec = TokensSpec.from_job(job)
     series = table_series(data)
     if not series:
-        raise DataError(f"data set {spec.cell.dataset}: expected at least one series, got none")
+        raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
     tokens, observed, _, skipped = lens.tokenize(
         model,
         series,
-        context=spec.cell.context,
+        context=spec.context,
         rows=spec.rows,
-        noise=spec.cell.noise,
-        **vars(spec.windows),
+        noise=spec.noise,
+        **spec.part(WindowOptions),
     )
     reasons = Counter(skip.reason for skip in skipped)
     if tokens is not None:
@@ -70,7 +68,7 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
     table = NOTHING if tokens is None else tokens_to_table(tokens)
     counted = {"skipped": json.dumps(reasons, sort_keys=True)}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **counted})
-    row = spec.cell.to_dict()
+    row = spec.part(CellIdentity)
     row |= {"kind": "tokens", "width": None, "dtype": None, "n_windows": len(table), "batch": None}
     if len(table):
         row |= {"n_context_min": int(observed.min()), "n_context_median": float(np.median(observed))}

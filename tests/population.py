@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tests.store.conftest import valid_row
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
-QUICK = Options(permutations=199, resamples=100, seed=3)
+QUICK = SeededOptions(permutations=199, bootstrap=100, seed=3)
 HYPOTHESIS = {"name": "h", "claim": "c", "study": "s", "measure": "zeta", "grouping": "across_runs"}
 HYPOTHESIS |= {"direction": "negative"}
 

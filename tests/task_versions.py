@@ -11,14 +11,15 @@ import importlib
 import json
 import pkgutil
 import sys
-from dataclasses import MISSING, fields
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tasks as package
 from stages import STAGES
 from tasks.job import Task
-from tasks.spec import Spec
+from tasks.parts import Spec
+from tsfmscope.strict import Strict, optional_fields
 
 RECORD = Path(__file__).with_name("task_versions.json")
 
@@ -35,19 +36,35 @@ def tasks() -> dict[str, Task]:
     return {task.name: task for task in values}
 
 
+def specs() -> set[type[Spec]]:
+    """Return every class of tasks from which a job's spec is made."""
+    modules = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    values = [value for module in modules for value in vars(importlib.import_module(module.name)).values()]
+    return {value for value in values if isinstance(value, type) and issubclass(value, Spec)}
+
+
 def defaults() -> dict[str, Any]:
-    """Return the default of each field of each spec, by `Spec.field`."""
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    specs = sorted(Spec.__subclasses__(), key=lambda spec: spec.__name__)
-    # A test may define specs of its own.
+    """Return the default of each field that keys contain only where it differs, by `Class.field`.
+
+    The class is the one that declares the field: a spec, a part of several, or options.
+    """
+    kinds = {kind for spec in specs() for kind in nested(spec)}
     return {
-        f"{spec.__name__}.{field.name}": field.default
-        for spec in specs
-        if spec.__module__.startswith(package.__name__)
-        for field in fields(spec)
-        if field.default is not MISSING
+        f"{kind.__name__}.{name}": field.default
+        for kind in sorted(kinds, key=lambda kind: kind.__name__)
+        for name, field in optional_fields(kind).items()
+        if name in kind.__annotations__ and field.default_factory is None
     }
+
+
+def nested(kind: Any) -> Iterator[type[Strict]]:
+    """Yield the classes that a type consists of: itself, its base classes, and those of its fields."""
+    if isinstance(kind, type) and issubclass(kind, Strict):
+        yield from (base for base in kind.__mro__ if issubclass(base, Strict))
+        for field in kind.model_fields.values():
+            yield from nested(field.annotation)
+    for part in get_args(kind):
+        yield from nested(part)
 
 
 def today() -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The steps of CONTRIBUTING.md for a new family and a new measure, done together in one copy of the repository."""
+"""The steps of CONTRIBUTING.md for a new family, measure and option, done in copies of the repository."""
 
 from __future__ import annotations
 
@@ -35,18 +35,16 @@ from tests.store.conftest import valid_row
 import store
 from stages.geometry import TASK
 from store import catalogue, files
-from stages.config.measures import Geometry
-from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.parts import CellIdentity, LayerPlace
 from tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
 facts = {"base_model": None, "size_parameter": None, "size_rule": None, **valid_row("geometry")}
-options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
 spec = GeometrySpec(
-    cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,
-    measure=MeasureOptions.parse(options),
+    **dict(CellIdentity.part_of(facts)), **dict(LayerPlace.part_of(facts)), weights_dtype="float32", tokens=90, seed=0,
+    measure=MeasureSpec(repeats=0, presets=()),
 )
 data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
 (row,) = entry(Job(TASK, spec.to_dict()), data, None).rows
@@ -58,6 +56,27 @@ catalogue.build(path, {name: [path.with_name(f"{name}.parquet")] for name in tab
 with store.open(path) as connection:
     query = "select measure, value = isotropy and value > 1 from isotropy where measure = 'effective_rank'"
     print(json.dumps(connection.sql(query).fetchall()))
+"""
+
+# Prints the columns of a layer at two values of the option, from params.yaml to the row, and what keys contain.
+CHOSEN = """
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from docs.building.params import page
+from stages.config.params import parse
+from tasks.geometry import MeasureSpec
+from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.options import IsotropyOptions
+
+text = re.sub("^geometry: {", "geometry: {level: 0.999, ", Path("params/smoke.yaml").read_text(), flags=re.MULTILINE)
+states = np.random.default_rng(0).normal(size=(200, 20))
+specs = [MeasureSpec(presets=()), MeasureSpec(**parse(text).geometry.part(IsotropyOptions), presets=())]
+rows = [measure_states(states, options=spec, seed=0)["zeta_adjusted_isotropic"] for spec in specs]
+print(json.dumps([rows, ["level" in spec.to_dict() for spec in specs], "| `level` | number | `0.05` |" in page()]))
 """
 
 # Prints the number of layers, and of those with an effective rank between 1 and their width: all but the
@@ -172,6 +191,18 @@ def add_measure(repository: Copy) -> set[str]:
     assert table.read_text().count(before) == 1
     table.write_text(table.read_text().replace(before, indented(column, 12) + before))
     return {file, "store/tables/results.py"}
+
+
+def test_an_option_is_two_files_and_changes_no_key_until_it_is_chosen(repository: Copy) -> None:
+    field, line = snippets("Add an option")
+    options, measures = (repository.folder / "tsfmscope/geometry" / name for name in ("options.py", "measures.py"))
+    options.write_text(options.read_text() + indented(field, 4))
+    former = line.strip().replace("options.level", "LEVEL")
+    assert measures.read_text().count(former) == 1
+    measures.write_text(measures.read_text().replace(former, line.strip()))
+    assert json.loads(repository.run("-c", CHOSEN)) == [[True, False], [False, True], True]
+    repository.run("-m", "tests.task_versions", "--write")
+    assert repository.touched() == {"tsfmscope/geometry/options.py", "tsfmscope/geometry/measures.py"}
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tsfmscope.forecasting.scores import score
 from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.head import log_partition
 from tsfmscope.geometry.measure import LIST_COLUMNS, measure_states, subsample
+from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.parallel import one_thread_if_small
 from tsfmscope.geometry.repeats import SHARE
 from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
@@ -144,25 +145,25 @@ def hidden_states(
 def measure_layer(
     states: Float[np.ndarray, "token width"],
     types: Integer[np.ndarray, " token"] | None = None,
+    options: IsotropyOptions | None = None,
     *,
     share: float = SHARE,
     epsilon: float = 0.01,
     dtype: str = "float32",
     rows: int | None = None,
     seed: int = 0,
-    **options: Any,
 ) -> dict[str, Any]:
     """Compute isotropy, effective dimension and numerical rank of one layer's states.
 
     Args:
         states: hidden states.
         types: id of each token, for families with a vocabulary; None: every token is its own type.
+        options: options of isotropy.
         share: share of the variance in the effective dimension.
         epsilon: relative tolerance of the numerical rank.
         dtype: coarsest type that the states were computed in; it sets the rounding error of singular values.
         rows: largest number of tokens for isotropy and dimension, a seeded sample; None: all.
         seed: seed of samples, clusters and permutations.
-        options: further arguments of `measure_states`.
 
     Returns:
         The columns of `measure_states`, and `width`, `share`, `effective_dimension`, `dimension_share` (of the
@@ -175,7 +176,7 @@ def measure_layer(
     """
     sample, sample_types = (states, types) if rows is None else subsample(states, types, rows, seed=seed)
     with one_thread_if_small(states):
-        row = measure_states(sample, sample_types, **options, seed=seed)
+        row = measure_states(sample, sample_types, options, seed=seed)
         spectrum = input_row(states, dtype=dtype, tokens="valued")
     variances = row["eigenvalues"]
     dimension = effective_dimension(variances, share) if any(variances) else None
@@ -195,17 +196,17 @@ def measure_layers(
     layers: Iterable[LayerStates],
     tokens: Tokens,
     token_ids: Mapping[str, np.ndarray],
-    **options: Any,
+    **arguments: Any,
 ) -> Iterator[dict[str, Any]]:
     """Yield one row per layer: the columns of `measure_layer`, without lists, after those that name the layer.
 
-    layers: states [N, d] of the tokens token_ids[stack], as `hidden_states` returns both. options: keyword
+    layers: states [N, d] of the tokens token_ids[stack], as `hidden_states` returns both. arguments: keyword
     arguments of `measure_layer` other than the types. The rows also have `n_series`.
     """
     for layer in layers:
         ids = token_ids[layer.stack]
         windows = np.unique(ids // tokens.kinds[layer.stack].shape[1])
-        row = measure_layer(layer.states, token_types(tokens, layer.stack, ids), **options)
+        row = measure_layer(layer.states, token_types(tokens, layer.stack, ids), **arguments)
         yield {
             "stack": layer.stack,
             "layer": layer.layer,

@@ -67,7 +67,8 @@ def _row(name: str, field: FieldInfo) -> str:
     elif isinstance(default, BaseModel):
         default_text = "its defaults"
     else:
-        default_text = f"`{'null' if default is None else default}`"
+        plain = list(default) if isinstance(default, tuple) else default
+        default_text = f"`{'null' if plain is None else plain}`"
     limits = ", ".join(
         f"{sign} {_number(getattr(limit, key))}"
         for limit in field.metadata

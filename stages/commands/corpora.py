@@ -70,7 +70,7 @@ def plan(corpus_spec: Mapping[str, Any], series: int) -> Iterator[PlannedJob]:
     inputs = {name: fingerprint(Path(name)) for name in corpus_spec["real"] if not name.startswith(REAL_PREFIX)}
     for number, first in enumerate(range(0, series, corpus_spec["shard"])):
         count = min(corpus_spec["shard"], series - first)
-        spec = ShardSpec.parse({"shard": number, "first": first, "count": count, **shared})
+        spec = ShardSpec.model_validate({"shard": number, "first": first, "count": count, **shared})
         yield PlannedJob(Job(TASK, spec.to_dict(), inputs, group="real"))
 
 

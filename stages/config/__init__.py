@@ -3,20 +3,18 @@
 from stages.config.compression import Compression
 from stages.config.data import Condition, DataSets, KernelSynth, Model
 from stages.config.measures import (
-    Embeddings,
     Forecasts,
     Geometry,
     Heads,
     Report,
     Resources,
     Spectra,
-    Statistics,
     Theory,
     Tokens,
 )
 from stages.config.resources import TASKS
 from stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
-from stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.config.training import Checkpoints, Pretraining
 from tsfmscope.series.data_sets import DATA_VARIABLE, DataSet
 from tsfmscope.strict import LARGEST_SEED, Seed, Strict
 
@@ -31,22 +29,17 @@ __all__ = [
     "Condition",
     "DataSet",
     "DataSets",
-    "Embeddings",
-    "FlowRanks",
     "Forecasts",
     "Geometry",
-    "HeadRanks",
     "Heads",
     "KernelSynth",
     "Measure",
     "Model",
     "Pretraining",
-    "Recipe",
     "Report",
     "Resources",
     "Seed",
     "Spectra",
-    "Statistics",
     "Strict",
     "Study",
     "Theory",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from stages.config.compression import Ranks
+from tsfmscope.compression.options import Ranks
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.models.bundled import split_checkpoint
 from tsfmscope.requested_size import requested_size

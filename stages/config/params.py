@@ -22,7 +22,6 @@ from stages.config import (
     Compression,
     Condition,
     DataSets,
-    Embeddings,
     Forecasts,
     Geometry,
     Heads,
@@ -33,7 +32,6 @@ from stages.config import (
     Resources,
     Seed,
     Spectra,
-    Statistics,
     Strict,
     Study,
     Theory,
@@ -42,11 +40,13 @@ from stages.config import (
 from stages.config.bounded_yaml import load_yaml
 from stages.config.model_catalog import complete
 from stages.config.population import Population
+from tasks.embeddings import EmbedOptions
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
 from tsfmscope.regular_files import read_text
 from tsfmscope.series.catalog import CATALOG, modality
 from tsfmscope.series.data_sets import data_root
+from tsfmscope.statistics.options import StatisticsOptions
 
 PARAMS_FILE = "params.yaml"
 # Bytes of a params file; the largest in this repository has 20 KB.
@@ -85,12 +85,12 @@ class Params(Strict):
     compression: Compression = Compression()
     pretraining: Pretraining = Pretraining()
     tokens: Tokens = Tokens()
-    embeddings: Embeddings = Embeddings()
+    embeddings: EmbedOptions = EmbedOptions()
     geometry: Geometry = Geometry()
     heads: Heads = Heads()
     spectra: Spectra = Spectra()
     forecasts: Forecasts = Forecasts()
-    statistics: Statistics = Statistics()
+    statistics: StatisticsOptions = StatisticsOptions()
     theory: Theory | None = Field(None, description="null: no job of theory; {} for the default sizes")
     population: Population | None = Field(None, description="trainings whose snapshots are models; null: none")
     report: Report = Report()

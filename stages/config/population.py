@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from stages.config.data import Model
-from stages.config.training import Recipe
 from tsfmscope.defaults import RANDOM_SOURCES
 from tsfmscope.models.bundled import CHECKPOINT
 from tsfmscope.strict import Seed, Strict
+from tsfmscope.training.options import Recipe
 
 # Keys of a recipe whose values follow from the family, its size and the seed.
 DERIVED = ("family", "config", "seed", "snapshots")

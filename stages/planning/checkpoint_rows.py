@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.config import Recipe
 from stages.config.params import COMPRESSED, Params
 from stages.planning.model_folders import key_of
 from stages.planning.training_jobs import MODELS, checkpoint_path
@@ -16,6 +15,7 @@ from store.stage_outputs import read_rows
 from tasks.job import Job
 from tsfmscope.models import registry
 from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.training.options import Recipe
 
 
 def former_rows(root: Path) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: 
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = jobs[recipe] if recipe else None
     family = registry.family_class(model.family)
-    heads = recipes[recipe].spec().get("heads") if job else None
+    heads = recipes[recipe].to_dict().get("heads") if job else None
     committed_root = params.checkpoints.committed
     committed = bool(job and committed_root and key_of(Path(committed_root, recipe)) == job.key)
     return {

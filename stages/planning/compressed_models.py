@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.config.compression import Method
 from stages.config.params import Params, ParamsError
 from stages.planning import planning
 from stages.planning.model_folders import key_of, quarantine_damaged, recipe, work_folder
 from store.stage_store import StageStore
-from tasks.compression import CalibrationSpec
 from tasks.job import Job
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.models import registry
 from tsfmscope.series.catalog import modality
@@ -37,7 +36,7 @@ def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
     available = [name for name in matching if planning.series_file(params, name).exists()]
     if not available:
         raise ParamsError(
-            f"compression.calibration.datasets: got {names}, expected a data set of modality {kind!r}, which "
+            f"compression.calibration.datasets: got {list(names)}, expected a data set of modality {kind!r}, which "
             f"{name} reads, whose series are on this machine; add one"
         )
     return available
@@ -51,17 +50,10 @@ def print_missing(params: Params) -> None:
         print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
 
 
-def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
+def calibration_spec(params: Params, datasets: list[str]) -> Calibration:
     """Return the options of the calibration windows from these data sets."""
-    block = params.compression.calibration
-    return CalibrationSpec(
-        windows=block.windows,
-        context=block.context,
-        horizon=block.horizon,
-        datasets=tuple(datasets),
-        seed=params.seed,
-        held_out=HELD_OUT,
-    )
+    options = dict(params.compression.calibration) | {"datasets": datasets}
+    return Calibration(**options, seed=params.seed, held_out=HELD_OUT)
 
 
 def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:

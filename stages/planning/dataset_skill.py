@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.config import Recipe
 from stages.config.params import Params
 from stages.planning import planning
 from stages.planning.sweeping import PlannedJob
 from store.dumps import read_table
 from tasks.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tasks.job import Job, Task
-from tasks.parts import WindowOptions
 from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
 from tsfmscope.forecasting.mean_skill import mean_skill
 from tsfmscope.models.bundled import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
+from tsfmscope.training.options import Recipe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +51,7 @@ def dataset_skill_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Ite
             continue
         for row in models:
             scored = _spec(params, row["model"], dataset, is_trained_on(params, row, dataset))
-            spec = ModelSkillSpec(scored=scored, source=planning.model_source(row))
+            spec = ModelSkillSpec(**dict(scored), **dict(planning.model_source(row)))
             yield PlannedJob(Job(MODEL, spec.to_dict(), planning.inputs(row, series), group=row["model"]))
         for name in params.checkpoints.skill.baselines:
             of_baseline = _spec(params, name, dataset, False).to_dict()
@@ -104,12 +103,10 @@ def _spec(params: Params, model: str, dataset: str, trained_on: bool | None) -> 
         dataset=dataset,
         is_real=source not in SYNTHETIC_SOURCES,
         trained_on=trained_on,
-        windows=WindowOptions(
-            horizon=params.datasets.sets[dataset].horizon,
-            min_context=MIN_CONTEXT,
-            held_out=HELD_OUT if source == "bundled" else None,
-            seed=params.seed,
-        ),
+        horizon=params.datasets.sets[dataset].horizon,
+        min_context=MIN_CONTEXT,
+        held_out=HELD_OUT if source == "bundled" else None,
+        seed=params.seed,
         context=block.context,
         samples=block.samples,
         max_series=block.max_series,

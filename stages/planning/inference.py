@@ -11,7 +11,8 @@ import numpy as np
 from stages.planning.population_tests import Hypothesis, population_rows
 from tsfmscope.statistics import means, selection_regret
 from tsfmscope.statistics.adjust import adjust
-from tsfmscope.statistics.study import Options, changes, correlations, signs
+from tsfmscope.statistics.options import SeededOptions
+from tsfmscope.statistics.study import changes, correlations, signs
 from tsfmscope.statistics.units import Unit, Units, tabulate
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ KEY = ("study", "answer", "measure", "grouping", "block", "statistic")
 
 
 def infer(
-    connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis] = ()
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, hypotheses: Sequence[Hypothesis] = ()
 ) -> list[dict[str, Any]]:
     """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
 
@@ -53,7 +54,7 @@ def infer(
     return sorted(rows, key=lambda row: [row[name] for name in KEY])
 
 
-def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
     statement = f"select {columns} from independent_units order by all"
     for (study, measure), units in _group_rows(connection, statement, 2):
@@ -61,7 +62,7 @@ def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: Options) -
             yield {"study": study, "measure": measure} | row
 
 
-def _sign_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _sign_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     statement = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
     for (*names, statistic), pairs in _group_rows(connection, statement, 5):
         values = np.array([np.nan if sign is None else sign for _, sign in pairs], dtype=float)
@@ -69,7 +70,7 @@ def _sign_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Itera
         yield signs(values, [cluster for cluster, _ in pairs], options, row, KINDS[row["grouping"]][1])
 
 
-def _change_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _change_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = "study, kind, measure, pair, dataset, model, pair, isotropy_change, log_nmse_change"
     statement = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
     for names, pairs in _group_rows(connection, statement, 4):
@@ -79,7 +80,7 @@ def _change_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Ite
         yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
 
 
-def _rank_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _rank_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = 'study, answer, measure, "grouping", block, statistic, sample, x, value'
     for names, units in _group_rows(connection, f"select {columns} from rank_units order by all", 6):
         row = dict(zip(KEY, (names[0], *names[1:]), strict=True))
@@ -87,7 +88,7 @@ def _rank_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Itera
         yield row | means.infer(row["statistic"], samples, _to_array(x), _to_array(values), alpha=options.alpha)
 
 
-def _advice_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _advice_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
     statement = f"select {columns} from advice_candidates where is_filled order by all"
     for names, candidates in _group_rows(connection, statement, 2):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from stages.config import Recipe
 from stages.config.params import Params
 from stages.planning.checkpoint_folders import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
@@ -26,6 +25,7 @@ from tsfmscope.models.common.checksums import verify_sums
 from tsfmscope.series.files.bundled import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.run_record import RUN_RECORD
 
 # Source of a mixture -> description.
@@ -180,7 +180,7 @@ def _facts(folder: Path, recipe: Recipe) -> str:
     facts: dict[str, object] = {
         "parameters": f"{registry.facts(folder)['parameters']:,}",
         "shape": shape,
-        "heads": json.dumps(recipe.spec()["heads"]) if recipe.heads else None,
+        "heads": json.dumps(recipe.heads.to_dict()) if recipe.heads else None,
         "steps": f"{recipe.steps:,}",
         "training points (observed values)": missing if n_values is None else f"{n_values:,}",
         "hours of training": missing if seconds is None else f"{seconds / 3600:.3g}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from stages.planning import planning
 from store.dumps import last_layers, layer_states, layers
 from store.files import check
 from store.report_queries import load_queries
-from tsfmscope.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.geometry.clusters import choose_clusters
 from tsfmscope.report.charts.islands import project
 from tsfmscope.report.tables import Answer
 
@@ -66,8 +65,7 @@ def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) ->
         layer, normed = (layer + 1) // 2, False
     assert (stack, layer, normed) in layer_keys
     data = layer_states(path, stack, layer, normed)
-    options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
-    labels = choose_clusters(data["states"], options, seed=params.seed).labels
+    labels = choose_clusters(data["states"], params.geometry, seed=params.seed).labels
     points = project(
         data["states"], labels, list(data["series"]), data["position"], {"stack": stack, "layer": layer}
     ).assign(n_tokens=len(labels))

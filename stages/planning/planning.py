@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from store.checksums import verify
 from store.dumps import LayerKey, last_layers
 from store.files import fingerprint
 from store.stage_outputs import read_dumps, read_rows
-from tasks.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
+from tasks.parts import CellIdentity, Identity, ModelSource, WindowOptions
 from tsfmscope.defaults import HELD_OUT, PRECISION
 from tsfmscope.requested_size import requested_size
 from tsfmscope.series.catalog import Modality, modality
@@ -104,10 +103,26 @@ def identity(params: Params, cell: Cell) -> CellIdentity:
     )
 
 
-def model_identity(params: Params, name: str) -> ModelIdentity:
+def model_identity(params: Params, name: str) -> Identity:
     """Return the columns that rows about a model alone begin with."""
     model = params.models[name]
-    return ModelIdentity.of(name, model.base_model, **model.size)
+    return without_cell(name, model.base_model, **model.size)
+
+
+def without_cell(
+    model: str, base_model: str | None = None, *, size_parameter: float | None = None, size_rule: str | None = None
+) -> Identity:
+    """Return the columns that rows without a data set and a condition begin with."""
+    return Identity(
+        model=model,
+        base_model=base_model,
+        size_parameter=size_parameter,
+        size_rule=size_rule,
+        dataset=None,
+        condition=None,
+        context=None,
+        noise=None,
+    )
 
 
 def window_options(params: Params, cell: Cell, min_context: int) -> WindowOptions:
@@ -151,7 +166,8 @@ def model_source(row: Mapping[str, Any]) -> ModelSource:
 def stored_source(row: Mapping[str, Any]) -> ModelSource:
     """Return `model_source` without the precision, for a model that the worker changes and saves."""
     source = model_source(row)
-    return replace(source, options={name: value for name, value in source.options.items() if name != PRECISION})
+    options = {name: value for name, value in source.options.items() if name != PRECISION}
+    return source.model_copy(update={"options": options})
 
 
 def differ_only_in_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:

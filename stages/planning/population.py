@@ -34,8 +34,8 @@ def population_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Iterat
             size=member.size,
             step=member.step,
             is_final=member.is_final,
-            source=planning.model_source(row),
-            recipe=params.checkpoints.recipes[member.run].spec(),
+            **dict(planning.model_source(row)),
+            recipe=params.checkpoints.recipes[member.run],
             batches=params.population.validation_batches,
             seed=params.seed,
         )

@@ -15,8 +15,8 @@ from stages.config.bounded_yaml import load_yaml
 from stages.config.params import ParamsError
 from store import provenance
 from tsfmscope.regular_files import read_text
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.population import across_runs, within_runs
-from tsfmscope.statistics.study import Options
 from tsfmscope.statistics.units import tabulate
 from tsfmscope.strict import Strict
 
@@ -101,7 +101,7 @@ def frozen_commit(path: Path) -> str:
 
 
 def population_rows(
-    connection: duckdb.DuckDBPyConnection, options: Options, hypotheses: Sequence[Hypothesis]
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, hypotheses: Sequence[Hypothesis]
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
@@ -132,7 +132,7 @@ def population_rows(
                 yield {**names, "statistic": STATISTICS[error], **columns_of_test}
 
 
-def _test(units: Sequence[_Unit], grouping: str, error: str, options: Options, *names: str) -> dict[str, Any]:
+def _test(units: Sequence[_Unit], grouping: str, error: str, options: SeededOptions, *names: str) -> dict[str, Any]:
     """Return the columns of one test. names: what distinguishes it from others, for its random numbers."""
     key = (*names, grouping, error)
     rows = [

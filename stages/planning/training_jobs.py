@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages import DATA
-from stages.config import Recipe
 from stages.config.params import Params
 from store.files import fingerprint
 from tasks.job import Job, Task
@@ -16,6 +15,7 @@ from tsfmscope.models import registry
 from tsfmscope.models.bundled import split_checkpoint
 from tsfmscope.models.common.checksums import SNAPSHOTS
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.shard_corpus import check_complete
 
 TRAINING = Task("pretrain", 1, "tasks.pretraining:pretrain", table="training")
@@ -51,7 +51,7 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
         embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
     spec = PretrainSpec(
         model=name,
-        recipe=recipe.spec(),
+        recipe=recipe,
         code=registry.code_of(recipe.family) or None,
         embedding=embedding,
     ).to_dict()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.config import FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.config import Pretraining
 from stages.config.params import Params
 from stages.planning import training_curves
 from stages.planning.model_folders import WORK, publish, quarantine_damaged, work_folder
@@ -25,6 +25,7 @@ from tasks.sweep.actor_pool import NOWHERE
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import outcome_without_answer, record
 from tasks.sweep.tune import FinishedTrial
+from tsfmscope.compression.options import FlowRanks, HeadRanks
 from tsfmscope.errors import ModelError
 
 
@@ -38,8 +39,7 @@ def trials(params: Params) -> dict[str, Job]:
     for schedule, heads in _schedules(block):
         for seed in block.seeds:
             name = f"{block.recipe}+{schedule}+{seed}"
-            entries = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
-            job = training_job(name, Recipe.model_validate(entries))
+            job = training_job(name, recipe.model_copy(update={"heads": heads, "seed": seed}))
             # Trials are compared within a seed: losses of two seeds differ for other reasons than
             # the schedule.
             jobs[name] = replace(job, group=f"seed {seed}")
@@ -84,7 +84,7 @@ def forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
 
 
 def _is_finished(job: Job, curves: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return bool(curves[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
+    return bool(curves[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe.steps)
 
 
 def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
@@ -155,10 +155,10 @@ def trial_row(name: str, job: Job, finished: set[str], rows: list[dict[str, Any]
     recipe = PretrainSpec.from_job(job).recipe
     return {
         "model": name,
-        "family": recipe["family"],
-        "heads": json.dumps(recipe["heads"], sort_keys=True),
-        "seed": recipe["seed"],
-        "steps": recipe["steps"],
+        "family": recipe.family,
+        "heads": json.dumps(recipe.to_dict()["heads"], sort_keys=True),
+        "seed": recipe.seed,
+        "steps": recipe.steps,
         "steps_done": rows[-1]["step"],
         "loss": rows[-1]["loss"],
         "ended": "finished" if name in finished else "stopped",

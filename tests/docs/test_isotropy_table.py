@@ -12,6 +12,7 @@ import pytest
 
 from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.options import IsotropyOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "science.md"
@@ -84,7 +85,9 @@ def measure(name: str, draws: int) -> Line:
     """Return the line of the table for one kind of states."""
     values = []
     for seed in range(draws):
-        row = measure_states(STATES[name](np.random.default_rng([7, seed])), repeats=0, seed=seed)
+        row = measure_states(
+            STATES[name](np.random.default_rng([7, seed])), options=IsotropyOptions(repeats=0), seed=seed
+        )
         share = effective_dimension(row["eigenvalues"], 0.8) / WIDTH
         values.append((row["isoscore"], share, row["zeta_adjusted_corrected"], row["zeta_adjusted_isotropic"]))
     means = np.array(values, dtype=float).mean(axis=0)

@@ -15,7 +15,6 @@ import torch
 import yaml
 
 from stages import compression, forecasts
-from stages.config.compression import Method
 from stages.config.params import Params, ParamsError, load
 from stages.planning import compressed_models, model_folders, planning
 from store.files import write_parquet, write_rows
@@ -27,6 +26,7 @@ from tasks.loading import load_model
 from tsfmscope.compression.calibration import white
 from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
 from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError
 from tsfmscope.models import registry
@@ -133,13 +133,14 @@ def test_a_method_without_data_reads_none(params) -> None:
 
 def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
     block = {"method": "activation-aware-2step", "ranks": {"budget": 0.5}}
-    assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
-    assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
-    assert Method.model_validate(block | {"heal": 0}).plain() == block
+    assert Method.model_validate(block).to_dict() == block
+    assert Method.model_validate(block | {"univariate": False}).to_dict() == block
+    assert Method.model_validate(block | {"univariate": True}).to_dict() == block | {"univariate": True}
+    assert Method.model_validate(block | {"heal": 0}).to_dict() == block
     healed = Method.model_validate(block | {"heal": 300})
-    assert healed.plain() == block | {"heal": 300} and healed.reads_data
-    assert Method.model_validate(block | {"bits": 32}).plain() == block
-    assert Method.model_validate(block | {"bits": 8}).plain() == block | {"bits": 8}
+    assert healed.to_dict() == block | {"heal": 300} and healed.reads_data
+    assert Method.model_validate(block | {"bits": 32}).to_dict() == block
+    assert Method.model_validate(block | {"bits": 8}).to_dict() == block | {"bits": 8}
 
 
 def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:
@@ -282,19 +283,19 @@ def test_a_cell_of_a_model_that_could_not_be_made_is_left_out(params) -> None:
 def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_seed(params) -> None:
     job = planned(params())
     model, series = load_model(job), compression.read(job)["series"]
-    spec = dict(job.spec["calibration"])
-    parts = calibration_tokens(model, series, **spec)
+    spec = Calibration(**job.spec["calibration"])
+    parts = calibration_tokens(model, series, spec)
     assert [len(one) for one in parts] == [3, 3]  # windows, a data set at a time
-    assert max(max(one.origin) for one in parts) + spec["horizon"] <= 0.8 * 1024
-    named = {
-        seed: tuple(name for one in calibration_tokens(model, series, **spec | {"seed": seed}) for name in one.series)
-        for seed in range(6)
-    }
+    assert max(max(one.origin) for one in parts) + spec.horizon <= 0.8 * 1024
+    named = {}
+    for seed in range(6):
+        found = calibration_tokens(model, series, spec.model_copy(update={"seed": seed}))
+        named[seed] = tuple(name for one in found for name in one.series)
     assert named[0] == tuple(name for one in parts for name in one.series)
     assert len(set(named.values())) > 1
     why = r"give no window before the last 20% .*: too short for 16 steps of context and a horizon of 900 \(8 series\)"
     with pytest.raises(DataError, match=why):
-        calibration_tokens(model, series, **spec | {"horizon": 900})
+        calibration_tokens(model, series, spec.model_copy(update={"horizon": 900}))
 
 
 def test_series_too_short_or_without_values_are_passed_over_until_there_are_as_many_windows_as_asked_for(
@@ -302,24 +303,24 @@ def test_series_too_short_or_without_values_are_passed_over_until_there_are_as_m
 ) -> None:
     """Two in forty long enough, where three windows are asked for: none may depend on which are drawn first."""
     job = planned(params())
-    model, spec = load_model(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    model, spec = load_model(job), Calibration(**job.spec["calibration"] | {"datasets": ["mine"]})
     long = kernelsynth_series(40, 3)
     kept = {long[7].series, long[31].series}
     short = [
         one if one.series in kept else replace(one, values=one.values[: 20 * (n % 3)]) for n, one in enumerate(long)
     ]
     for seed in range(8):
-        (windows,) = calibration_windows(model, {"mine": series_table(short)}, **spec | {"seed": seed})
-        assert len(windows) == spec["windows"] == 3
+        (windows,) = calibration_windows(model, {"mine": series_table(short)}, spec.model_copy(update={"seed": seed}))
+        assert len(windows) == spec.windows == 3
         assert set(windows.series) == kept
 
 
 def test_where_every_series_is_long_enough_the_draw_is_the_first_of_the_permutation(params) -> None:
     job = planned(params())
-    model, spec = load_model(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    model, spec = load_model(job), Calibration(**job.spec["calibration"] | {"datasets": ["mine"]})
     rows = kernelsynth_series(40, 3)
     for seed in range(4):
-        (windows,) = calibration_windows(model, {"mine": series_table(rows)}, **spec | {"seed": seed})
+        (windows,) = calibration_windows(model, {"mine": series_table(rows)}, spec.model_copy(update={"seed": seed}))
         drawn = np.random.default_rng(seed).permutation(40)[:3]
         assert list(windows.series) == [rows[index].series for index in sorted(drawn)]
 

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from stages import datasets, external_inputs
-from stages.config import Recipe
 from stages.config.params import Params, load
 from stages.planning import planning
 from stages.planning.training_jobs import training_job
 from store.files import fingerprint
+from tsfmscope.training.options import Recipe
 
 ROOT = Path(__file__).parents[2]
 SETS: dict[str, Any] = {

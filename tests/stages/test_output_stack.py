@@ -12,14 +12,13 @@ import pytest
 import store
 import tsfmscope as ts
 from stages.config import Model
-from stages.config.measures import Geometry
 from stages.config.params import load
 from stages.geometry import TASK
 from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of
 from store import catalogue, files
-from tasks.geometry import GeometrySpec, MeasureOptions, entry
+from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.job import Job
-from tasks.parts import CellIdentity, LayerPlace
+from tasks.parts import CellIdentity
 from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
@@ -66,7 +65,7 @@ def geometry_rows() -> list[dict[str, Any]]:
     series = [Series("d", f"s{n}", walk) for n, walk in enumerate(walks)]
     tokens = lens.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
     assert tokens is not None
-    options = Geometry(repeats=0, permutations=0).model_dump(exclude={"rows", "cai"})
+    measure = MeasureSpec(repeats=0, permutations=0, presets=())
     rows = []
     for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
         facts = {
@@ -77,12 +76,14 @@ def geometry_rows() -> list[dict[str, Any]]:
             "model": "mine",
         }
         spec = GeometrySpec(
-            cell=CellIdentity.part_of(facts),
-            place=LayerPlace(stack=states.stack, layer=states.layer, normed=states.normed),
+            **dict(CellIdentity.part_of(facts)),
+            stack=states.stack,
+            layer=states.layer,
+            normed=states.normed,
             weights_dtype="float32",
             tokens=60,
             seed=0,
-            measure=MeasureOptions.parse(options | {"presets": []}),
+            measure=measure,
         )
         data = {"states": states.states, "types": None, "n_series": 4, "states_dtype": "float32"}
         rows += entry(Job(TASK, spec.to_dict()), data, None).rows

@@ -78,7 +78,8 @@ def test_tokens_are_sampled_as_those_of_the_first_model_in_the_chain(params: Par
         "noise": 0.1,
     }
     cells = {
-        name: CellIdentity.parse(place | {"model": name, "base_model": params.models[name].base_model}) for name in made
+        name: CellIdentity.model_validate(place | {"model": name, "base_model": params.models[name].base_model})
+        for name in made
     }
     specs = {name: embeddings.spec(params, cell, made).to_dict() for name, cell in cells.items()}
     first = {"model": BASE, "base_model": None, "family": "chronos-t5", "ref": "r"}

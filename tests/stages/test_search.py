@@ -22,7 +22,6 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from stages import pretraining
-from stages.config import Recipe
 from stages.config.params import Params, ParamsError, load
 from stages.planning.model_folders import work_folder
 from stages.planning.sweeping import TooManyFailures, resources
@@ -39,6 +38,7 @@ from tasks.sweep.records import outcome_without_answer
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import PROGRESS
 
 ROOT = Path(__file__).parents[2]

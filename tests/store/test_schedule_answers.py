@@ -15,11 +15,11 @@ from stages.planning.inference import infer
 from store import catalogue, files
 from tests.store.conftest import open_results
 from tsfmscope.requested_size import requested_size
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
 SCHEDULES = {"dense": None, "flow": {"flow": {"first": 2.0}, "factors": "head"}, "flat": {"flat": 8, "factors": "head"}}
 SEEDS, DATASETS = range(1, 6), ("a", "b", "c")
-OPTIONS = Options(permutations=999, resamples=100, alpha=0.05, seed=0)
+OPTIONS = SeededOptions(permutations=999, bootstrap=100, alpha=0.05, seed=0)
 
 
 @pytest.fixture(scope="module")

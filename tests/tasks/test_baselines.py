@@ -188,7 +188,7 @@ def test_baselines_and_models_are_scored_on_the_same_windows() -> None:
         def forecast(self, windows: Any, *, levels: Any, samples: int, seeds: Any) -> Forecast:
             return Forecast(seasonal_naive(windows, len(levels)).astype(np.float32), tuple(levels))
 
-    spec = ScoreSpec.parse({**SPEC, "model": "seasonal-naive"})
+    spec = ScoreSpec.model_validate({**SPEC, "model": "seasonal-naive"})
     rows = forecast_rows(spec, table_series(_data()), cast("Forecaster", Naive()), key="k")
     ours = {row["series"]: row for row in rows}
     for row in _rows("seasonal-naive"):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from store.schema import to_arrow
-from tasks.job import Job, Task
-from tasks.parts import ModelIdentity
+from tasks.job import IDENTITY, Job, Task
 from tasks.state_spectra import gaussian_angles, input_spectrum
 from tsfmscope.ranks.angles import line_angles
 from tsfmscope.ranks.spectrum import matrix_floor
@@ -88,7 +87,7 @@ def test_states_that_are_not_finite_are_refused() -> None:
 
 
 def test_gaussian_angles_are_64_seeded_rows_of_their_table() -> None:
-    spec = ModelIdentity.of("gaussian").to_dict() | {"dimension": 16, "seed": 0}
+    spec = dict.fromkeys(IDENTITY) | {"model": "gaussian"} | {"dimension": 16, "seed": 0}
     job = Job(Task("gaussian_angles", 1, "tasks.state_spectra:gaussian_angles"), spec)
     rows = gaussian_angles(job, None).rows
     vectors = np.random.default_rng(job.seed).standard_normal((64, 16))

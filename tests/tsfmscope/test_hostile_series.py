@@ -9,7 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,7 @@ def test_states_are_measured_or_the_row_says_why_not(
     name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ten starts for each of 14 numbers of clusters take half the time, and no reason depends on how many there are.
-    monkeypatch.setattr(cai, "OPTIONS", replace(cai.OPTIONS, restarts=1, k_max=5))
+    monkeypatch.setattr(cai, "OPTIONS", cai.OPTIONS.model_copy(update={"restarts": 1, "k_max": 5}))
     case, network = CASES[name], model(family)
     skipped, rows = measured(case, family, tmp_path)
     assert {(row["stack"], row["layer"]): bad for row in rows if (bad := unexplained(row, "geometry"))} == {}

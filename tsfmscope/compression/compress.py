@@ -15,6 +15,7 @@ from tsfmscope.compression.calibration_windows import calibration_series, calibr
 from tsfmscope.compression.candidates import inert_matrices
 from tsfmscope.compression.export import save
 from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import NAMES
@@ -38,19 +39,18 @@ DRIVERS: dict[str, Callable[..., list[dict[str, Any]]]] = {
 
 def compress_model(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     *,
     base_model: str,
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any] | None = None,
+    calibration: Calibration | None = None,
 ) -> list[dict[str, Any]]:
     """Compress a model in place; return one row per layer and part.
 
-    method: its `method` is a name in METHODS and its `ranks` one of the method's rules, as in `truncation.compress`.
-    base_model: the model's name, for errors. tables: calibration series by data set. calibration: options of
-    `calibration_windows`, for a method that reads data or measures time; forecasts of windows of its first data set are
-    timed, TIMED or, with `whole-model`, `whole_model.TIMED` of them. ModelError, before any calibration, for a model
-    that contains thin factors, and for a family without attention layers.
+    base_model: the model's name, for errors. tables: calibration series by data set. calibration: for a method that
+    reads data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
+    `whole_model.TIMED` of them. ModelError, before any calibration, for a model that contains thin factors, and for a
+    family without attention layers.
     """
     layers = list(model.attentions())
     if not layers:
@@ -59,17 +59,19 @@ def compress_model(
             "model of a family that does (docs/compression.md)"
         )
     truncation.refuse_factors(layers, base_model)
-    entry, options = METHODS[method["method"]], calibration or {}
-    parts = calibration_tokens(model, tables, **options) if entry.reads_data else []
-    if "time" not in method["ranks"]:
+    entry = METHODS[method.method]
+    if (entry.reads_data or method.ranks.time is not None) and calibration is None:
+        raise ValueError(f"method {method.method}: expected calibration windows, got none")
+    parts = calibration_tokens(model, tables, calibration) if entry.reads_data and calibration else []
+    if method.ranks.time is None or calibration is None:
         return DRIVERS[entry.driver](model, method, parts)
     count = whole_model.TIMED if entry.driver == "whole_model" else TIMED
-    return DRIVERS[entry.driver](model, method, parts, timed_windows(model, tables, options, count))
+    return DRIVERS[entry.driver](model, method, parts, timed_windows(model, tables, calibration, count))
 
 
-def reduce_bits(model: Family, method: Mapping[str, Any]) -> None:
+def reduce_bits(model: Family, method: Method) -> None:
     """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step."""
-    if method.get(int8.KEY) == int8.BITS:
+    if method.bits == int8.BITS:
         int8.round_weights(model.network)
         model.compression = {**(model.compression or {}), int8.KEY: int8.BITS}
 
@@ -113,9 +115,9 @@ def compress_and_record(
     *,
     name: str,
     base_model: str,
-    method: Mapping[str, Any],
+    method: Method,
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any] | None = None,
+    calibration: Calibration | None = None,
     heal: Callable[[Family], list[Any]] | None = None,
 ) -> dict[str, Any]:
     """Compress a model in place and return what recipe.json records of it.
@@ -124,17 +126,17 @@ def compress_and_record(
     the `row` of the table `compression`, as `parts` the rows of the table `compressed_heads`, as `calibration_series`
     the digests of the series that calibrate, and as `healing` the result of `heal`.
     """
-    before = sizes(model)
-    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    before, ranks = sizes(model), method.ranks.to_dict()
+    idle = inert_matrices(model, univariate=method.univariate)
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
     healing = {"healing": heal(model)} if heal else {}
     reduce_bits(model, method)
     row = {
         "model": name,
         "base_model": base_model,
-        **requested_size(method["ranks"]),
-        "method": method["method"],
-        "ranks": json.dumps(method["ranks"], sort_keys=True),
+        **requested_size(ranks),
+        "method": method.method,
+        "ranks": json.dumps(ranks, sort_keys=True),
         **size_columns(before, sizes(model)),
         **error_columns(parts, idle),
     }

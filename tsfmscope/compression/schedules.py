@@ -6,16 +6,15 @@ Sources: Yu et al. 2026, section 6; docs/science.md, Compression for the differe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tsfmscope.compression.options import FlowRanks, GuidelineRanks
 
 if TYPE_CHECKING:
     from tsfmscope.models.common.attention import AttentionLayer
 
 Rounding = Literal["ceiling", "power_of_two"]
-KINDS = ("flow", "guideline", "flat")
-# Keys of a "flow" schedule.
-FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}
 
 
 def flow(
@@ -58,50 +57,41 @@ def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: 
 
 
 def attention_widths(
-    schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared_factors: bool = False
+    schedule: FlowRanks | GuidelineRanks | int, layers: Sequence[AttentionLayer], *, shared_factors: bool = False
 ) -> dict[str, int]:
     """Return the dimensions of a head by layer name; they may exceed the width of the model's heads.
 
-    schedule: one of
-    - {"flow": {first, growth, rounding, origin, cross_offset}};
-    - {"guideline": {smallest, largest, bend}}, where the default of `largest` is half the input width of W_Q;
-    - {"flat": rank}.
-    layers: all attention layers of a model. Layers are counted from the first of their stack. With
+    schedule: an int is the same rank for every layer. The default of the guideline's largest rank is half the input
+    width of W_Q. layers: all attention layers of a model. Layers are counted from the first of their stack. With
     `cross_offset`, those of cross-attention continue the count of the first stack, as in the released code.
     shared_factors: ranks are of factors that all heads share. The guideline's ranks, which are of whole matrices, are
     then not divided by the number of heads.
-    ValueError for any other schedule.
     """
-    if len(schedule) != 1 or not set(schedule) <= set(KINDS):
-        raise ValueError(f"ranks: got {sorted(schedule)}, expected exactly one of {', '.join(KINDS)}")
     depths: dict[str, int] = {}
     for layer in layers:
         depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
-    return {
-        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values())), shared_factors)
-        for layer in layers
-    }
+    before = next(iter(depths.values()), 0)
+    return {layer.name: _of_layer(schedule, layer, depths[layer.stack], before, shared_factors) for layer in layers}
 
 
-def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int, shared_factors: bool) -> int:
+def _of_layer(
+    schedule: FlowRanks | GuidelineRanks | int, layer: AttentionLayer, depth: int, before: int, shared_factors: bool
+) -> int:
     """Return one layer's dimensions of a head.
 
     depth: layers of its stack. before: layers of the first stack, which cross-attention reads.
     """
-    ((kind, options),) = schedule.items()
-    if kind == "flat":
-        return int(options)
-    if kind == "guideline":
-        largest = options.get("largest") or layer.linear("q").in_features / 2
+    if isinstance(schedule, int):
+        return schedule
+    if isinstance(schedule, GuidelineRanks):
+        largest = schedule.largest or layer.linear("q").in_features / 2
         heads = 1 if shared_factors else layer.heads
-        return guideline(options["smallest"], largest, depth, heads, bend=options["bend"])[layer.layer - 1]
-    if unknown := set(options) - FLOW:
-        raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
+        return guideline(schedule.smallest, largest, depth, heads, bend=schedule.bend)[layer.layer - 1]
     return flow(
-        options["first"],
-        options["growth"],
+        schedule.first,
+        schedule.growth,
         depth,
-        rounding=options.get("rounding", "ceiling"),
-        origin=options.get("origin", 1),
-        before=before if layer.kind == "cross" and options.get("cross_offset", False) else 0,
+        rounding=schedule.rounding,
+        origin=schedule.origin,
+        before=before if layer.kind == "cross" and schedule.cross_offset else 0,
     )[layer.layer - 1]

@@ -14,6 +14,7 @@ from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tole
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices, separate_idle
 from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.products import apply_products
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
@@ -30,30 +31,28 @@ if TYPE_CHECKING:
 # Parts whose ranks are widths of a head.
 PRODUCTS = ("qk", "vo")
 SCHEDULES = ("flow", "flat")
-RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
 
 def calibrate_and_compress(
-    model: Family, method: Mapping[str, Any], parts: Sequence[Tokens], timed: Windows | None = None
+    model: Family, method: Method, parts: Sequence[Tokens], timed: Windows | None = None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, from calibration windows.
 
     parts: as `gather` takes them, for a method that reads data. timed: windows whose forecast is timed, for `time`.
     """
-    moments = gather(model, *parts) if METHODS[method["method"]].reads_data else None
+    moments = gather(model, *parts) if METHODS[method.method].reads_data else None
     return compress(model, method, moments, timing.measure(model, timing.forecast_seconds(timed)) if timed else None)
 
 
 def compress(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     moments: Mapping[str, Moments] | None = None,
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": name of a truncation in METHODS, "ranks": one rule, "univariate": optional, as in
-    `candidates.inert_matrices`}. moments: by layer, for a method that reads data.
+    moments: by layer, for a method that reads data.
 
     Methods:
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
@@ -84,9 +83,7 @@ def compress(
     return truncate(model, method, model_candidates(model, method, moments), saved_seconds)
 
 
-def model_candidates(
-    model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments] | None
-) -> list[Candidate]:
+def model_candidates(model: Family, method: Method, moments: Mapping[str, Moments] | None) -> list[Candidate]:
     """Return the candidates of a model's attention layers, which do not depend on the ranks; raises as `compress`.
 
     Those of matrices without effect have shares of 0, so that a budget leaves them at rank 1.
@@ -97,9 +94,9 @@ def model_candidates(
             f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
         )
     refuse_factors(layers, model.name)
-    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    idle = inert_matrices(model, univariate=method.univariate)
     truncations = {name: entry for name, entry in METHODS.items() if entry.candidates}
-    name = method["method"]
+    name = method.method
     if name not in truncations:
         raise ValueError(f"method: got {name!r}, expected one of {sorted(truncations)}")
     by_layer = (moments or {}) if truncations[name].reads_data else {}
@@ -119,7 +116,7 @@ def model_candidates(
 
 def truncate(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     candidates: Sequence[Candidate],
     saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
@@ -134,7 +131,7 @@ def truncate(
     ranked = list(zip(candidates, ranks, strict=True))
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
-    model.compression = {**method, **compression_entries(layers)}
+    model.compression = {**method.to_dict(), **compression_entries(layers)}
     return [row for candidate, rank in ranked for row in candidate_rows(candidate, rank)]
 
 
@@ -167,18 +164,15 @@ def candidate_rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
 
 
 def _ranks(
-    method: Mapping[str, Any],
+    method: Method,
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
     saved_seconds: timing.SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
-    rule = method["ranks"]
-    if len(rule) != 1 or not set(rule) <= set(RULES):
-        raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
-    ((name, value),) = rule.items()
+    name, value = method.ranks.rule
     if name == "budget":
-        if METHODS[method["method"]].one_tolerance:
+        if METHODS[method.method].one_tolerance:
             spectra = [candidate.spectrum() for candidate in candidates]
             return ranks_by_budget(value, candidates, layers, partial(allocate_by_tolerance, spectra))
         curves = [candidate.curve() for candidate in candidates]
@@ -187,10 +181,8 @@ def _ranks(
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
         return timing.allocate_within(value, candidates, saved_seconds)
-    if name == "share" and not 0 < value <= 1:
-        raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
     if name in SCHEDULES:
-        heads = attention_widths(rule, layers)
+        heads = attention_widths(value, layers)
         return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
     if name == "share":
         return [max(1, int(round(value * candidate.full, 9))) for candidate in candidates]
@@ -227,8 +219,6 @@ def ranks_by_budget(
 
     allocate: returns one rank per candidate within a number of parameters, or raises BudgetError.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
     total = count_parameters(layers)
     # Biases, and matrices that the method does not change.
     fixed = total - sum(candidate.before for candidate in candidates)

@@ -19,6 +19,7 @@ from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.models.common.low_rank import compression_entries
 from tsfmscope.statistics import means
@@ -44,7 +45,7 @@ class Fold(NamedTuple):
     held_out: list[Tokens]
 
 
-def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> list[dict[str, Any]]:
+def compress(model: Family, method: Method, parts: Sequence[Tokens]) -> list[dict[str, Any]]:
     """Truncate a model in place to a budget of the attention parameters; return the rows of both steps.
 
     method: as in `truncation.compress`, with the rule `budget`. parts: calibration windows, as
@@ -55,11 +56,11 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     """
     parts = [tokens for tokens in parts if len(tokens)]
     heads = _choose_split(model, method, parts)
-    base = copy.deepcopy(model) if method["method"] == REFIT else None
+    base = copy.deepcopy(model) if method.method == REFIT else None
     rows = apply_split(model, method, heads, gather(model, *parts), parts)
     if base is not None:
         fit_outputs(base, model, parts)
-    model.compression = {**method, **compression_entries(model.attentions())}
+    model.compression = {**method.to_dict(), **compression_entries(model.attentions())}
     return rows
 
 
@@ -119,7 +120,7 @@ def choose(errors: Mapping[float, Sequence[float]]) -> float:
 
 def apply_split(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     heads: float,
     moments: Mapping[str, Moments],
     parts: Sequence[Tokens],
@@ -130,10 +131,10 @@ def apply_split(
     heads: share of all attention parameters that the first step keeps. At 1 only the second step is
     taken; at the budget only the first. candidates: result of `first_candidates`, computed here if None.
     """
-    budget, rows = method["ranks"]["budget"], []
+    budget, rows = method.ranks.rule[1], []
     total = count_parameters(list(model.attentions()))
     if heads < 1:
-        first = {**method, "method": FIRST, "ranks": {"budget": heads}}
+        first = method.model_copy(update={"method": FIRST, "ranks": Ranks(budget=heads)})
         if candidates is None:
             candidates = first_candidates(model, method, moments)
         rows += truncation.truncate(model, first, candidates)
@@ -141,19 +142,18 @@ def apply_split(
             return rows
         moments = gather(model, *parts)
     remaining = min(1.0, budget * total / count_parameters(list(model.attentions())))
-    return rows + truncation.compress(
-        model, {**method, "method": "activation-aware-svd", "ranks": {"budget": remaining}}, moments
-    )
+    second = method.model_copy(update={"method": "activation-aware-svd", "ranks": Ranks(budget=remaining)})
+    return rows + truncation.compress(model, second, moments)
 
 
-def first_candidates(model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments]) -> list[Candidate]:
+def first_candidates(model: Family, method: Method, moments: Mapping[str, Moments]) -> list[Candidate]:
     """Return the candidates of the first step, which are the same for every split."""
-    return truncation.model_candidates(model, {**method, "method": FIRST}, moments)
+    return truncation.model_candidates(model, method.model_copy(update={"method": FIRST}), moments)
 
 
-def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:
+def _choose_split(model: Family, method: Method, parts: Sequence[Tokens]) -> float:
     """Return the split that `choose` selects among the splits within the budget; BudgetError if there is none."""
-    errors: dict[float, list[float]] = {heads: [] for heads in splits(model, method["ranks"]["budget"])}
+    errors: dict[float, list[float]] = {heads: [] for heads in splits(model, method.ranks.rule[1])}
     budget_error: BudgetError | None = None
     for fit, held_out in folds(parts) or [Fold(list(parts), [])]:
         moments = gather(model, *fit)
@@ -163,7 +163,7 @@ def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Toke
             trial = copy.deepcopy(model)
             try:
                 apply_split(trial, method, heads, moments, fit, candidates)
-                if method["method"] == REFIT:
+                if method.method == REFIT:
                     fit_outputs(model, trial, fit)
             except BudgetError as error:
                 # Thin factors alone need the fewest parameters, and their error names the user's

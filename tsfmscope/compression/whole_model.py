@@ -19,6 +19,7 @@ from tsfmscope.compression import neurons, truncation, two_step
 from tsfmscope.compression.budget import BudgetError, Curve, allocate
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.timing import PAIRS, compare_seconds, forecast_seconds
 from tsfmscope.errors import ModelError
@@ -63,12 +64,11 @@ DIVISIONS = [Division(1.0, TRUNCATIONS[0]), *(Division(share, name) for share in
 
 
 def compress(
-    model: Family, method: Mapping[str, Any], parts: Sequence[Tokens], timed: Windows | None = None
+    model: Family, method: Method, parts: Sequence[Tokens], timed: Windows | None = None
 ) -> list[dict[str, Any]]:
     """Compress a model in place to a share of its bytes or seconds; return a row per part and MLP.
 
-    method: its `ranks` are {"bytes": share of the bytes of the original's weights in a file}, or {"time": share of the
-    seconds of a forecast}. parts: calibration windows, as `gather` takes them. timed: windows whose forecast is timed;
+    parts: calibration windows, as `gather` takes them. timed: windows whose forecast is timed;
     needed for `time`. The weights are not rounded yet. With `bytes` they fit once they are (`int8.round_weights`); if
     rounding suffices, nothing is changed. BudgetError if no division is small or fast enough. ModelError for a model
     without MLPs or attention that can be compressed, and as in `gather`.
@@ -77,7 +77,7 @@ def compress(
     all_mlps = [mlp for mlp in neurons.mlps(model) if mlp.stack in model.stacks]
     if not all_mlps:
         raise ModelError(f"{model.name}: names no MLP whose matrices are Linears; use another method")
-    ((rule, share),) = method["ranks"].items()
+    rule, share = method.ranks.rule
     total = int8.stored_bytes(model.network, rounded=False)
     search = _Search(copy.deepcopy(model), method, all_mlps, int(share * total))
     if rule == "time":
@@ -96,7 +96,7 @@ def compress(
             raise BudgetError(f"ranks bytes: got {share}, expected at least {least:.4f}")
         rows = search.apply(model, search.by_error(fitting, parts)[0], statistics)
     model.compression = {
-        **method,
+        **method.to_dict(),
         **compression_entries(model.attentions()),
         **neuron_entries(model.network, search.base.network, all_mlps),
     }
@@ -115,7 +115,7 @@ class _Search(NamedTuple):
     """A model before compression, its method, its MLPs, and the rounded bytes to reach for `bytes`."""
 
     base: Family
-    method: Mapping[str, Any]
+    method: Method
     all_mlps: Sequence[Mlp]
     target: int
 
@@ -195,7 +195,7 @@ class _Search(NamedTuple):
             for division in divisions:
                 trial = copy.deepcopy(self.base)
                 self.apply(trial, division, statistics)
-                if self.method.get(int8.KEY) == int8.BITS:
+                if self.method.bits == int8.BITS:
                     int8.round_weights(trial.network)
                 for states, tokens in zip(expected, held_out, strict=True):
                     errors[division] += two_step.by_unit(window_errors(trial, states, tokens), tokens)
@@ -214,8 +214,7 @@ class _Search(NamedTuple):
         """Truncate attention in place; return the rows. BudgetError if rank 1 of everything exceeds the share."""
         if division.share == 1:
             return []
-        univariate = {key: self.method[key] for key in ("univariate",) if key in self.method}
-        truncated = {"method": division.method, "ranks": {"budget": division.share}, **univariate}
+        truncated = self.method.model_copy(update={"method": division.method, "ranks": Ranks(budget=division.share)})
         return truncation.compress(model, truncated, statistics.moments)
 
     def _remove_neurons(

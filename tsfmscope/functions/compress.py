@@ -13,8 +13,8 @@ from statistics import geometric_mean
 from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import ValidationError
 
-from stages.config.compression import METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Method
 from tsfmscope import progress
 from tsfmscope.compression.calibration_windows import calibration_windows, timed_windows
 from tsfmscope.compression.compress import (
@@ -26,6 +26,7 @@ from tsfmscope.compression.compress import (
 )
 from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.methods import METHODS, MethodName
+from tsfmscope.compression.options import METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Calibration, Method, Ranks
 from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
@@ -150,7 +151,10 @@ def compress(
         raise ArgumentError(f"budget_seconds: got method {method}, expected {WHOLE}")
     rule = "time" if budget_seconds is not None else "bytes" if method == WHOLE else "budget"
     share = budget_seconds or to or SHARE
-    steps = Method(method=method, ranks={rule: share}, heal=heal, bits=8 if rule == "bytes" else bits).plain()
+    try:
+        steps = Method(method=method, ranks=Ranks(**{rule: share}), heal=heal, bits=8 if rule == "bytes" else bits)
+    except ValidationError as error:
+        raise ArgumentError("; ".join(str(one["ctx"]["error"]) for one in error.errors())) from None
     progress.show("loading the model")
     model = as_model(model)
     if isinstance(model, CompressedModel):
@@ -182,7 +186,7 @@ def compress(
     seen = model.calibration.with_series(record[CALIBRATION_SERIES])
     license = license_of(model.source.folder, model.source.reference)
     recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
-    recipe |= {key: arguments[key] for key in ("method", "calibration")}
+    recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
     costs = {"before": _sizes(model.family), "after": _sizes(small.family)}
     judged, seconds, note = None, None, None
     if forecasts:
@@ -259,7 +263,7 @@ def _check_judgeable(cases: Iterable[Case]) -> None:
 
 
 def _calibrate(
-    model: Family, cases: Mapping[str, Case], method: Mapping[str, Any], *, calibrate_on: CalibrateOn, windows: int
+    model: Family, cases: Mapping[str, Case], method: Method, *, calibrate_on: CalibrateOn, windows: int
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the arguments of `compress_model`, and the number of calibration windows by data set.
 
@@ -269,18 +273,18 @@ def _calibrate(
         raise ArgumentError(f"calibrate_on synthetic: family {model.name} reads {model.modality}; use data")
     first = next(iter(cases.values()))
     tables = {name: series_table(case.data.loaded.series) for name, case in cases.items()}
-    calibration: dict[str, Any] = {
-        "datasets": [] if calibrate_on == "synthetic" else list(tables),
-        "windows": windows,
-        "context": first.context,
-        "horizon": min(case.horizon for case in cases.values()),
-        "held_out": HELD_OUT,
-        "seed": first.seed,
-        "synthetic": 0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
-    }
+    calibration = Calibration(
+        datasets=() if calibrate_on == "synthetic" else tuple(tables),
+        windows=windows,
+        context=first.context,
+        horizon=min(case.horizon for case in cases.values()),
+        held_out=HELD_OUT,
+        seed=first.seed,
+        synthetic=0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
+    )
     counts: dict[str, int] = {}
-    if METHODS[method["method"]].reads_data or method.get("heal"):
-        for part in calibration_windows(model, tables, **calibration):
+    if METHODS[method.method].reads_data or method.heal:
+        for part in calibration_windows(model, tables, calibration):
             counts[part.dataset] = counts.get(part.dataset, 0) + len(part)
     return {"method": method, "tables": tables, "calibration": calibration if counts else None}, counts
 

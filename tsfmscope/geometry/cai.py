@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from tsfmscope.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
+from tsfmscope.geometry.clusters import choose_clusters, distinct_rows
 from tsfmscope.geometry.cosine import unit_rows
+from tsfmscope.geometry.options import ClusterOptions
 
 # Settings of the released analysis.py with --cluster.
 OPTIONS = ClusterOptions(k_max=15, restarts=10, min_silhouette=0.1, silhouette_rows=20_000)

@@ -10,28 +10,8 @@ from jaxtyping import Float, Int
 
 from tsfmscope.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
 from tsfmscope.geometry.kmeans import Partition, kmeans
+from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.geometry.silhouette import mean_silhouettes
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Options of the clustering: the range of K, the restarts, and the silhouette.
-
-    K runs over 2..k_max. K is 1 where the best mean silhouette is below min_silhouette. Silhouettes are
-    computed on at most silhouette_rows rows. Raises ValueError for k_max below 2, restarts below 1 or
-    silhouette_rows below 3.
-    """
-
-    k_max: int = 10
-    restarts: int = 10
-    # Source: Cai et al. 2021.
-    min_silhouette: float = 0.1
-    silhouette_rows: int = 20_000
-
-    def __post_init__(self) -> None:
-        for name, least in (("k_max", 2), ("restarts", 1), ("silhouette_rows", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected at least {least}")
 
 
 @dataclass(frozen=True, eq=False)

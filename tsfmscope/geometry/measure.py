@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Integer
 
-from tsfmscope.geometry.clusters import ClusterOptions
 from tsfmscope.geometry.cosine import inter_token_cosine
-from tsfmscope.geometry.measures import (
-    LEAST_ROWS,
-    ClusterSettings,
-    States,
-    requested_measures,
-    unmeasured_columns,
-)
+from tsfmscope.geometry.measures import LEAST_ROWS, States, requested_measures, unmeasured_columns
+from tsfmscope.geometry.options import IsotropyOptions
 
 # Range of the largest entry in which squares and their products stay inside float64.
 SMALL, LARGE = 1e-100, 1e100
@@ -37,22 +31,14 @@ def subsample(
 def measure_states(
     states: Float[np.ndarray, "token width"],
     types: Integer[np.ndarray, " token"] | None = None,
+    options: IsotropyOptions | None = None,
     *,
-    k_max: int = 10,
-    restarts: int = 10,
-    min_silhouette: float = 0.1,
-    min_cluster: int = 30,
-    silhouette_rows: int = 20_000,
-    permutations: int = 39,
-    repeats: int = 5,
     presets: Sequence[str] = ("isoscore",),
     seed: int,
 ) -> dict[str, Any]:
     """Compute the measures of docs/science.md, Isotropy, as columns of `geometry`.
 
-    Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1. permutations: number of draws of the null of
-    ζ′; below 2 there is no null. repeats: number of random halves of the rows from which standard deviations
-    are estimated (`spread_over_halves`). presets: measures of other papers to add.
+    Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1. presets: measures of other papers to add.
 
     Rows of norm 0 are counted in n_tokens and n_zero and left out of every measure. A measure that the states
     do not define (one token, one type, equal rows, all zero) is None, or an empty list for a list column, and
@@ -67,10 +53,8 @@ def measure_states(
     row = unmeasured_columns() | {"n_tokens": len(states), "n_types": cosine.n_types, "n_zero": cosine.n_zero}
     if len(rows) < LEAST_ROWS:
         return row | {"reason": f"{len(rows)} rows that are not zero; at least {LEAST_ROWS} are needed"}
-    options = ClusterOptions(k_max, restarts, min_silhouette, silhouette_rows)
-    settings = ClusterSettings(min_cluster, permutations, repeats)
     used_types = None if types is None else np.asarray(types)[is_used]
-    layer = States(rows, used_types, cosine, options, settings, seed)
+    layer = States(rows, used_types, cosine, options or IsotropyOptions(), seed)
     reasons = []
     for measure in measures:
         values = dict(measure.compute(layer))

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from tsfmscope.geometry.adjusted import adjusted_cosine
 from tsfmscope.geometry.cai import cai
-from tsfmscope.geometry.clusters import ClusterOptions, choose_among, distinct_rows
+from tsfmscope.geometry.clusters import choose_among, distinct_rows
 from tsfmscope.geometry.cosine import Cosine
 from tsfmscope.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
 from tsfmscope.geometry.isoscore import isoscore, isoscore_star
+from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.partition import partition_isotropy, uncentred_projections
 from tsfmscope.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.geometry.repeats import Rows, spread_over_halves
@@ -33,27 +34,18 @@ LEVEL = 0.05
 LEAST_ROWS = 3
 
 
-class ClusterSettings(NamedTuple):
-    """Minimum rows of a cluster for ζ′, number of draws of its null, and number of random halves."""
-
-    min_cluster: int
-    permutations: int
-    repeats: int
-
-
 @dataclass(frozen=True, eq=False)
 class States:
     """States of one layer, as the measures read them.
 
     rows: the states that are not zero, in float64. types: their token types; None: every row is its own type.
-    cosine: the inter-token cosine. options, settings: options of the clustering and of what follows from it.
+    cosine: the inter-token cosine.
     """
 
     rows: Float[np.ndarray, "token width"]
     types: Integer[np.ndarray, " token"] | None
     cosine: Cosine
-    options: ClusterOptions
-    settings: ClusterSettings
+    options: IsotropyOptions
     seed: int
 
     @cached_property
@@ -104,12 +96,16 @@ def _clusters(states: States) -> dict[str, Any]:
     """Compute the spectrum, the clusters, the cosine within them, and standard deviations."""
     if states.is_constant:
         return {"reason": "clusters and eigenvalues: all rows are equal"}
-    rows, types, spectrum = states.rows, states.types, states.spectrum
-    least, permutations, _ = states.settings
+    rows, types, spectrum, options = states.rows, states.types, states.spectrum, states.options
     points = principal_coordinates(rows, spectrum)
-    clusters = choose_among(rows, points, states.options, seed=states.seed)
+    clusters = choose_among(rows, points, options, seed=states.seed)
     adjusted = adjusted_cosine(
-        rows, clusters.labels, types, min_cluster=least, permutations=permutations, seed=states.seed
+        rows,
+        clusters.labels,
+        types,
+        min_cluster=options.min_cluster,
+        permutations=options.permutations,
+        seed=states.seed,
     )
     row = {
         "k": clusters.k,
@@ -131,11 +127,13 @@ def _clusters(states: States) -> dict[str, Any]:
     if adjusted.mean is None:
         others = clusters.k - adjusted.small
         rest = f"; {others} of {clusters.k} hold one token type or equal rows" if others > 0 else ""
-        row["reason"] = f"zeta_adjusted: no cluster of at least {least} rows and 2 types that differ{rest}"
+        row["reason"] = (
+            f"zeta_adjusted: no cluster of at least {options.min_cluster} rows and 2 types that differ{rest}"
+        )
     elif adjusted.null is None:
-        row["reason"] = f"zeta_adjusted_null and _corrected: {permutations} permutations; at least 2 are needed"
+        row["reason"] = f"zeta_adjusted_null and _corrected: {options.permutations} permutations; at least 2 are needed"
     every_row = Rows(rows, types, points, states.projections)
-    return row | spread_over_halves(every_row, states.options, **states.settings._asdict(), seed=states.seed)
+    return row | spread_over_halves(every_row, options, seed=states.seed)
 
 
 def _partition(states: States) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
 from tsfmscope.geometry.adjusted import adjusted_cosine
-from tsfmscope.geometry.clusters import ClusterOptions, choose_among, largest_k
+from tsfmscope.geometry.clusters import choose_among, largest_k
 from tsfmscope.geometry.cosine import inter_token_cosine
 from tsfmscope.geometry.dimension import effective_dimension
+from tsfmscope.geometry.options import ClusterOptions, IsotropyOptions
 from tsfmscope.geometry.partition import partition_isotropy
 
 MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "effective_dimension", "log_isotropy_scaled")
@@ -41,9 +41,7 @@ class Rows(NamedTuple):
         return Rows(*(None if part is None else np.ascontiguousarray(part[rows]) for part in self))  # type: ignore[arg-type]
 
 
-def spread_over_halves(
-    rows: Rows, options: ClusterOptions, *, min_cluster: int, permutations: int, repeats: int, seed: int
-) -> dict[str, Any]:
+def spread_over_halves(rows: Rows, options: IsotropyOptions, *, seed: int) -> dict[str, Any]:
     """Estimate the standard deviation of MEASURES over samples of as many tokens and over cluster starts.
 
     Source: docs/science.md, Spread; Shao & Wu 1989 (delete-d jackknife). Each repeat draws m = n // 2 of the n
@@ -63,23 +61,25 @@ def spread_over_halves(
     None.
     """
     n, m = len(rows.states), len(rows.states) // 2
-    if n < LEAST_ROWS or repeats < 2:
+    if n < LEAST_ROWS or options.repeats < 2:
         return {"repeats": 0} | {f"{name}_sd": None for name in MEASURES}
     results = []
-    for number in range(repeats):
+    for number in range(options.repeats):
         rng = np.random.default_rng([seed, 7, number])
         half, start = rows.take(np.sort(rng.choice(n, m, replace=False))), int(rng.integers(2**63))
         labels = _labels(half, options, start)
-        results.append(_measures(half) | _inside(half, labels, (min_cluster + 1) // 2, permutations, start))
+        results.append(_measures(half) | _inside(half, labels, options, start))
     scale = float(np.sqrt(m / (n - m)))
-    return {"repeats": repeats} | {f"{name}_sd": _sd([result[name] for result in results], scale) for name in MEASURES}
+    return {"repeats": options.repeats} | {
+        f"{name}_sd": _sd([result[name] for result in results], scale) for name in MEASURES
+    }
 
 
 def _labels(rows: Rows, options: ClusterOptions, seed: int) -> Int[np.ndarray, " token"] | None:
     """Label the rows as `choose_clusters` does, by a shorter search; None where no K ≥ 2 is possible."""
     if largest_k(rows.states, 2) < 2:
         return None
-    few_starts = replace(options, restarts=STARTS)
+    few_starts = options.model_copy(update={"restarts": STARTS})
     return choose_among(rows.states, rows.points, few_starts, seed=seed, quick=True).labels
 
 
@@ -93,15 +93,17 @@ def _measures(rows: Rows) -> dict[str, float | None]:
     }
 
 
-def _inside(
-    rows: Rows, labels: np.ndarray | None, min_cluster: int, permutations: int, seed: int
-) -> dict[str, float | None]:
-    """Compute the MEASURES within clusters."""
+def _inside(rows: Rows, labels: np.ndarray | None, options: IsotropyOptions, seed: int) -> dict[str, float | None]:
+    """Compute the MEASURES within clusters of a half, whose smallest number of rows is halved too."""
     if labels is None:
         return {"zeta_adjusted": None, "zeta_adjusted_corrected": None}
-    draws = min(permutations, PERMUTATIONS)
     cosine = adjusted_cosine(
-        rows.points, labels, rows.types, min_cluster=max(2, min_cluster), permutations=draws, seed=seed
+        rows.points,
+        labels,
+        rows.types,
+        min_cluster=max(2, (options.min_cluster + 1) // 2),
+        permutations=min(options.permutations, PERMUTATIONS),
+        seed=seed,
     )
     return {"zeta_adjusted": cosine.mean, "zeta_adjusted_corrected": cosine.corrected}
 

@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import POWER, evaluate_orders
 from tsfmscope.statistics.ranks import average_ranks, complete
 from tsfmscope.statistics.signs import flip_mean
-from tsfmscope.statistics.study import Options, interval_columns
+from tsfmscope.statistics.study import interval_columns
 
 # A data set counts if at least this share of the runs have both values there; then a run counts if it has
 # both values on every such data set.
@@ -35,7 +36,7 @@ def across_runs(
     x: Float[np.ndarray, "dataset run"],
     y: Float[np.ndarray, "dataset run"],
     groups: Sequence[str],
-    options: Options,
+    options: SeededOptions,
     *names: str,
 ) -> dict[str, Any]:
     """Return columns of `inference` for the mean over data sets of the rank correlation of x and y across runs.
@@ -62,7 +63,7 @@ def across_runs(
     if len(sizes) == 1:
         interval = bootstrap.two_way(
             *(values[varies][:, None, :, None] for values in (x, y)),
-            resamples=options.resamples,
+            resamples=options.bootstrap,
             alpha=options.alpha,
             generator=options.generator(*names, "bootstrap"),
         )
@@ -85,7 +86,7 @@ def within_runs(
     x: Float[np.ndarray, "dataset run snapshot"],
     y: Float[np.ndarray, "dataset run snapshot"],
     validation: Float[np.ndarray, "dataset run snapshot"],
-    options: Options,
+    options: SeededOptions,
     *names: str,
 ) -> dict[str, Any]:
     """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
@@ -126,17 +127,19 @@ def within_runs(
     }
 
 
-def _resample_both(partial: Float[np.ndarray, "run dataset"], options: Options, *names: str) -> bootstrap.Interval:
+def _resample_both(
+    partial: Float[np.ndarray, "run dataset"], options: SeededOptions, *names: str
+) -> bootstrap.Interval:
     """Return the percentile interval of the mean over runs of their means, when runs and data sets are resampled."""
     generator = options.generator(*names, "bootstrap")
-    runs, datasets = (bootstrap.draw_counts(generator, options.resamples, n) for n in partial.shape)
+    runs, datasets = (bootstrap.draw_counts(generator, options.bootstrap, n) for n in partial.shape)
     is_defined = np.isfinite(partial)
     counts = datasets @ is_defined.T.astype(float)
     sums = datasets @ np.where(is_defined, partial, 0.0).T
     with np.errstate(invalid="ignore", divide="ignore"):
         run_means = np.where(counts > 0, sums / counts, 0.0)
         means = (runs * run_means).sum(axis=1) / (runs * (counts > 0)).sum(axis=1)
-    method = f"two-way bootstrap (runs, data sets), {options.resamples} resamples, percentile"
+    method = f"two-way bootstrap (runs, data sets), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)
 
 
@@ -221,7 +224,7 @@ def simulate_detectable(
     return _smallest_effect(power)
 
 
-def _detectable_mean(means: Float[np.ndarray, " unit"], options: Options, *names: str, power: float) -> float:
+def _detectable_mean(means: Float[np.ndarray, " unit"], options: SeededOptions, *names: str, power: float) -> float:
     """Return the smallest mean that the sign-flip test finds with this power, by simulation; NaN: none below 1.
 
     Samples are drawn with replacement from the observed means less their mean, and shifted.
@@ -275,7 +278,7 @@ def _resample_groups(
     a: Float[np.ndarray, "dataset run"],
     b: Float[np.ndarray, "dataset run"],
     labels: Int[np.ndarray, " run"],
-    options: Options,
+    options: SeededOptions,
     *names: str,
 ) -> bootstrap.Interval:
     """Return the percentile interval of the mean rho when data sets and whole groups are resampled."""
@@ -287,12 +290,12 @@ def _resample_groups(
         np.array([np.bincount(labels, weights=row, minlength=n_groups) for row in values])
         for values in (a * b, a * a, b * b)
     ]
-    groups = bootstrap.draw_counts(generator, options.resamples, n_groups)
-    datasets = bootstrap.draw_counts(generator, options.resamples, n_datasets)
+    groups = bootstrap.draw_counts(generator, options.bootstrap, n_groups)
+    datasets = bootstrap.draw_counts(generator, options.bootstrap, n_datasets)
     products, squares_a, squares_b = (groups @ values.T for values in sums)
     norms = np.sqrt(squares_a * squares_b)
     with np.errstate(invalid="ignore", divide="ignore"):
         rho = np.where(norms > 0, products / norms, 0)
         means = (datasets * rho).sum(axis=1) / (datasets * (norms > 0)).sum(axis=1)
-    method = f"two-way bootstrap (data sets, groups), {options.resamples} resamples, percentile"
+    method = f"two-way bootstrap (data sets, groups), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, orders
 from tsfmscope.statistics.ranks import complete
 from tsfmscope.statistics.signs import flip_mean
-from tsfmscope.statistics.study import Options, interval_columns
+from tsfmscope.statistics.study import interval_columns
 
 ANSWER = "advice_regret"
 RULES = ("advised", "validation", "largest_context", "chance")
@@ -110,7 +111,7 @@ def compare(
     log_error: Float[np.ndarray, "dataset model condition"],
     earlier: Float[np.ndarray, "dataset model condition"],
     contexts: Float[np.ndarray, "dataset model condition"],
-    options: Options,
+    options: SeededOptions,
     names: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `inference` for the answer advice_regret, for each kind of choice with candidates.
@@ -151,7 +152,7 @@ def _has_choice(kind: str, isotropy: np.ndarray, log_error: np.ndarray, contexts
 
 
 def _rule_row(
-    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
+    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, names: Sequence[str]
 ) -> dict[str, Any]:
     defined = values[np.isfinite(values)]
     row = {**_row(kind, f"regret_{rule}", len(defined)), "estimate": _mean(values)}
@@ -162,7 +163,7 @@ def _rule_row(
 
 
 def _difference_row(
-    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
+    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return the advice's regret minus a rule's, with data sets paired: negative where the advice is better."""
     defined = values[np.isfinite(values)]
@@ -177,7 +178,7 @@ def _difference_row(
 
 
 def _models_row(
-    isotropy: np.ndarray, log_error: np.ndarray, kind: str, options: Options, names: Sequence[str]
+    isotropy: np.ndarray, log_error: np.ndarray, kind: str, options: SeededOptions, names: Sequence[str]
 ) -> dict[str, Any]:
     """Test the difference from chance against joint orders of the models' isotropy.
 
@@ -235,8 +236,8 @@ def _mean(values: Float[np.ndarray, " dataset"]) -> float:
     return float(defined.mean()) if len(defined) else math.nan
 
 
-def _interval(values: np.ndarray, options: Options, *names: str) -> bootstrap.Interval:
-    settings: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
+def _interval(values: np.ndarray, options: SeededOptions, *names: str) -> bootstrap.Interval:
+    settings: dict[str, Any] = {"resamples": options.bootstrap, "alpha": options.alpha}
     return bootstrap.by_cluster(
         values, np.ones(len(values)), generator=options.generator(*names, "bootstrap"), **settings
     )

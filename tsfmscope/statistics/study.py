@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from jaxtyping import Float
 
 from tsfmscope.statistics import bootstrap, mixed
 from tsfmscope.statistics.means import detectable_mean
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import PermutationTest, double_centred, permute_centred, permute_rows
 from tsfmscope.statistics.power import critical_rho, detectable_rho
 from tsfmscope.statistics.ranks import complete, kendall, spearman, undefined_reason
@@ -25,26 +24,7 @@ NO_POOLED_TEST = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of the statistics of one study.
-
-    permutations: number of random orders where all orders are too many. resamples: number of resamples of
-    each bootstrap. alpha: significance level. seed: seed of the study's run.
-    """
-
-    permutations: int = 9999
-    resamples: int = 2000
-    alpha: float = 0.05
-    seed: int = 0
-
-    def generator(self, *names: str) -> np.random.Generator:
-        """Return the random generator of one statistic, independent of which other statistics are computed."""
-        text = "\0".join((str(self.seed), *names))
-        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
-
-
-def correlations(units: Units, options: Options, *names: str) -> list[dict[str, Any]]:
+def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict[str, Any]]:
     """Return the rows of `inference` for the correlation answers and the mixed model.
 
     names: study and measure, which seed the random numbers. Units without both values are left out
@@ -64,12 +44,12 @@ def correlations(units: Units, options: Options, *names: str) -> list[dict[str, 
     return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), _mixed_row(x, y, options)]
 
 
-def _headline(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the answer correlation: means of rho over blocks, double-centred r, and pooled rho.
 
     The blocks are data sets, pairs of data set and condition, or models.
     """
-    settings: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
+    settings: dict[str, Any] = {"resamples": options.bootstrap, "alpha": options.alpha}
     n, (datasets, models, conditions) = int(complete(x, y).sum()), x.shape
     by_condition = [np.moveaxis(values, 2, 1).reshape(datasets * conditions, models, 1) for values in (x, y)]
     by_model = [np.moveaxis(values, 0, 1) for values in (x, y)]
@@ -96,7 +76,7 @@ def _headline(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[st
     yield {**row, "estimate": spearman(x.reshape(-1), y.reshape(-1)), "reason": NO_POOLED_TEST}
 
 
-def _double_centred(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]) -> dict[str, Any]:
+def _double_centred(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> dict[str, Any]:
     a, b, rows, columns = double_centred(
         *(values.reshape(len(values), math.prod(values.shape[1:])) for values in (x, y))
     )
@@ -113,7 +93,7 @@ def _double_centred(x: np.ndarray, y: np.ndarray, options: Options, names: Seque
 
 
 def _by_block(
-    units: Units, x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]
+    units: Units, x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows for each model over data sets and for each data set over models.
 
@@ -136,7 +116,7 @@ def _by_block(
             interval = bootstrap.by_row(
                 *block,
                 unit_name=unit_name,
-                resamples=options.resamples,
+                resamples=options.bootstrap,
                 alpha=options.alpha,
                 generator=options.generator(*key, "bootstrap"),
             )
@@ -149,7 +129,11 @@ def _by_block(
 
 
 def signs(
-    values: Float[np.ndarray, " pair"], clusters: Sequence[str], options: Options, row: dict[str, Any], unit_name: str
+    values: Float[np.ndarray, " pair"],
+    clusters: Sequence[str],
+    options: SeededOptions,
+    row: dict[str, Any],
+    unit_name: str,
 ) -> dict[str, Any]:
     """Return a row of `inference` for the answer sign_test, context_effect or noise_effect.
 
@@ -165,7 +149,7 @@ def signs(
     interval = bootstrap.by_cluster(
         sums,
         sizes,
-        resamples=options.resamples,
+        resamples=options.bootstrap,
         alpha=options.alpha,
         generator=options.generator(*(str(row[name]) for name in ("study", "answer", "measure", "block", "statistic"))),
     )
@@ -201,7 +185,7 @@ def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarr
 def changes(
     isotropy: Float[np.ndarray, "model dataset"],
     log_nmse: Float[np.ndarray, "model dataset"],
-    options: Options,
+    options: SeededOptions,
     row: dict[str, Any],
 ) -> dict[str, Any]:
     """Return a row of `inference` for the answer context_effect or noise_effect, tested over data sets.
@@ -218,7 +202,7 @@ def changes(
         x,
         y,
         unit_name="data sets",
-        resamples=options.resamples,
+        resamples=options.bootstrap,
         alpha=options.alpha,
         generator=options.generator(*key, "bootstrap"),
     )
@@ -226,7 +210,7 @@ def changes(
     return _with_test(row, test, interval, "data sets in all models at once", _no_mean_reason(x, y))
 
 
-def _mixed_row(x: np.ndarray, y: np.ndarray, options: Options) -> dict[str, Any]:
+def _mixed_row(x: np.ndarray, y: np.ndarray, options: SeededOptions) -> dict[str, Any]:
     result = mixed.fit(x, y, alpha=options.alpha)
     row = _row("mixed_model", "all", "all", "slope", result.n, result.datasets)
     numbers = {name: getattr(result, name) for name in ("estimate", "low", "high", "p", "method", "reason")}

@@ -46,7 +46,7 @@ def projected_errors(
     return [float(square) for square in np.sqrt(squares)]
 
 
-def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int = 24) -> list[dict[str, float | bool]]:
+def rank_points(seed: int, *, width: int, columns: int, points: int) -> list[dict[str, float | bool]]:
     """Return the error against σ_{d̃+1} at `points` ranks d̃, spaced evenly in 1..d-1.
 
     `fitted` is true where d̃ ≤ d/2. At larger d̃, few singular values remain after σ_{d̃+1}, and the line
@@ -62,9 +62,7 @@ def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int
     ]
 
 
-def width_points(
-    seed: int, *, widths: Sequence[int] = (64, 128, 256, 512), columns: int = 4096, rank: int = 16
-) -> list[dict[str, float | bool]]:
+def width_points(seed: int, *, widths: Sequence[int], columns: int, rank: int) -> list[dict[str, float | bool]]:
     """Return the error against d at one d̃ = `rank`.
 
     Weights and X are drawn again at every d; the leading singular values of X stay the same. Consecutive

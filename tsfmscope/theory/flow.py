@@ -12,9 +12,6 @@ from jaxtyping import Float
 from tsfmscope.theory.attention import Heads, attend, product_norms, split
 from tsfmscope.theory.matrices import exponential_values, with_singular_values
 
-# Numbers of heads. Yu et al. 2026 print no sizes for J.3: the width is that of J.1, the numbers of
-# heads are our choice.
-HEADS = (1, 2, 4, 8, 16, 32, 64)
 # Singular values decay from e^0 to e^-20; the paper only says "exponentially decaying".
 DECAY = 20.0
 # Tolerance of the numerical rank that is fitted.
@@ -54,9 +51,9 @@ def layer_values(inputs: Float[np.ndarray, "width token"], heads: Heads) -> Floa
 def flow_points(
     seed: int,
     *,
-    width: int = 512,
-    columns: int = 1024,
-    heads: Sequence[int] = HEADS,
+    width: int,
+    columns: int,
+    heads: Sequence[int],
     scores: Scores = "spread",
 ) -> list[dict[str, Any]]:
     """Return the numerical rank of MH-Attention(X) + X for every number of heads h.

@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from tsfmscope.theory.matrices import exponential_values, orthonormal
 
-PUBLISHED_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Singular values decay from e^0 to e^-20; the paper only says "exponentially decaying".
 DECAY = 20.0
 
@@ -50,7 +49,7 @@ def sketch(rng: np.random.Generator, width: int, rows: int, n_filled: int) -> Fl
 
 
 def sketch_points(
-    seed: int, *, width: int = 2048, rank: int = 4, heads: Sequence[int] = PUBLISHED_HEADS, dense: bool = False
+    seed: int, *, width: int, rank: int, heads: Sequence[int], dense: bool = False
 ) -> list[dict[str, float | bool]]:
     """Return the distance of eq. 30 for every h, and the effective rank of the sketch.
 

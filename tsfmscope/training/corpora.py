@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,13 @@ from tsfmscope.series.catalog import MODALITIES, Modality
 from tsfmscope.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import draw_many
 from tsfmscope.series.synthetic.tsmixup import tsmixup
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.other_modalities import ContrastCorpus
 from tsfmscope.training.priors_corpus import PriorsCorpus
 from tsfmscope.training.shard_corpus import StreamedCorpus
 from tsfmscope.training.windows import Batch, cut_windows, streams
 
-# Key of a mixture that reads the shards in the folder recipe["corpus"].
+# Key of a mixture that reads the shards in the folder recipe.corpus.
 SHARDS = "shards"
 
 
@@ -91,13 +91,15 @@ def _add_level(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 AnyCorpus = Corpus | ContrastCorpus | PriorsCorpus | StreamedCorpus
 
 
-def recipe_corpus(recipe: Mapping[str, Any]) -> AnyCorpus:
+def recipe_corpus(recipe: Recipe) -> AnyCorpus:
     """Return the corpus of a recipe's mixture: generated time series, shards, or one other modality."""
-    source = next(iter(recipe["mixture"]))
+    mixture = {str(name): share for name, share in recipe.mixture.items()}
+    source = next(iter(mixture))
     if source == SHARDS:
-        return StreamedCorpus(Path(recipe["corpus"]), recipe["seed"])
-    if set(recipe["mixture"]) <= set(RANDOM_SOURCES):
-        return PriorsCorpus(recipe["mixture"], recipe.get("phases", ()), recipe["seed"])
+        assert recipe.corpus is not None, "a recipe of shards has a corpus"
+        return StreamedCorpus(Path(recipe.corpus), recipe.seed)
+    if set(mixture) <= set(RANDOM_SOURCES):
+        return PriorsCorpus(mixture, recipe.phases, recipe.seed)
     if source in MODALITIES:
-        return ContrastCorpus(source, recipe["seed"])
-    return Corpus(pool=recipe["pool"], length=recipe["length"], mixture=recipe["mixture"], seed=recipe["seed"])
+        return ContrastCorpus(source, recipe.seed)
+    return Corpus(pool=recipe.pool, length=recipe.length, mixture=mixture, seed=recipe.seed)

@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tsfmscope.compression.calibration_windows import calibration_windows
 from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
@@ -58,23 +59,23 @@ class Check(NamedTuple):
 
 def healer(
     model: Family,
-    method: Mapping[str, Any],
+    method: Method,
     tables: Mapping[str, pa.Table],
-    calibration: Mapping[str, Any] | None,
+    calibration: Calibration | None,
     watch: Watch | None = None,
 ) -> Callable[[Family], list[Check]] | None:
-    """Return a function that heals a compressed model towards the model as it is now; None without method["heal"].
+    """Return a function that heals a compressed model towards the model as it is now; None without method.heal.
 
-    method: its `heal` is the number of steps. tables, calibration: as `calibration_windows` takes them. The windows
+    tables, calibration: as `calibration_windows` takes them. The windows
     validate; the calibration's seed is that of the healing. ModelError as in `heal`, and DataError as in
     `calibration_windows`, both before any compression.
     """
-    if not method.get("heal"):
+    if not method.heal:
         return None
     assert calibration is not None, "a method with `heal` reads data"
     check_healable(model)
-    windows, teacher = calibration_windows(model, tables, **calibration), copy.deepcopy(model)
-    return partial(heal, teacher=teacher, windows=windows, steps=method["heal"], seed=calibration["seed"], watch=watch)
+    windows, teacher = calibration_windows(model, tables, calibration), copy.deepcopy(model)
+    return partial(heal, teacher=teacher, windows=windows, steps=method.heal, seed=calibration.seed, watch=watch)
 
 
 def heal(

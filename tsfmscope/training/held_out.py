@@ -12,6 +12,7 @@ from tsfmscope.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import spread_windows
+from tsfmscope.training.options import SkillOptions
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Forecaster
@@ -24,22 +25,16 @@ SYNTHETIC_HORIZON = 64
 NAMED_SHARE = 0.4
 
 
-def measure_skill(
-    model: Forecaster, *, windows: int, context: int, samples: int, bootstrap: int, seed: int
-) -> dict[str, Any]:
-    """Measure the skill of a pretrained model on unseen windows: columns of `skill`.
-
-    windows: number of synthetic windows. context: steps. samples: sample paths. bootstrap: resamples of the
-    intervals.
-    """
-    batches = unseen_windows(windows, context=context, seed=seed)
+def measure_skill(model: Forecaster, options: SkillOptions, *, seed: int) -> dict[str, Any]:
+    """Measure the skill of a pretrained model on unseen windows: columns of `skill`."""
+    batches = unseen_windows(options.windows, context=options.context, seed=seed)
     row: dict[str, Any] = skill_row(
         model,
         batches,
         levels=QUANTILES,
-        samples=samples,
+        samples=options.samples,
         seed=seed,
-        bootstrap=bootstrap,
+        bootstrap=options.bootstrap,
     )
     return row
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.compression.options import HeadRanks
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.common.smooth_embedding import smooth_embedding
 from tsfmscope.models.registry import family_class
+from tsfmscope.training.options import Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -19,30 +21,22 @@ if TYPE_CHECKING:
     from tsfmscope.models.base import Family
 
 
-def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
-    """Return a model with random weights by recipe["config"] and recipe["seed"], and recipe["heads"].
+def start(recipe: Recipe, embedding: Path | None = None) -> Family:
+    """Return a model with random weights by recipe.config and recipe.seed, and narrower heads by recipe.heads.
 
-    recipe["heads"], optional, has a schedule ({"flow": {...}}, {"guideline": {...}} or {"flat": rank}) and
-    two optional keys. "factors" is "head", the default (Yu et al. 2026, eq. 20: heads have the schedule's
-    width) or "shared" (eq. 19: heads keep their width, and Q, K, V and O of a layer have the schedule's
-    rank). "attention" lists the kinds of layers that change, such as ["self"]; the default is all, and other
-    layers stay unchanged.
-    recipe["relative_bias_std"], optional, is the standard deviation of random relative position biases, for families
-    with T5 attention. At T5's own, which is nearly zero, no head prefers a distance, and it takes thousands of
-    steps until one does.
-    recipe["value_embedding_std"], optional, is the standard deviation of an embedding in which near values have near
-    vectors (`smooth_embedding`), for families whose ids stand for values. From independent vectors, as T5 draws them,
-    a model has to learn the order of its ids first.
+    recipe.relative_bias_std: at T5's own deviation, which is nearly zero, no head prefers a distance, and it takes
+    thousands of steps until one does. recipe.value_embedding_std: from independent vectors, as T5 draws them, a model
+    has to learn the order of its ids first; see `smooth_embedding`.
     embedding: checkpoint folder of the same family whose embedding of ids is copied; it is trained further.
     ValueError for heads that cannot be narrowed, for a family without position biases, for one without ids of values,
     and for an embedding that does not exist or does not fit.
     """
-    family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
-    if deviation := recipe.get("relative_bias_std"):
-        _spread_biases(family, deviation, recipe["seed"])
-    if deviation := recipe.get("value_embedding_std"):
-        _set_value_embedding(family, deviation, recipe["seed"])
-    if heads := recipe.get("heads"):
+    family = family_class(recipe.family).new(recipe.config, seed=recipe.seed)
+    if deviation := recipe.relative_bias_std:
+        _spread_biases(family, deviation, recipe.seed)
+    if deviation := recipe.value_embedding_std:
+        _set_value_embedding(family, deviation, recipe.seed)
+    if heads := recipe.heads:
         _narrow_heads(family, heads)
     if embedding is not None:
         _take_embedding(family, embedding)
@@ -74,18 +68,16 @@ def _set_value_embedding(family: Family, deviation: float, seed: int) -> None:
         embedding[torch.from_numpy(known)] = torch.from_numpy(rows).to(embedding.dtype)
 
 
-def _narrow_heads(family: Family, heads: Mapping[str, Any]) -> None:
-    ranks = {name: value for name, value in heads.items() if name != "factors"}
-    schedule = {name: value for name, value in ranks.items() if name != "attention"}
+def _narrow_heads(family: Family, heads: HeadRanks) -> None:
     layers = list(family.attentions())
     if not layers:
         raise ValueError(f"heads: {family.name} describes no attention layers, so no head can be narrowed")
-    is_shared, kinds = heads.get("factors", "head") == "shared", {layer.kind for layer in layers}
-    if missing := sorted(set(heads.get("attention", [])) - kinds):
+    is_shared, kinds = heads.factors == "shared", {layer.kind for layer in layers}
+    if missing := sorted(set(heads.attention or ()) - kinds):
         raise ValueError(f"heads.attention: got {missing}, expected some of {sorted(kinds)}, which {family.name} has")
-    widths_by_name = attention_widths(schedule, layers, shared_factors=is_shared)
+    widths_by_name = attention_widths(heads.schedule, layers, shared_factors=is_shared)
     ranks_by_name = {
-        layer.name: widths_by_name[layer.name] for layer in layers if layer.kind in heads.get("attention", kinds)
+        layer.name: widths_by_name[layer.name] for layer in layers if layer.kind in (heads.attention or kinds)
     }
     widths = {layer.name: max(layer.widths) for layer in layers}
     if not is_shared and all(rank > widths[name] for name, rank in ranks_by_name.items()):
@@ -98,6 +90,7 @@ def _narrow_heads(family: Family, heads: Mapping[str, Any]) -> None:
 
         factorise(family, ranks_by_name)
     else:
+        ranks = {name: value for name, value in heads.to_dict().items() if name != "factors"}
         narrow(family, ranks_by_name, {"method": "pretrained", "ranks": ranks})
 
 

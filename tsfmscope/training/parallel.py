@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.training.options import Recipe
+
 if TYPE_CHECKING:
     import torch
 
@@ -111,7 +113,7 @@ class Share:
 
 @contextmanager
 def start_processes(
-    recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, *, device: str, processes: int
+    recipe: Recipe, embedding: Mapping[str, str] | None, folder: Path, *, device: str, processes: int
 ) -> Iterator[Share]:
     """Start the other ones of several processes for a training, and end them on exit.
 
@@ -128,7 +130,7 @@ def start_processes(
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         rendezvous = Path(temporary, "meeting").as_uri()
-        request = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
+        request = {"recipe": recipe.to_dict(), "embedding": embedding, "folder": str(folder), "of": processes}
         request["meeting"] = rendezvous
         per_process = max(1, threads // processes)
         others = [_start({**request, "rank": rank}, device, per_process) for rank in range(1, processes)]

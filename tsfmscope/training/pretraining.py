@@ -22,6 +22,7 @@ from tsfmscope.training.averaging import Average
 from tsfmscope.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.training.initialization import start
 from tsfmscope.training.learning_rate import rate
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.parallel import Loss, Share, start_processes
 from tsfmscope.training.run_record import RunRecord
 
@@ -44,7 +45,7 @@ class TrainingResult(NamedTuple):
 
 
 def pretrain(
-    recipe: Mapping[str, Any],
+    recipe: Recipe,
     folder: Path,
     *,
     model: str,
@@ -56,11 +57,11 @@ def pretrain(
 ) -> TrainingResult:
     """Train a model by a recipe (a block of checkpoints.recipes) and save it under `folder`.
 
-    The training state is written every recipe["save_every"] steps, under a temporary name that is then
+    The training state is written every recipe.save_every steps, under a temporary name that is then
     renamed. A killed run therefore loses at most those steps. Rows contain step, loss (mean since the
     previous row) and learning rate; training.json contains them too. training_run.json contains the `RunRecord`.
     recipe.json, with the recipe and the key, is written last: a folder that has it is complete. The weights after
-    each step of recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
+    each step of recipe.snapshots are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
     Several processes share every batch (see `parallel`).
 
     Args:
@@ -82,12 +83,12 @@ def pretrain(
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     run.write(folder)
-    write_recipe(folder, {"key": key, "recipe": recipe})
+    write_recipe(folder, {"key": key, "recipe": recipe.to_dict()})
     return TrainingResult(rows, n_values)
 
 
 def take_part(
-    recipe: Mapping[str, Any],
+    recipe: Recipe,
     embedding: Mapping[str, str] | None,
     folder: Path,
     share: Share,
@@ -100,7 +101,7 @@ def take_part(
     family = start(recipe, _embedding_folder(embedding))
     corpus = recipe_corpus(recipe)
     if corpus.modality != family.modality:
-        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+        raise ValueError(f"mixture {recipe.mixture}: got {corpus.modality}, {family.name} reads {family.modality}")
     family.network.to(share.device)
     return family, *_train(family, corpus, recipe, folder, share, report)
 
@@ -129,21 +130,21 @@ def _embedding_folder(source: Mapping[str, str] | None) -> Path | None:
 
 
 def _train(
-    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share, report: Report
+    family: Family, corpus: AnyCorpus, recipe: Recipe, folder: Path, share: Share, report: Report
 ) -> tuple[list[dict[str, Any]], int, RunRecord]:
     """Return the rows of all steps, also before a kill, the observed values of this run, and the record."""
     import torch
 
     network = family.network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
-    steps = recipe["steps"]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    steps = recipe.steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate(step, recipe["steps"], recipe["warm_up"], recipe.get("schedule"))
+        optimizer, lambda step: rate(step, recipe.steps, recipe.warm_up, recipe.schedule)
     )
-    average = Average(network, recipe.get("averaging"))
+    average = Average(network, recipe.averaging)
     rows, earlier = _resume(folder, share.device, network, optimizer, schedule, average)
     for row in rows:
-        if share.first and row["step"] % recipe["save_every"] == 0:
+        if share.first and row["step"] % recipe.save_every == 0:
             # Reported again, since the watcher may have been killed before it recorded the first
             # report.
             report(row)
@@ -162,11 +163,11 @@ def _train(
         if not share.first:
             continue
         _snapshot(family, recipe, step, folder, average)
-        if step % recipe["log_every"] == 0 or step == steps:
+        if step % recipe.log_every == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
             losses.clear()
             _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
-            if step % recipe["save_every"] == 0:
+            if step % recipe.save_every == 0:
                 run = earlier.extend(n_values, time.monotonic() - start_time, share.device)
                 log = {"rows": rows, "run": run._asdict()}
                 _save(folder, network, optimizer, schedule, average, log)
@@ -177,15 +178,15 @@ def _train(
     return rows, n_values, run
 
 
-def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], has_dates: bool, step: int) -> list[np.ndarray]:
+def _draw(corpus: AnyCorpus, recipe: Recipe, has_dates: bool, step: int) -> list[np.ndarray]:
     """Draw context and future of one step, and their dates if the family reads dates."""
     batch = corpus.batch(
         step,
-        steps=recipe["batch_steps"],
-        contexts=recipe["contexts"],
-        futures=recipe["futures"] or [recipe["horizon"]],
-        horizon=recipe["horizon"],
-        min_past=recipe["min_past"],
+        steps=recipe.batch_steps,
+        contexts=recipe.contexts,
+        futures=recipe.futures or [recipe.horizon],
+        horizon=recipe.horizon,
+        min_past=recipe.min_past,
     )
     return [batch.context, batch.future, *([batch.dates()] if has_dates else [])]
 
@@ -193,7 +194,7 @@ def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], has_dates: bool, step: i
 def _step(
     forward: Loss,
     draw: Callable[[int], list[np.ndarray]],
-    recipe: Mapping[str, Any],
+    recipe: Recipe,
     step: int,
     optimizer: torch.optim.Optimizer,
     share: Share,
@@ -209,12 +210,12 @@ def _step(
     *parts, weight = share.part(*batch)
     # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
     # units.
-    torch.manual_seed(recipe["seed"] * 1_000_003 + step + (share.rank << 40))
-    with _precision(recipe.get("precision", "float32"), share.device):
+    torch.manual_seed(recipe.seed * 1_000_003 + step + (share.rank << 40))
+    with _precision(recipe.precision, share.device):
         loss = forward(*map(torch.from_numpy, parts)) * weight
     mean = float(share.mean(loss))
     if not math.isfinite(mean):
-        raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe['learning_rate']}")
+        raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe.learning_rate}")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -232,9 +233,9 @@ def _precision(name: str, device: str) -> contextlib.AbstractContextManager[Any]
     return torch.autocast(torch.device(device).type, getattr(torch, name))
 
 
-def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path, average: Average) -> None:
+def _snapshot(family: Family, recipe: Recipe, step: int, folder: Path, average: Average) -> None:
     """Save the weights if the recipe lists this step; a resumed run replaces what it wrote before."""
-    if step not in recipe.get("snapshots", ()):
+    if step not in recipe.snapshots:
         return
     final = folder / SNAPSHOTS / f"step-{step}"
     temporary = final.with_name(f"making-{final.name}")

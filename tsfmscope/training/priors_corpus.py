@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tsfmscope.series.calendar import random_clock
 from tsfmscope.series.catalog import Modality
 from tsfmscope.series.synthetic.priors.draw import draw_periodic, draw_priors
 from tsfmscope.series.synthetic.priors.weekdays import draw_weekdays
+from tsfmscope.training.options import Phase
 from tsfmscope.training.windows import Batch, streams
 
 # Share of the windows whose context starts later than the window, as that of a short series does.
@@ -29,15 +30,15 @@ EARLIER = 5_000
 class PriorsCorpus:
     """Corpus whose training batch of any step can be drawn again, from the step number alone.
 
-    No series is drawn twice. Until step phases[0]["until"], the mixture, the batch size and the contexts (the last two
-    if given) of that phase replace those of the recipe, and so on for the next phases. phases[0]["periods"], if not
+    No series is drawn twice. Until step phases[0].until, the mixture, the batch size and the contexts (the last two
+    if given) of that phase replace those of the recipe, and so on for the next phases. phases[0].periods, if not
     None, are the only periods of its plain periodic series.
     """
 
     # Kind of data of the values of a batch.
     modality: ClassVar[Modality] = "series"
 
-    def __init__(self, mixture: Mapping[str, float], phases: Sequence[Mapping[str, Any]], seed: int) -> None:
+    def __init__(self, mixture: Mapping[str, float], phases: Sequence[Phase], seed: int) -> None:
         self.mixture, self.phases, self.seed = mixture, phases, seed
 
     def batch(
@@ -49,9 +50,9 @@ class PriorsCorpus:
         the others are NaN. Every context has at least `min_past` steps, some of which may be gaps.
         """
         rng, clocks = streams(self.seed, step)
-        phase = next((phase for phase in self.phases if step <= phase["until"]), None)
-        mixture, steps = (phase["mixture"], phase["batch_steps"] or steps) if phase else (self.mixture, steps)
-        contexts = (phase.get("contexts") if phase else None) or contexts
+        phase = next((phase for phase in self.phases if step <= phase.until), None)
+        mixture, steps = (phase.mixture, phase.batch_steps or steps) if phase else (self.mixture, steps)
+        contexts = (phase.contexts if phase else None) or contexts
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         count = max(1, steps // (context + horizon))
         # Later sources without a share take no random number, so that they change no batch of older recipes.
@@ -59,7 +60,7 @@ class PriorsCorpus:
         counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in sources])
         draw: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
             "priors": draw_priors,
-            "periodic": partial(draw_periodic, periods=phase["periods"] if phase else None),
+            "periodic": partial(draw_periodic, periods=phase.periods if phase else None),
             "weekdays": draw_weekdays,
         }
         parts = [draw[source](rng, int(n), context + horizon) for source, n in zip(sources, counts, strict=True) if n]

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.parallel import Share, destroy_group
 from tsfmscope.training.pretraining import take_part
 
@@ -19,7 +20,7 @@ def main() -> None:
     ready, sys.stdout = sys.stdout, sys.stderr
     print("ready", file=ready, flush=True)
     share = Share(request["device"], request["rank"], request["of"], request["meeting"])
-    take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
+    take_part(Recipe.model_validate(request["recipe"]), request["embedding"], Path(request["folder"]), share)
     destroy_group()
 
 

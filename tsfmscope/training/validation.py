@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.options import Recipe
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEED_OFFSET = 104_729
 
 
-def validation_loss(family: Family, recipe: Mapping[str, Any], *, batches: int, seed: int) -> tuple[float, int]:
+def validation_loss(family: Family, recipe: Recipe, *, batches: int, seed: int) -> tuple[float, int]:
     """Return the mean loss over batches of the recipe's mixture, and the number of their windows.
 
     The batches depend on seed and on the recipe's mixture, contexts, horizon and batch size, and not on the recipe's
@@ -25,18 +25,18 @@ def validation_loss(family: Family, recipe: Mapping[str, Any], *, batches: int, 
     """
     import torch
 
-    corpus = recipe_corpus({**recipe, "seed": seed + SEED_OFFSET, "phases": ()})
-    context, horizon = max(recipe["contexts"]), recipe["horizon"]
+    corpus = recipe_corpus(recipe.model_copy(update={"seed": seed + SEED_OFFSET, "phases": []}))
+    context, horizon = max(recipe.contexts), recipe.horizon
     family.network.eval()
     losses, counts = [], []
     for number in range(batches):
         batch = corpus.batch(
             number,
-            steps=recipe["batch_steps"],
+            steps=recipe.batch_steps,
             contexts=[context],
             futures=[horizon],
             horizon=horizon,
-            min_past=recipe["min_past"],
+            min_past=recipe.min_past,
         )
         dates = [batch.dates()] if family.dated else []
         torch.manual_seed(seed + number)

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
-from stages.config import Recipe
 from stages.config.bounded_yaml import load_yaml
 from stages.config.model_catalog import complete
 from stages.config.params import LARGEST_FILE, ParamsError, load, parse
@@ -23,6 +22,7 @@ from stages.planning.run_stage import read_params
 from stages.planning.training_jobs import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
+from tsfmscope.training.options import Recipe
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = complete(yaml.safe_load((ROOT / "params" / "full.yaml").read_text()))
@@ -482,7 +482,7 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     assert base.size == {"size_parameter": None, "size_rule": None}
     assert made.ref == "compressed:lag-llama-mini-rope@mine"
     assert "lag-llama-mini-rope@mine" not in params.expand("ranks-flow", "models")
-    assert params.compression.methods["mine"].plain()["method"] == "joint"
+    assert params.compression.methods["mine"].method == "joint"
 
 
 @pytest.mark.parametrize(

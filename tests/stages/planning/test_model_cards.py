@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from stages.config import Recipe
 from stages.config.params import Params, load
 from stages.planning.checkpoint_folders import CARD
 from stages.planning.model_cards import NOT_MEASURED, SKILL, card_text, commit
@@ -29,6 +28,7 @@ from tsfmscope.forecasting.group_skill import COLUMNS
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import verify_sums, write_sums
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.run_record import RUN_RECORD, processor_name
 
 ROOT = Path(__file__).parents[3]

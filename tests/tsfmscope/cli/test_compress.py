@@ -19,6 +19,7 @@ from tsfmscope.cli.compress import _ratio
 from tsfmscope.cli.compress_options import CompressOptions
 from tsfmscope.cli.compressing import compress_attention
 from tsfmscope.cli.inspection import InspectRequest
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress as truncate
 from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.models.common.precision import run_in
@@ -77,7 +78,7 @@ def naive_wql(model: ChronosBolt, values: np.ndarray) -> float:
 def test_sizes_and_accuracy_before_and_after_are_as_computed_by_hand() -> None:
     found = quantities("chronos-bolt-mini", "out", *HOW, "--to", "0.5", "--method", "joint")
     dense, narrow = ChronosBolt.load(CHECKPOINT), ChronosBolt.load(CHECKPOINT)
-    truncate(narrow, {"method": "joint", "ranks": {"budget": 0.5}})
+    truncate(narrow, Method.model_validate({"method": "joint", "ranks": {"budget": 0.5}}))
     for name, model in (("before", dense), ("after", narrow)):
         assert found["parameters"][name] == sum(one.numel() for one in model.network.parameters())
         assert found["bytes"][name] == 4 * found["parameters"][name]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tsfmscope.compression.calibration import centre, gather, white
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.products import (
     output_factors,
     score_factors,
@@ -116,7 +117,8 @@ def test_plain_keys_are_weighed_less_their_mean_and_rotated_ones_whole(windows: 
     model = family_class("chronos-2").new(CHRONOS_2, seed=0)
     tokens = model.tokenize(windows)
     given, layers = inputs_of(model, tokens), list(copy.deepcopy(model).attentions())
-    cut = compress(model, {"method": "activation-aware-svd", "ranks": {"share": 3 / 16}}, gather(model, tokens))
+    method = Method(method="activation-aware-svd", ranks=Ranks(share=3 / 16))
+    cut = compress(model, method, gather(model, tokens))
     found = {(row["layer"], row["attention"]): row for row in cut if row["part"] == "k"}
     assert {layer.plain for layer in layers} == {True, False}
     for layer in layers:
@@ -191,9 +193,10 @@ def test_layers_that_no_token_reaches_are_taken_as_of_white_inputs() -> None:
     given = Windows(values[:, :40], values[:, 40:], list("abcd"), np.full(4, 40), "walks", "D", 7)
     moments = gather(model, model.tokenize(given))
     errors = {}
-    for method in ("activation-aware", "joint"):
-        rows = compress(copy.deepcopy(model), {"method": method, "ranks": {"share": 0.5}}, moments)
-        errors[method] = {(one["stack"], one["part"]): one["relative_error"] for one in rows}
+    for name in ("activation-aware", "joint"):
+        method = Method.model_validate({"method": name, "ranks": {"share": 0.5}})
+        rows = compress(copy.deepcopy(model), method, moments)
+        errors[name] = {(one["stack"], one["part"]): one["relative_error"] for one in rows}
     for part in ("qk", "vo"):
         assert errors["activation-aware"]["decoder", part] == pytest.approx(errors["joint"]["decoder", part])
         assert errors["activation-aware"]["encoder", part] != pytest.approx(errors["joint"]["encoder", part], rel=0.1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
+from tsfmscope.compression.options import Calibration
 from tsfmscope.errors import DataError
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
@@ -24,8 +25,8 @@ def test_every_data_set_has_the_same_number_of_windows(toys: dict[str, Any]) -> 
     spec: dict[str, Any] = {"windows": 8, "context": 32, "horizon": 6, "held_out": 0.2, "seed": 0}
     spec |= {"datasets": ["short", "long"]}
     model, tables = toys["chronos-bolt"], short_and_long()
-    assert [len(one) for one in calibration_windows(model, tables, **spec)] == [3, 8]
-    short, long = calibration_tokens(model, tables, **spec)
+    assert [len(one) for one in calibration_windows(model, tables, Calibration(**spec))] == [3, 8]
+    short, long = calibration_tokens(model, tables, Calibration(**spec))
     assert len(short) == len(long) == 8
     assert short.origin.tolist() == [*short.origin[:3], *short.origin[:3], *short.origin[:2]]
 
@@ -33,8 +34,9 @@ def test_every_data_set_has_the_same_number_of_windows(toys: dict[str, Any]) -> 
 def test_synthetic_sets_follow_the_data_depend_on_the_seed_alone_and_need_no_data(toys: dict[str, Any]) -> None:
     spec: dict[str, Any] = {"windows": 16, "context": 32, "horizon": 6, "held_out": 0.2}
     model, tables = toys["chronos-bolt"], short_and_long()
-    with_data = calibration_windows(model, tables, **spec, datasets=["long"], seed=0, synthetic=2)
-    alone, other = (calibration_windows(model, {}, **spec, datasets=[], seed=seed, synthetic=2) for seed in (0, 1))
+    with_data = calibration_windows(model, tables, Calibration(**spec, datasets=["long"], seed=0, synthetic=2))
+    without = [Calibration(**spec, datasets=[], seed=seed, synthetic=2) for seed in (0, 1)]
+    alone, other = (calibration_windows(model, {}, options) for options in without)
     assert [one.dataset for one in with_data] == ["long", "synthetic", "synthetic"]
     for ours, theirs in zip(with_data[1:], alone, strict=True):
         assert np.array_equal(ours.context, theirs.context, equal_nan=True)
@@ -46,8 +48,7 @@ def test_synthetic_sets_follow_the_data_depend_on_the_seed_alone_and_need_no_dat
 
 def test_series_that_are_constant_before_the_last_fifth_do_not_calibrate(toys: dict[str, Any]) -> None:
     values = np.r_[np.ones(80), np.arange(20)].astype(np.float32)
-    spec: dict[str, Any] = {"windows": 8, "context": 32, "horizon": 6, "held_out": 0.2, "seed": 0}
+    spec = Calibration(datasets=("flat",), windows=8, context=32, horizon=6, held_out=0.2, seed=0)
+    tables = {"flat": series_table([Series("flat", "a", values)])}
     with pytest.raises(DataError, match=r"give no window before the last 20% .*: constant \(1 series\)"):
-        calibration_windows(
-            toys["chronos-bolt"], {"flat": series_table([Series("flat", "a", values)])}, datasets=["flat"], **spec
-        )
+        calibration_windows(toys["chronos-bolt"], tables, spec)

@@ -21,6 +21,7 @@ from tests.tsfmscope.compression import stock
 from tsfmscope.compression import export
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
@@ -184,13 +185,13 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
 def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp_path: Path) -> None:
     model = family_class(family).new(CONFIGS[family], seed=2)
     moments = gather(model, model.tokenize(stock_windows(family)))
-    asked = {"method": method, "ranks": {"share": 0.3}}
+    asked = Method.model_validate({"method": method, "ranks": {"share": 0.3}})
     compress(model, asked, moments)
     wanted = stock.answer(family, export.as_package_model(model))
     export.save(model, tmp_path / "plain")
     loaded = family_class(family).load(tmp_path / "plain")
     block = json.loads((tmp_path / "plain" / "config.json").read_text())["compression"]
-    assert block == loaded.compression == model.compression and {name: block[name] for name in asked} == asked
+    assert block == loaded.compression == model.compression and block | asked.to_dict() == block
     export.save(export.densify(loaded), tmp_path / "dense")
     for answers in (
         stock.answer(family, export.pipeline(tmp_path / "plain", family)),

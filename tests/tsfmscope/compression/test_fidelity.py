@@ -15,6 +15,7 @@ from tasks.compression import measure_fidelity
 from tasks.job import Job, Task
 from tsfmscope.compression import fidelity
 from tsfmscope.compression.fidelity import Pair, shift_into_decoder, surprisal, top_overlap
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.tables import series_table
@@ -51,7 +52,7 @@ def series(count: int = 4, steps: int = 60, text: bool = False) -> list[Series]:
 
 def row(family: str, ranks: dict[str, Any], **changes: Any) -> dict[str, Any]:
     base, small = make_model(family), make_model(family)
-    compress(small, {"method": "joint", "ranks": ranks})
+    compress(small, Method.model_validate({"method": "joint", "ranks": ranks}))
     text = family == "t5-text"
     (found,) = measure_fidelity(job(**changes), series_table(series(text=text)), Pair(small, base)).rows
     return dict(found)
@@ -92,7 +93,7 @@ def test_perplexity_and_overlap_are_of_the_networks_own_loss_and_logits_with_the
 ) -> None:
     model, small = make_model(family), make_model(family)
     found = row(family, {"share": 0.5})
-    compress(small, {"method": "joint", "ranks": {"share": 0.5}})
+    compress(small, Method.model_validate({"method": "joint", "ranks": {"share": 0.5}}))
     data = series(text=family == "t5-text")
     context = np.stack([one.values[-40:-8] for one in data])
     cut = Windows(context, context[:, :8], [one.series for one in data], np.zeros(4, np.int64), "d", "D", 1)
@@ -111,7 +112,7 @@ def test_perplexity_and_overlap_are_of_the_networks_own_loss_and_logits_with_the
 def test_the_error_of_states_is_relative_to_the_base_s_last_ones_of_values_the_future_fed() -> None:
     """Chronos-T5's decoder, which reads the horizon's ids shifted right, through transformers' own forward pass."""
     model, small = make_model("chronos-t5"), make_model("chronos-t5")
-    compress(small, {"method": "joint", "ranks": {"share": 0.5}})
+    compress(small, Method.model_validate({"method": "joint", "ranks": {"share": 0.5}}))
     data = series()
     context, future = (np.stack([one.values[part] for one in data]) for part in (slice(-40, -8), slice(-8, None)))
     arrays = model.tokenize(Windows(context, future, list("abcd"), np.zeros(4, np.int64), "d", "D", 1)).arrays

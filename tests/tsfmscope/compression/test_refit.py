@@ -11,11 +11,12 @@ import pytest
 from tsfmscope.compression import two_step
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import count_parameters
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.refit import RIDGE, fit_outputs, solve_ridge
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
-METHOD: dict[str, Any] = {"method": two_step.REFIT, "ranks": {"budget": 0.4}}
+METHOD = Method.model_validate({"method": two_step.REFIT, "ranks": {"budget": 0.4}})
 
 
 def test_the_ridge_is_that_of_the_normal_equations() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import torch
 
 from tasks.job import Job, Task
 from tasks.pretraining import pretrain
+from tsfmscope.compression.options import HeadRanks
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.compression.shared_factors import Product, merge_factors
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class, snapshots
 from tsfmscope.series.types import Windows
 from tsfmscope.training.initialization import start
+from tsfmscope.training.options import Recipe
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
 COMMON = {**SHAPE, "context_length": 32, "prediction_length": 8, "dropout_rate": 0.0}
@@ -36,6 +39,10 @@ def recipe(family: str, **changes: Any) -> dict[str, Any]:
         "mixture": {"kernelsynth": 0.5, "tsmixup": 0.5}, "pool": 4, "length": 128, "seed": 0, "log_every": 2,
         "save_every": 2,
     } | changes  # fmt: skip
+
+
+def begin(recipe: Mapping[str, Any], embedding: Path | None = None) -> Any:
+    return start(Recipe.model_validate(recipe), embedding)
 
 
 def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
@@ -69,7 +76,7 @@ def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **
 )
 def test_every_attention_layer_has_the_rank_of_its_schedule(schedule: Any, expected: dict[str, int]) -> None:
     layers = list(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).attentions())
-    found = attention_widths(schedule, layers)
+    found = attention_widths(HeadRanks.model_validate(schedule).schedule, layers)
     assert list(found) == [layer.name for layer in layers] and len(found) == 3 + 2 * 2
     assert {name: found[name] for name in expected} == expected
 
@@ -92,7 +99,7 @@ def test_a_decoder_of_which_nothing_is_embedded_is_as_deep_and_wide_as_its_atten
     schedule: Any, encoder: list[int], decoder: list[int]
 ) -> None:
     """VisionTS': it holds no states that are looked at, so `layers` does not tell of it."""
-    model = start({"family": "visionts", "config": VISIONTS, "seed": 0, "heads": schedule})
+    model = begin(recipe("chronos-t5", heads=schedule) | {"family": "visionts", "config": VISIONTS})
     assert "decoder" not in model.layers
     widths = {layer.name: layer.widths for layer in model.attentions()}
     named = {f"encoder.{at}.self": rank for at, rank in enumerate(encoder, start=1)}
@@ -103,8 +110,8 @@ def test_a_decoder_of_which_nothing_is_embedded_is_as_deep_and_wide_as_its_atten
 def test_the_guideline_s_ranks_of_whole_matrices_are_divided_among_heads_where_each_has_factors_of_its_own() -> None:
     """Width 16, 2 heads, from 2 to 6: a matrix that all heads share is of rank 2, 4, 6; heads are half as wide."""
     said = {"guideline": {"smallest": 2.0, "largest": 6.0, "bend": 1.0}}
-    shared = start(recipe("chronos-t5", heads={**said, "factors": "shared"}))
-    narrow = start(recipe("chronos-t5", heads=said))
+    shared = begin(recipe("chronos-t5", heads={**said, "factors": "shared"}))
+    narrow = begin(recipe("chronos-t5", heads=said))
     for at, rank in ((1, 2), (2, 4), (3, 6)):
         layers = [{one.name: one for one in model.attentions()}[f"encoder.{at}.self"] for model in (shared, narrow)]
         assert layers[0].linear("q").parametrizations.weight[0].rank == rank
@@ -113,45 +120,45 @@ def test_the_guideline_s_ranks_of_whole_matrices_are_divided_among_heads_where_e
 
 
 def test_layers_of_other_kinds_of_attention_stay_whole() -> None:
-    whole = {one.name: one for one in start(recipe("chronos-t5")).attentions()}
+    whole = {one.name: one for one in begin(recipe("chronos-t5")).attentions()}
     for kinds in (["cross"], ["self"], ["self", "cross"]):
         said = {"flat": 3, "attention": kinds}
-        narrow = start(recipe("chronos-t5", heads=said))
+        narrow = begin(recipe("chronos-t5", heads=said))
         for one in narrow.attentions():
             assert one.widths == ((3, 3) if one.kind in kinds else (8, 8))
             if one.kind not in kinds:
                 assert np.array_equal(one.read().q, whole[one.name].read().q)
         assert narrow.compression["ranks"] == said
-        shared = start(recipe("chronos-t5", heads={**said, "factors": "shared"}))
+        shared = begin(recipe("chronos-t5", heads={**said, "factors": "shared"}))
         factors = {one.name: hasattr(one.linear("q"), "parametrizations") for one in shared.attentions()}
         assert factors == {name: name.split(".")[-1] in kinds for name in whole}
 
 
 def test_ranks_of_which_none_is_narrower_than_a_head_are_refused() -> None:
     """They trained a dense model under a narrow name. One as wide as the heads is a control; a flow may end so."""
-    width = max(max(layer.widths) for layer in start(recipe("chronos-t5")).attentions())
+    width = max(max(layer.widths) for layer in begin(recipe("chronos-t5")).attentions())
     with pytest.raises(ValueError, match=rf"ranks of at least {width + 1}, expected some of at most {width}"):
-        start(recipe("chronos-t5", heads={"flat": width + 1}))
-    start(recipe("chronos-t5", heads={"flat": width}))
-    start(recipe("chronos-t5", heads={"flow": {"first": width - 1, "growth": 3.0}}))
+        begin(recipe("chronos-t5", heads={"flat": width + 1}))
+    begin(recipe("chronos-t5", heads={"flat": width}))
+    begin(recipe("chronos-t5", heads={"flow": {"first": width - 1, "growth": 3.0}}))
 
 
 def test_a_kind_of_attention_that_the_family_lacks_is_named() -> None:
     with pytest.raises(ValueError, match=r"heads.attention: got \['time'\], expected some of \['cross', 'self'\]"):
-        start(recipe("chronos-t5", heads={"flat": 3, "attention": ["self", "time"]}))
+        begin(recipe("chronos-t5", heads={"flat": 3, "attention": ["self", "time"]}))
 
 
 @pytest.mark.parametrize("schedule", [{"flat": 2, "flow": FLOW["flow"]}, {"share": 0.5}, {}])
 def test_what_is_no_schedule_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="expected exactly one of flow, guideline, flat"):
-        attention_widths(schedule, [])
-    with pytest.raises(ValueError, match=r"got \['layers'\], expected only"):
-        start(recipe("chronos-t5", heads={"flow": {"first": 3, "growth": 1, "layers": 2}}))
+    with pytest.raises(ValueError, match=r"expected one of flow, guideline, flat|Extra inputs"):
+        HeadRanks.model_validate(schedule)
+    with pytest.raises(ValueError, match="layers\n  Extra inputs are not permitted"):
+        begin(recipe("chronos-t5", heads={"flow": {"first": 3, "growth": 1, "layers": 2}}))
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_heads_keep_the_law_of_the_full_width_and_all_else_is_as_it_was(family: str) -> None:
-    whole, narrow = start(recipe(family)), start(recipe(family, heads={"flat": 3}))
+    whole, narrow = begin(recipe(family)), begin(recipe(family, heads={"flat": 3}))
     for one, other in zip(whole.attentions(), narrow.attentions(), strict=True):
         full, part = one.read(), other.read()
         assert part.widths == (3, 3) and other.scale == one.scale
@@ -169,7 +176,7 @@ def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, he
     assert [row["step"] for row in result.rows] == [2, 4] and result.tokens > 0
     for folder in (tmp_path, *snapshots(tmp_path).values()):
         model = family_class(family).load(folder)
-        ranks = attention_widths(heads_only(heads), list(model.attentions()))
+        ranks = attention_widths(HeadRanks.model_validate(heads).schedule, list(model.attentions()))
         for attention in model.attentions():
             read = attention.read()
             wide = 8 if "factors" in heads else ranks[attention.name]
@@ -198,7 +205,7 @@ def test_factors_to_train_begin_as_the_best_matrix_of_their_rank_in_equal_norm(
 
 
 def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alone(tmp_path: Path) -> None:
-    model = start(recipe("chronos-t5", heads={"flat": 2, "factors": "shared"}))
+    model = begin(recipe("chronos-t5", heads={"flat": 2, "factors": "shared"}))
     before = list(model.network.state_dict())
     whole = merge_factors(model)
     assert list(model.network.state_dict()) == before and any("parametrizations" in name for name in before)
@@ -230,7 +237,7 @@ def test_an_embedding_is_taken_over_and_only_the_one_that_the_key_covers(tmp_pat
 def test_an_embedding_that_does_not_fit_is_refused(family: str, config: Any, words: str, tmp_path: Path) -> None:
     family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).save(tmp_path)
     with pytest.raises(ValueError, match=words):
-        start(recipe(family, config=CONFIGS[family] | config), tmp_path)
+        begin(recipe(family, config=CONFIGS[family] | config), tmp_path)
 
 
 def test_bfloat16_trains_close_to_float32_and_keeps_float32_weights(tmp_path: Path) -> None:
@@ -241,10 +248,6 @@ def test_bfloat16_trains_close_to_float32_and_keeps_float32_weights(tmp_path: Pa
     assert family_class("chronos-t5").load(tmp_path / "rounded").network.shared.weight.dtype == torch.float32
 
 
-def heads_only(heads: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in heads.items() if name != "factors"}
-
-
 def shared_rank(heads: dict[str, Any], ranks: dict[str, int], attention: Any) -> int:
     """Of W_V as a whole: the layer's rank where its heads share a sketch, else that of each head times heads."""
     return ranks[attention.name] * (1 if "factors" in heads else attention.heads)
@@ -252,7 +255,7 @@ def shared_rank(heads: dict[str, Any], ranks: dict[str, int], attention: Any) ->
 
 def test_position_biases_are_spread_as_the_recipe_says_and_nothing_else_changes() -> None:
     plain, spread = (
-        dict(start(recipe("chronos-bolt", **changes)).network.named_parameters())
+        dict(begin(recipe("chronos-bolt", **changes)).network.named_parameters())
         for changes in ({}, {"relative_bias_std": 3.0})
     )
     changed = {name for name in plain if not torch.equal(plain[name], spread[name])}
@@ -264,4 +267,4 @@ def test_position_biases_are_spread_as_the_recipe_says_and_nothing_else_changes(
 def test_a_family_without_position_biases_refuses_to_spread_them() -> None:
     config = {"context_length": 16, "n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "lags": [0, 1, 7]}
     with pytest.raises(ValueError, match="lag-llama has no relative position biases"):
-        start({**recipe("chronos-bolt"), "family": "lag-llama", "config": config, "relative_bias_std": 1.0})
+        begin({**recipe("chronos-bolt"), "family": "lag-llama", "config": config, "relative_bias_std": 1.0})

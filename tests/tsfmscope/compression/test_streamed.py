@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from stages.commands.corpora import make
-from stages.config import Recipe
 from stages.planning.training_jobs import training_job
 from store.dumps import write_dump
 from tasks.pretraining import pretrain
@@ -22,6 +21,7 @@ from tsfmscope.series.synthetic import shards
 from tsfmscope.series.tables import list_values, series_table
 from tsfmscope.series.types import Series
 from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.shard_corpus import GROUP_STEPS, StreamedCorpus
 
 CUT: dict[str, Any] = {"steps": 400, "contexts": [32], "futures": [8], "horizon": 8, "min_past": 8}
@@ -43,7 +43,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "BLOCK", 4)
         for number, (first, count) in enumerate([(0, 12), (12, 8)]):
-            options = shards.CorpusOptions(0, length=256, max_kernels=3, tsmixup=0.5, pool=8, source=request.param)
+            options = shards.CorpusOptions(seed=0, length=256, max_kernels=3, tsmixup=0.5, pool=8, source=request.param)
             tables = shards.shard_tables(options, range(first, first + count), [], for_gluonts=False)
             write_dump(path, f"dumps/corpus/{number:06d}.parquet", tables)
     (path / shards.CORPUS_FILE).write_text(json.dumps({"series": 20, "shard": 12, "source": request.param}))
@@ -113,7 +113,7 @@ def test_a_batch_follows_from_its_step_and_seed_alone(folder: Path) -> None:
 def test_a_recipe_trains_on_shards_and_its_key_follows_the_law_of_their_series(folder: Path, tmp_path: Path) -> None:
     recipe = Recipe.model_validate(RECIPE | {"corpus": str(folder)})
     job = training_job("m", recipe)
-    assert isinstance(recipe_corpus(recipe.spec()), StreamedCorpus)
+    assert isinstance(recipe_corpus(recipe), StreamedCorpus)
     assert [row["step"] for row in pretrain(job, tmp_path / "trained", None).rows] == [2, 4]
     spec_file = folder / shards.CORPUS_FILE
     before = spec_file.read_text()

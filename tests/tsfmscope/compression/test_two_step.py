@@ -18,6 +18,8 @@ from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.calibration_windows import calibration_tokens
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, state_error
+from tsfmscope.compression.methods import MethodName
+from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.base import QUANTILES
@@ -39,8 +41,8 @@ REAL += ["solar_weekly", "traffic_weekly", "weather_rain", "weather_solar", "wea
 PUBLISHED = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
 
 
-def method_with_budget(budget: float) -> dict[str, Any]:
-    return {"method": "activation-aware-2step", "ranks": {"budget": budget}}
+def method_with_budget(budget: float, name: MethodName = "activation-aware-2step") -> Method:
+    return Method.model_validate({"method": name, "ranks": {"budget": budget}})
 
 
 def test_at_one_split_it_is_the_two_methods_one_after_the_other(
@@ -51,9 +53,9 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
     rows = two_step.compress(toy, method_with_budget(0.3), [tokens])
 
     size = count_parameters(list(twin.attentions()))
-    first = compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.6}}, gather(twin, tokens))
+    first = compress(twin, method_with_budget(0.6, "activation-aware"), gather(twin, tokens))
     left = 0.3 * size / count_parameters(list(twin.attentions()))
-    second = compress(twin, {"method": "activation-aware-svd", "ranks": {"budget": left}}, gather(twin, tokens))
+    second = compress(twin, method_with_budget(left, "activation-aware-svd"), gather(twin, tokens))
     assert rows == first + second
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.array_equal(ours.states, theirs.states)
@@ -72,7 +74,7 @@ def test_a_choice_of_truncated_heads_alone_is_the_method_aware(
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
     monkeypatch.setattr(two_step, "choose", lambda errors: next(iter(errors)))
     rows = two_step.compress(toy, method_with_budget(0.4), [tokens])
-    assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
+    assert rows == compress(twin, method_with_budget(0.4, "activation-aware"), gather(twin, tokens))
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.array_equal(ours.states, theirs.states)
 
@@ -145,7 +147,7 @@ def test_the_simplest_candidate_that_is_not_told_apart_from_the_best_is_chosen()
 def test_a_single_window_holds_nothing_out_and_takes_the_simplest(toy: Any, windows: Windows) -> None:
     tokens, twin = toy.tokenize(windows).take([5]), copy.deepcopy(toy)
     rows = two_step.compress(toy, method_with_budget(0.4), [tokens])
-    assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
+    assert rows == compress(twin, method_with_budget(0.4, "activation-aware"), gather(twin, tokens))
 
 
 def test_splits_begin_with_truncated_heads_alone_and_thin_factors_alone() -> None:
@@ -209,7 +211,7 @@ def assert_no_candidate_is_better(
     Against the simplest, truncated heads alone, the mean itself is at most 5 %.
     """
     made, moments = copy.deepcopy(base), gather(base, *parts)
-    two_step.compress(made, method_with_budget(budget) | {"method": method}, parts)
+    two_step.compress(made, method_with_budget(budget, method), parts)
     ours = np.array([log_wql(made, one) for one in unseen])
     for heads in two_step.splits(base, budget):
         candidate = copy.deepcopy(base)
@@ -228,7 +230,7 @@ def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget
     sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}
     fitted = ["seasonality-1", "trend-1", "stochastic-1"]
     spec: dict[str, Any] = {"datasets": fitted, "windows": 8, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
-    parts = calibration_tokens(base, {name: series_table(sets[name]) for name in fitted}, **spec)
+    parts = calibration_tokens(base, {name: series_table(sets[name]) for name in fitted}, Calibration(**spec))
     unseen = [last_of(found, 24) for name, found in sets.items() if name not in fitted]
     assert_no_candidate_is_better(base, budget, parts, unseen, method)
 
@@ -253,7 +255,7 @@ def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
     for name in calibrating:
         spec: dict[str, Any] = {"datasets": [name], "windows": 32, "context": 512, "horizon": CATALOG[name].horizon}
         spec |= {"held_out": 0.2, "seed": 0}
-        parts += calibration_tokens(base, {name: series_table(real[name])}, **spec)
+        parts += calibration_tokens(base, {name: series_table(real[name])}, Calibration(**spec))
     unseen = [last_of(real[name], CATALOG[name].horizon) for name in REAL if name not in calibrating]
     assert_no_candidate_is_better(base, budget, parts, unseen)
 
@@ -266,13 +268,13 @@ def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
 def test_a_quarter_fitted_on_synthetic_series_is_no_worse_than_a_candidate_and_near_the_original() -> None:
     base = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
     spec: dict[str, Any] = {"datasets": [], "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "seed": 0}
-    parts = calibration_tokens(base, {}, **spec, synthetic=8)
+    parts = calibration_tokens(base, {}, Calibration(**spec, synthetic=8))
     files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
     real = {name: load_parquet(path, dataset=name, sample=(32, 0)).series for name, path in files.items()}
     unseen = [last_of(found, CATALOG[name].horizon) for name, found in real.items()]
     assert_no_candidate_is_better(base, 0.25, parts, unseen, two_step.REFIT)
     made = copy.deepcopy(base)
-    two_step.compress(made, method_with_budget(0.25) | {"method": two_step.REFIT}, parts)
+    two_step.compress(made, method_with_budget(0.25, two_step.REFIT), parts)
     assert np.mean([log_wql(made, one) - log_wql(base, one) for one in unseen]) < np.log(1.1)
 
 
@@ -290,7 +292,7 @@ def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(fam
         "held_out": 0.2,
         "seed": 0,
     }
-    parts = calibration_tokens(base, {name: series(name) for name in names}, **spec)
+    parts = calibration_tokens(base, {name: series(name) for name in names}, Calibration(**spec))
     (sunspots,) = table_series(series("sunspots"))
     ends = [len(sunspots.values) - back for back in (0, 18, 36)]  # of 309, of which calibration sees 247
     last = [replace(sunspots, values=sunspots.values[:end]) for end in ends]
@@ -299,7 +301,7 @@ def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(fam
     sizes = PUBLISHED[-3:] if family == "chronos-t5" else PUBLISHED  # its take twenty seconds each: the bench has all
     for size in sizes:
         plain, ours = copy.deepcopy(base), copy.deepcopy(base)
-        compress(plain, {"method": "svd", "ranks": {"budget": size}})
+        compress(plain, Method.model_validate({"method": "svd", "ranks": {"budget": size}}))
         two_step.compress(ours, method_with_budget(size), parts)
         error, of_svd = state_error(ours, wanted, tokens), state_error(plain, wanted, tokens)
         # Where leaving out the idle matrices reaches the size, nothing is cut, and both are exact.

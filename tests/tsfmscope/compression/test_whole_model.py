@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.config.compression import Method
 from tsfmscope.compression import whole_model
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.compress import reduce_bits
 from tsfmscope.compression.export import densify, save
+from tsfmscope.compression.options import Method
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.mlp import KEY
@@ -29,8 +29,8 @@ def few_divisions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_model, "DIVISIONS", [one for one in whole_model.DIVISIONS if one.share in (0.5, 1.0)])
 
 
-def method_of(share: float) -> dict[str, Any]:
-    return Method.model_validate({"method": "whole-model", "ranks": {"bytes": share}, "bits": 8}).plain()
+def method_of(share: float) -> Method:
+    return Method.model_validate({"method": "whole-model", "ranks": {"bytes": share}, "bits": 8})
 
 
 def states(model: Any, tokens: Any) -> list[np.ndarray]:
@@ -104,8 +104,8 @@ def test_too_few_bytes_are_refused_with_the_least_possible(toy: Any, windows: Wi
     assert int8.stored_bytes(toy.network, rounded=True) <= least * size
 
 
-def time_method(share: float) -> dict[str, Any]:
-    return Method.model_validate({"method": "whole-model", "ranks": {"time": share}}).plain()
+def time_method(share: float) -> Method:
+    return Method.model_validate({"method": "whole-model", "ranks": {"time": share}})
 
 
 def count(model: Any) -> int:

@@ -19,13 +19,13 @@ from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
-from store.errors import QueryError
 from tests.quick_params import QUICK_PARAMS
 from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
-from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.compression.options import Method, Ranks
+from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.series.data_sets import DRAWN
 
@@ -376,7 +376,7 @@ def test_weights_contain_the_projections_of_attention_and_name_what_they_leave_o
 
 def test_a_model_compressed_with_32_bits_is_saved_in_float32(tmp_path: Path) -> None:
     model = ts.load("chronos-bolt-mini").family
-    compress_model(model, {"method": "svd", "ranks": {"share": 0.5}, "bits": 32}, base_model="mini", tables={})
+    compress_model(model, Method(method="svd", ranks=Ranks(share=0.5), bits=32), base_model="mini", tables={})
     save(model, tmp_path / "small")
     stored = load_file(tmp_path / "small" / "compressed.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float32}
@@ -440,7 +440,7 @@ def test_the_steps_that_a_model_reads_are_reported(model: Model, caplog: pytest.
 
 @pytest.mark.parametrize("call", [ts.inspect, ts.embed, ts.states])
 def test_a_context_longer_than_any_model_reads_is_refused(call: Callable[..., Any], model: Model) -> None:
-    with pytest.raises(ValueError, match="context: got 1099511627776, expected at least .* and at most 32768"):
+    with pytest.raises(ValueError, match=r"context: got 1099511627776, expected at least .* and at most 32768"):
         call(model, np.arange(90.0), context=2**40)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.geometry import entry
+from tasks.geometry import MeasureSpec, entry
 from tasks.job import Job, Task
 from tsfmscope.geometry.adjusted import adjusted_cosine
 from tsfmscope.geometry.cai import cai
@@ -18,6 +18,7 @@ from tsfmscope.geometry.dimension import covariance_spectrum
 from tsfmscope.geometry.isoscore import isoscore
 from tsfmscope.geometry.measure import measure_states, subsample
 from tsfmscope.geometry.measures import unmeasured_columns
+from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.partition import log_isotropy
 
 COLUMNS = {"n_tokens", "n_types", "n_zero", "reason", *unmeasured_columns()}
@@ -93,7 +94,7 @@ def test_an_unknown_preset_is_refused() -> None:
 
 
 def test_no_permutations_leave_no_mark() -> None:
-    row = measure_states(_states(), permutations=0, seed=0)
+    row = measure_states(_states(), options=IsotropyOptions(permutations=0), seed=0)
     assert row["zeta_adjusted_p"] is row["zeta_adjusted_isotropic"] is row["zeta_adjusted_corrected"] is None
     assert row["zeta_adjusted"] is not None
     assert row["zeta_adjusted_corrected_sd"] is None is not row["zeta_adjusted_sd"]
@@ -203,7 +204,8 @@ def test_the_entry_answers_one_row_with_its_identity_seeded_by_its_key(types: np
     data = {"states": _states(dtype=np.float16), "types": types, "n_series": 4, "states_dtype": "float16"}
     (row,) = entry(job, data, None).rows
     states, kinds = subsample(data["states"], types, 200, seed=job.seed)
-    expected = measure_states(states, kinds, **SPEC["measure"], seed=job.seed)
+    measure = MeasureSpec(**SPEC["measure"])
+    expected = measure_states(states, kinds, measure, presets=measure.presets, seed=job.seed)
     assert {name: row[name] for name in expected} == expected
     assert {name: row[name] for name in ("model", "layer", "normed", "context", "weights_dtype")} == {
         name: SPEC[name] for name in ("model", "layer", "normed", "context", "weights_dtype")

@@ -15,6 +15,7 @@ from tasks.tokens import tokenize
 from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.measure import measure_states
 from tsfmscope.geometry.measures import presets
+from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import tokens_from_table
 from tsfmscope.series.files.bundled import load_bundled
@@ -104,9 +105,8 @@ def bounds(states: np.ndarray, full: dict[str, Any], half: dict[str, Any]) -> di
 def test_float16_changes_every_measure_within_its_bound_and_no_k_nor_dimension(name: str) -> None:
     for place, states, rounded, types in stored(name):
         np.testing.assert_array_equal(rounded, states.astype(np.float16).astype(np.float32))
-        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": presets()}
-        options["seed"] = 0
-        full, half = (measure_states(one, types, **options) for one in (states, rounded))
+        options = IsotropyOptions(k_max=6, restarts=4, permutations=9, repeats=0)
+        full, half = (measure_states(one, types, options, presets=presets(), seed=0) for one in (states, rounded))
         assert {key: full[key] for key in EXACT} == {key: half[key] for key in EXACT}, place
         found, allowed = differences(full, half), SEEN | bounds(states, full, half)
         assert set(full) - set(EXACT) - {"eigenvalues"} <= set(SEEN) | set(bounds(states, full, half)) | {
@@ -130,7 +130,8 @@ def test_the_bounds_are_tight_enough_to_see_bfloat16() -> None:
 
     _, states, _, types = stored("chronos-t5")[0]
     coarse = torch.from_numpy(states).bfloat16().float().numpy()  # UNIT is 2^-9 here
-    full, half = (measure_states(one, types, k_max=3, restarts=2, permutations=0, seed=0) for one in (states, coarse))
+    options = IsotropyOptions(k_max=3, restarts=2, permutations=0)
+    full, half = (measure_states(one, types, options, seed=0) for one in (states, coarse))
     found = differences(full, half)
     assert found["zeta"] < 8 * UNIT
     assert found["log_isotropy"] > 0

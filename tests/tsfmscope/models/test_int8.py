@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tests.tsfmscope.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.compression import export
 from tsfmscope.compression.compress import reduce_bits
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family, Forecaster
@@ -66,7 +67,7 @@ def test_weights_that_are_no_numbers_are_refused(wrong: float) -> None:
 def made(family: str) -> Family:
     """A model with random weights, compressed to narrow heads and eight bits."""
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
-    method = {"method": "joint", "ranks": {"share": 0.5}, "bits": 8}
+    method = Method.model_validate({"method": "joint", "ranks": {"share": 0.5}, "bits": 8})
     compress(model, method)
     reduce_bits(model, method)
     return model

@@ -11,8 +11,7 @@ import pytest
 
 from store.schema import to_arrow
 from tasks import spectra
-from tasks.job import Job, Task
-from tasks.parts import ModelIdentity
+from tasks.job import IDENTITY, Job, Task
 from tests.tsfmscope.models.families import CLASSES, FORECASTERS
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
@@ -34,7 +33,7 @@ def rows_of(
     entry: Callable[..., Any], family: Any, tokens: Tokens | None = None, /, table: str = "spectra", **spec: Any
 ) -> list[dict[str, Any]]:
     """The entry's rows, which are rows of the table."""
-    identity = {**(CELL if tokens is not None else ModelIdentity.of("m").to_dict()), "family": "f", "ref": "r"}
+    identity = {**(CELL if tokens is not None else dict.fromkeys(IDENTITY) | {"model": "m"}), "family": "f", "ref": "r"}
     if entry is spectra.weight_spectra:
         identity["step"] = None
     elif entry is spectra.row_angles:

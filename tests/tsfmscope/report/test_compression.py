@@ -27,7 +27,7 @@ from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plots.frontier import check_local_methods
 from tsfmscope.report.render.mpl_render import render
 from tsfmscope.report.tables import StudyTables
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
 ByPlot = dict[str, StudyTables]
@@ -41,7 +41,7 @@ BFLOAT16 = {"bolt-bf16": (0.5, 0.005), "bolt-bf16@joint-25": (0.5, 0.005)}  # th
 NETS = {"net-flow": 1.02, "net-flat": 1.1}  # pretrained with narrow heads -> factor of the dense model's loss
 HEADS = {"net-flow": '{"factors": "head", "flow": {"first": 5.0}}', "net-flat": '{"factors": "head", "flat": 8}'}
 STUDIES = {"frontier": "isotropy", "compressed": "isotropy", "pretrained": "isotropy-contexts"}
-OPTIONS = Options(permutations=999, resamples=100, seed=1)
+OPTIONS = SeededOptions(permutations=999, bootstrap=100, seed=1)
 ADJUSTED = {"alpha": 0.05, "seed": 1, "n_tests": 1}
 
 

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from tsfmscope.statistics import population
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.population import (
     across_runs,
     centred_ranks,
@@ -19,9 +20,8 @@ from tsfmscope.statistics.population import (
     simulate_detectable,
     within_runs,
 )
-from tsfmscope.statistics.study import Options
 
-QUICK = Options(permutations=999, resamples=200, seed=3)
+QUICK = SeededOptions(permutations=999, bootstrap=200, seed=3)
 
 
 def slow_rho(x: np.ndarray, y: np.ndarray, groups: list[str]) -> float:
@@ -168,7 +168,7 @@ def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_effects_of_random_sign_by_data_set_are_no_effect_though_all_runs_show_them() -> None:
     generator, trials = np.random.default_rng(12), 40
     found, by_runs_alone = 0, 0
-    options = Options(permutations=199, resamples=10, seed=1)
+    options = SeededOptions(permutations=199, bootstrap=10, seed=1)
     for trial in range(trials):
         x, y, loss = trained(12, generator.normal(size=6), trial)
         found += within_runs(x, y, loss, options, "t")["p"] <= 0.05
@@ -181,7 +181,7 @@ def test_effects_of_random_sign_by_data_set_are_no_effect_though_all_runs_show_t
 def test_the_interval_within_runs_is_that_of_resampled_runs_and_data_sets() -> None:
     x, noise = np.random.default_rng(4).normal(size=(2, 6, 9, 8))
     y, loss = x + noise, np.tile(np.random.default_rng(6).normal(size=(9, 8)), (6, 1, 1))
-    row = within_runs(x, y, loss, Options(permutations=99, resamples=4000, seed=1), "t")
+    row = within_runs(x, y, loss, SeededOptions(permutations=99, bootstrap=4000, seed=1), "t")
     partial = np.array([[partial_spearman(x[d, r], y[d, r], loss[d, r]) for d in range(6)] for r in range(9)])
     draws = np.random.default_rng(5)
     means = [partial[draws.integers(9, size=9)][:, draws.integers(6, size=6)].mean() for _ in range(4000)]
@@ -203,7 +203,7 @@ def test_runs_without_enough_snapshots_are_left_out() -> None:
 def test_the_tests_keep_their_level_when_there_is_no_effect() -> None:
     generator = np.random.default_rng(10)
     groups = [name for name in "abcd" for _ in range(3)]
-    options = Options(permutations=99, resamples=10, seed=1)
+    options = SeededOptions(permutations=99, bootstrap=10, seed=1)
     counts = {"across": 0, "inside": 0, "within": 0}
     trials = 60
     for _ in range(trials):
@@ -234,7 +234,7 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
         b = centred_ranks(y, np.zeros(runs, int))
         a, b = (values / np.linalg.norm(values, axis=1, keepdims=True) for values in (a, b))
         mixed = math.sqrt(1 - detectable**2) * a + detectable * b
-        found += across_runs(mixed, y, [""] * runs, Options(permutations=99, resamples=10), "t")["p"] <= 0.05
+        found += across_runs(mixed, y, [""] * runs, SeededOptions(permutations=99, bootstrap=10), "t")["p"] <= 0.05
     assert 0.6 <= found / 40 <= 0.97
 
 
@@ -247,7 +247,7 @@ def test_no_size_is_detectable_where_no_order_is_significant() -> None:
 def test_the_detectable_effect_within_runs_is_found_by_both_tests() -> None:
     x, noise = np.random.default_rng(14).normal(size=(2, 12, 16, 8))
     loss = np.tile(np.random.default_rng(6).normal(size=(16, 8)), (12, 1, 1))
-    row = within_runs(x, noise, loss, Options(permutations=999, resamples=10, seed=1), "t")
+    row = within_runs(x, noise, loss, SeededOptions(permutations=999, bootstrap=10, seed=1), "t")
     partial = np.array([[partial_spearman(x[d, r], noise[d, r], loss[d, r]) for d in range(12)] for r in range(16)])
     errors = [means.std(ddof=1) / math.sqrt(len(means)) for means in (partial.mean(axis=1), partial.mean(axis=0))]
     # Normal approximation: each test finds it with 90 % power.

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.tsfmscope.statistics.simulated import study
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.selection_regret import AXES, RULES, arrange_choices, compare, regret, regret_by_dataset
 from tsfmscope.statistics.signs import flip_mean
-from tsfmscope.statistics.study import Options
 
 NAN = math.nan
-QUICK = Options(permutations=199, resamples=100, seed=1)
+QUICK = SeededOptions(permutations=199, bootstrap=100, seed=1)
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -125,7 +125,7 @@ def test_hard_cases_by_hand(score: list[float], error: list[float], expected: fl
     np.testing.assert_equal(float(regret(np.array(score), np.array(error))), expected)
 
 
-def rows_of(tables: Tables, options: Options = QUICK) -> dict[tuple[str, str], dict[str, Any]]:
+def rows_of(tables: Tables, options: SeededOptions = QUICK) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["grouping"], row["statistic"]): row for row in compare(*tables, options, ("s", "zeta"))}
 
 
@@ -180,7 +180,7 @@ def fires(statistic: str, n: int, **kind: float) -> float:
     generator, hits = np.random.default_rng(5), 0
     for seed in range(n):
         x, y = study(generator, **kind)  # type: ignore[arg-type]
-        rows = rows_of((x, y, y, np.ones_like(y)), Options(permutations=199, resamples=2, seed=seed))
+        rows = rows_of((x, y, y, np.ones_like(y)), SeededOptions(permutations=199, bootstrap=2, seed=seed))
         hits += rows["model", statistic]["p"] <= 0.05
     return hits / n
 

@@ -15,8 +15,9 @@ from scipy import stats
 from tests.tsfmscope.statistics.simulated import study
 from tsfmscope.statistics import bootstrap, mixed
 from tsfmscope.statistics.adjust import adjust
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.signs import sign_flips
-from tsfmscope.statistics.study import Options, signs
+from tsfmscope.statistics.study import signs
 
 HOW = {"resamples": 400, "alpha": 0.05}
 
@@ -195,11 +196,11 @@ def test_the_detectable_share_is_found_in_80_percent_of_samples() -> None:
     def sample(share: float) -> dict[str, Any]:
         chances = generator.beta(8 * share, 8 * (1 - share), size=clusters)  # units of a cluster are alike
         values = 2.0 * (generator.random((clusters, size)) < chances[:, None]) - 1
-        return signs(values.reshape(-1), names, Options(permutations=99, resamples=10, seed=1), row, "clusters")
+        return signs(values.reshape(-1), names, SeededOptions(permutations=99, bootstrap=10, seed=1), row, "clusters")
 
     detectable = float(np.mean([sample(0.5)["detectable"] for _ in range(40)]))
     assert 0.55 < detectable < 0.75
     found = [(test := sample(detectable))["p"] <= 0.05 and test["estimate"] > 0.5 for _ in range(300)]
     assert 0.72 < np.mean(found) < 0.88
-    few = signs(np.ones(5), list("abcde"), Options(permutations=99, resamples=10, seed=1), row, "clusters")
+    few = signs(np.ones(5), list("abcde"), SeededOptions(permutations=99, bootstrap=10, seed=1), row, "clusters")
     assert few["p_smallest"] > 0.05 and math.isnan(few["detectable"])

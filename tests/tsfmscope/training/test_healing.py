@@ -14,6 +14,7 @@ import torch
 
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
+from tsfmscope.compression.options import Method
 from tsfmscope.compression.shared_factors import factorise
 from tsfmscope.compression.truncation import compress
 from tsfmscope.conformance.examples import EXAMPLES, prepare_model
@@ -27,7 +28,7 @@ from tsfmscope.series.types import Windows
 from tsfmscope.training import healing
 from tsfmscope.training.healing import Check, heal, loss_batches
 
-JOINT = {"method": "joint", "ranks": {"share": 0.5}}
+JOINT = Method.model_validate({"method": "joint", "ranks": {"share": 0.5}})
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def are_equal(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) 
 
 
 def test_the_distance_falls_the_ranks_stay_and_the_model_is_saved_as_before(windows: Windows, tmp_path: Path) -> None:
-    small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 0.5}})
+    small, dense = pair("chronos-bolt", Method.model_validate({"method": "svd", "ranks": {"share": 0.5}}))
     layers = list(small.attentions())
     ranks, widths, before = factors(layers), shapes(layers), weights(dense)
     steps: list[tuple[int, int]] = []
@@ -151,9 +152,9 @@ def test_an_interrupted_healing_leaves_the_weights_from_before(windows: Windows)
 
 def test_mlps_are_trained_if_some_lost_neurons(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
-    small, dense = pair("chronos-bolt", {"method": "svd", "ranks": {"share": 1.0}})
+    small, dense = pair("chronos-bolt", Method.model_validate({"method": "svd", "ranks": {"share": 1.0}}))
     share = 0.9 * int8.stored_bytes(dense.network, rounded=True) / int8.stored_bytes(dense.network, rounded=False)
-    method = {"method": "whole-model", "ranks": {"bytes": share}, "bits": 8}
+    method = Method.model_validate({"method": "whole-model", "ranks": {"bytes": share}, "bits": 8})
     whole_model.compress(small, method, [small.tokenize(windows)])
     before = weights(small)
     checks = heal(small, dense, [windows], steps=30, learning_rate=3e-3)

@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tsfmscope.training.options import Phase
 from tsfmscope.training.priors_corpus import FARTHEST, PriorsCorpus, hide_far_steps
 
 CUT = {"steps": 40_000, "contexts": [64, 256], "futures": [8, 32], "horizon": 32, "min_past": 16}
-PHASES = [{"until": 10, "batch_steps": 4_000, "mixture": {"periodic": 1.0}, "periods": None}]
+PHASES = [Phase(until=10, batch_steps=4_000, mixture={"periodic": 1.0})]
 
 
 def test_a_batch_depends_on_seed_and_step_alone() -> None:
@@ -44,7 +45,7 @@ def test_the_first_phase_has_its_own_mixture_and_size() -> None:
 
 
 def test_a_phase_may_have_contexts_of_its_own() -> None:
-    corpus = PriorsCorpus({"priors": 1.0}, [PHASES[0] | {"contexts": [48]}], seed=3)
+    corpus = PriorsCorpus({"priors": 1.0}, [PHASES[0].model_copy(update={"contexts": [48]})], seed=3)
     assert {corpus.batch(step, **CUT).context.shape[1] for step in range(1, 11)} == {48}
     assert {corpus.batch(step, **CUT).context.shape[1] for step in range(11, 31)} == {64, 256}
 

@@ -9,13 +9,13 @@ So a worker reads only the real series, and its memory holds only these and one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from tsfmscope.series.files.bundled import load_bundled
 from tsfmscope.series.files.parquet import load_parquet
@@ -25,6 +25,7 @@ from tsfmscope.series.synthetic.random_streams import Streams, series_seeds
 from tsfmscope.series.synthetic.tsmixup import MixtureLaw
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
+from tsfmscope.strict import Strict
 
 # What a corpus' own series are, and those of the pool of TSMixup.
 Source = Literal["kernelsynth", "priors"]
@@ -38,19 +39,14 @@ REAL_PREFIX = "bundled:"
 START = datetime(2000, 1, 1)
 
 
-@dataclass(frozen=True)
-class CorpusOptions:
-    """Options on which every series of a corpus depends, apart from the real series.
-
-    length: steps of a series of the source. max_kernels: J of Algorithm 1 of KernelSynth; priors have no kernels.
-    tsmixup: share of TSMixup series. pool: number of series of the source that TSMixup may pick.
-    """
+class CorpusOptions(Strict):
+    """Options on which every series of a corpus depends, apart from the real series."""
 
     seed: int
-    length: int
-    max_kernels: int
-    tsmixup: float
-    pool: int
+    length: int = Field(description="steps of a series of the source")
+    max_kernels: int = Field(description="J of Algorithm 1 of KernelSynth; priors have no kernels")
+    tsmixup: float = Field(description="share of TSMixup series")
+    pool: int = Field(description="number of series of the source that TSMixup may pick")
     source: Source = "kernelsynth"
 
 

@@ -16,6 +16,7 @@ from tsfmscope.compression import whole_model
 from tsfmscope.compression.compress import reduce_bits
 from tsfmscope.compression.export import save
 from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
@@ -115,7 +116,7 @@ def test_every_family_loses_neurons_and_loads_again(
     tokens = model.tokenize(items(model))
     rounded, total = (int8.stored_bytes(model.network, rounded=rounded) for rounded in (True, False))
     monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
-    method = {"method": "whole-model", "ranks": {"bytes": 0.97 * rounded / total}, int8.KEY: int8.BITS}
+    method = Method(method="whole-model", ranks=Ranks(bytes=0.97 * rounded / total), bits=8)
     rows = whole_model.compress(model, method, [tokens])
     assert any(row["rank"] < row["full_width"] for row in rows)
     reduce_bits(model, method)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.models.common.smooth_embedding import LONGEST, SHORTEST, smooth_embedding
 from tsfmscope.training.initialization import start
+from tsfmscope.training.options import Recipe
 
 
 @given(
@@ -46,10 +47,16 @@ def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -
         smooth_embedding(**{"values": np.zeros(3), "width": 8, "std": 1.0, "seed": 0} | changes)
 
 
+def recipe(family: str, **changes: Any) -> Recipe:
+    return Recipe(
+        family=family, config=EXAMPLES[family], steps=1, batch_steps=1, learning_rate=0.1, contexts=[16], horizon=1,
+        min_past=1, mixture={"priors": 1.0}, **changes,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("family", ["chronos-t5", "wavetoken"])
 def test_a_training_starts_from_it_and_rows_of_special_ids_and_other_weights_stay(family: str) -> None:
-    recipe = {"family": family, "config": EXAMPLES[family], "seed": 3}
-    plain, smooth = (start(recipe | change) for change in ({}, {"value_embedding_std": 0.5}))
+    plain, smooth = (start(recipe(family, seed=3, value_embedding_std=std)) for std in (None, 0.5))
     positions = smooth.id_positions()
     assert positions is not None
     is_value = ~np.isnan(positions)
@@ -65,6 +72,5 @@ def test_a_training_starts_from_it_and_rows_of_special_ids_and_other_weights_sta
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "t5-text"])
 def test_a_family_whose_ids_stand_for_no_values_refuses(family: str) -> None:
-    recipe = {"family": family, "config": EXAMPLES[family], "seed": 0, "value_embedding_std": 1.0}
     with pytest.raises(ValueError, match=f"ids of {family} stand for no values; remove the key"):
-        start(recipe)
+        start(recipe(family, value_embedding_std=1.0))

@@ -13,6 +13,7 @@ import torch
 
 from tests.tsfmscope.models.families import example_model, shake
 from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.options import Method
 from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
@@ -187,6 +188,6 @@ def test_a_model_of_version_1_has_the_gate_as_its_only_other_matrix() -> None:
 
 
 def test_compression_is_refused_in_one_line() -> None:
-    settings = {"method": "joint", "ranks": {"budget": 0.5}}
+    settings = Method.model_validate({"method": "joint", "ranks": {"budget": 0.5}})
     with pytest.raises(ModelError, match="small: family flowstate describes no attention layers"):
         compress_model(example_model("flowstate"), settings, base_model="small", tables={})

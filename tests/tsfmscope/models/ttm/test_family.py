@@ -11,6 +11,7 @@ import torch
 
 from tests.tsfmscope.models.families import example_model
 from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ModelError
 from tsfmscope.models.ttm.family import TTM
 from tsfmscope.models.ttm.network import TTMNetwork
@@ -80,9 +81,16 @@ def test_the_frequency_changes_the_states_of_a_model_that_reads_it_and_of_no_oth
     assert (kinds[:, 0] == TokenKind.REG).all() and (kinds[:, 1:] == TokenKind.OBSERVATION).all()
 
 
-@pytest.mark.parametrize("method", ["joint", "aware-both", "whole-model"])
-def test_compression_is_refused_in_one_line(method: str) -> None:
-    settings = {"method": method, "ranks": {"budget": 0.5}}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Method(method="joint", ranks=Ranks(budget=0.5)),
+        Method(method="activation-aware-2step", ranks=Ranks(budget=0.5)),
+        Method(method="whole-model", ranks=Ranks(bytes=0.5), bits=8),
+    ],
+    ids=lambda settings: settings.method,
+)
+def test_compression_is_refused_in_one_line(settings: Method) -> None:
     with pytest.raises(ModelError, match="small: family ttm describes no attention layers, so it cannot be compressed"):
         compress_model(example_model("ttm"), settings, base_model="small", tables={})
 
