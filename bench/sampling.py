@@ -54,7 +54,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
     model, rng = LagLlama.new(LAG_LLAMA, seed=0), np.random.default_rng(0)
     walks = rng.normal(size=(series, model.max_context)).cumsum(axis=1)
     scaled = model._standardise(torch.from_numpy(walks).float(), torch.ones(series, dtype=torch.float64))
-    lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
+    lags, uniforms = torch.tensor(model.config["lags"]), rng.random((series, paths, horizon))
     calendar = torch.from_numpy(rng.uniform(-0.5, 0.5, (series, model.tokens + horizon, FEATURES))).float()
 
     def without_cache() -> np.ndarray:

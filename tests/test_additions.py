@@ -165,11 +165,10 @@ def indented(text: str, spaces: int) -> str:
 
 def add_family(repository: Copy) -> set[str]:
     """Take the steps of "Add a family" and return the files that they name."""
-    line, example = snippets("Add a family")
+    (line,) = snippets("Add a family")
     shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tsfmscope/models/patch_line.py")
     repository.insert("tsfmscope/models/registry.py", indented(line, 4), '    "patchtst"')
-    repository.insert("tsfmscope/conformance/examples.py", indented(example, 8), '        "patchtst"')
-    return {"tsfmscope/models/patch_line.py", "tsfmscope/models/registry.py", "tsfmscope/conformance/examples.py"}
+    return {"tsfmscope/models/patch_line.py", "tsfmscope/models/registry.py"}
 
 
 def add_measure(repository: Copy) -> set[str]:

@@ -10,8 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.models.registry import FAMILIES
-from tsfmscope.models.released import RELEASED, Released
+from tsfmscope.models.facts import APACHE, Released
+from tsfmscope.models.registry import FAMILIES, family_class
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "models.md"
@@ -20,10 +20,9 @@ VERIFIED = ROOT / "docs" / "verified.csv"
 # Rows that `python -m tests.rehearsal.rehearse` writes.
 REHEARSED = ROOT / "docs" / "rehearsed.json"
 HEADINGS = (
-    *("family", "released checkpoints", "licence: code / weights", "the network is that of", "parity test"),
+    *("family", "released checkpoints", "licence: code / weights", "the network is that of", "compared with"),
     *("small checkpoint here", "released layouts that load", "released weights run"),
 )
-TESTS = "tests/tsfmscope/models"
 
 
 def table() -> str:
@@ -54,13 +53,14 @@ def with_table(page: str) -> str:
 
 
 def _row(family: str, verified: list[dict[str, str]], rehearsed: list[dict[str, Any]]) -> tuple[str, ...]:
-    facts = RELEASED[family]
+    cls = family_class(family)
+    facts, package = cls.released, cls.package
     return (
         f"`{family}`",
         ", ".join(f"`{name}`" for name in _short(facts.checkpoints)) or "none known",
-        f"{facts.code} / {facts.weights or '–'}",
-        facts.package or "this project",
-        ", ".join(f"[{path}](../{TESTS}/{path})" for path in facts.parity) or "–",
+        f"{APACHE} / {facts.license or '–'}",
+        package.name if package and package.has_our_network else "this project",
+        package.name if package else "–",
         ", ".join(f"`{folder.name}`" for folder in _committed(family)) or "–",
         _describe_rehearsal(facts, rehearsed),
         "; ".join(_describe(row) for row in verified if row["checkpoint"] in facts.checkpoints) or _without(facts),

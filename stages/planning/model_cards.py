@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from stages.config.params import Params
 from stages.planning.checkpoint_folders import CARD, LOG
@@ -22,6 +21,7 @@ from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import STOCK
 from tsfmscope.models.common.checksums import verify_sums
+from tsfmscope.models.facts import Package
 from tsfmscope.series.files.bundled import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
@@ -42,33 +42,6 @@ SOURCES = {
 }
 
 
-class Loader(NamedTuple):
-    """Class that loads a folder without this project.
-
-    package: as pip installs it. name: of the class; None for the one that config.json names. options: keywords of
-    `from_pretrained`, as code.
-    """
-
-    package: str
-    module: str
-    name: str | None = None
-    options: str = ""
-
-
-CHRONOS = Loader("chronos-forecasting", "chronos", "BaseChronosPipeline")
-TRANSFORMERS = Loader("transformers", "transformers")
-# Family -> what loads its checkpoints without this project.
-LOADERS: dict[str, Loader] = {
-    **dict.fromkeys(("chronos-t5", "chronos-bolt", "chronos-2"), CHRONOS),
-    **dict.fromkeys(("patchtst", "timesfm", "timesfm-2.5", "visionts", "t5-text", "vit"), TRANSFORMERS),
-    "patchtst-fm": Loader("granite-tsfm", "tsfm_public.models.patchtst_fm", "PatchTSTFMForPrediction"),
-    "ttm": Loader("granite-tsfm", "tsfm_public.models.tinytimemixer", "TinyTimeMixerForPrediction"),
-    "flowstate": Loader("granite-tsfm", "tsfm_public", "FlowStateForPrediction"),
-    "toto-2": Loader("toto-2", "toto2", "Toto2Model"),
-    "moment": Loader("momentfm", "momentfm", "MOMENTPipeline", 'model_kwargs={"task_name": "reconstruction"}'),
-    "moirai": Loader("uni2ts", "uni2ts.model.moirai", "MoiraiModule"),
-    "moirai-2": Loader("uni2ts", "uni2ts.model.moirai2", "Moirai2Module"),
-}
 # Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
 SKILL = Path("docs/results/skill.csv")
 NOT_MEASURED = """\
@@ -112,22 +85,22 @@ def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
     """Return the text of the model card of the checkpoint in `folder`, whose name is that of its recipe."""
     recipe = recipes[folder.name]
     # No other package reads the weights of narrow heads, which have another file name.
-    loader = LOADERS.get(recipe.family) if (folder / STOCK).is_file() else None
-    is_of_series = registry.family_class(recipe.family).modality == "series"
+    family = registry.family_class(recipe.family)
+    package = family.package if (folder / STOCK).is_file() else None
     return make_card(
         folder.name,
         f"A small model of the family `{recipe.family}`, pretrained with tsfmscope.",
         {
             "Training data": _data(recipes, folder.name),
             "Model and training": _facts(folder, recipe),
-            "Use": _use(folder, loader),
+            "Use": _use(folder, package),
             "Skill": _skill(folder),
             "Train it again": TRAIN_AGAIN,
         },
         note=NOTE,
-        library_name=loader.package if loader else "tsfmscope",
+        library_name=package.name if package else "tsfmscope",
         license=license_of_workspace(),
-        pipeline_tag="time-series-forecasting" if is_of_series else None,
+        pipeline_tag="time-series-forecasting" if family.modality == "series" else None,
         tags=[recipe.family, "tsfmscope"],
     )
 
@@ -191,15 +164,16 @@ def _facts(folder: Path, recipe: Recipe) -> str:
     return make_table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
 
 
-def _use(folder: Path, loader: Loader | None) -> str:
+def _use(folder: Path, package: Package | None) -> str:
     """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
     path = Path(os.path.relpath(folder)).as_posix()
     text = loading_code("import tsfmscope as ts", f'ts.load("{path}")')
-    if loader:
-        name = loader.name or json.loads((folder / "config.json").read_text())["architectures"][0]
-        arguments = ", ".join(filter(None, (f'"{path}"', loader.options)))
-        own = loading_code(f"from {loader.module} import {name}", f"{name}.from_pretrained({arguments})")
-        text += f"\nWith {loader.package}:\n\n{own}"
+    if package:
+        module, _, name = package.loader.partition(":")
+        name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
+        arguments = ", ".join(filter(None, (f'"{path}"', package.options)))
+        own = loading_code(f"from {module} import {name}", f"{name}.from_pretrained({arguments})")
+        text += f"\nWith {package.name}:\n\n{own}"
     return text
 
 

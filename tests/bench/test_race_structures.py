@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from bench.race_structures import Stream, Sublayer, change, leading_directions, residual_streams, slice_stream
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class
 
@@ -123,7 +122,7 @@ def test_the_directions_of_later_sublayers_are_those_of_the_sliced_signals():
 
 
 def random_model(family: str):
-    return family_class(family).new(EXAMPLES[family], seed=0)
+    return family_class(family).new(family_class(family).example, seed=0)
 
 
 @pytest.mark.parametrize("family", ["totem", "timesfm", "timesfm-2.5"])

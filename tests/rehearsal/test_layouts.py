@@ -12,7 +12,7 @@ import yaml
 from tests.rehearsal.layouts import LAYOUTS, QUICK, Checks
 from tests.rehearsal.weights import LayoutError, check_published, predict_bytes, tensor_shapes
 from tsfmscope.models.config_family import family_of_config
-from tsfmscope.models.released import RELEASED
+from tsfmscope.models.registry import family_class
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,7 @@ def test_every_released_model_of_the_paper_profile_has_a_layout_of_its_family() 
 def test_the_repositories_are_those_of_the_table_of_released_models() -> None:
     for family in ("chronos-t5", "chronos-bolt", "moirai", "lag-llama", "t5-text"):
         ours = {layout.repository for layout in LAYOUTS.values() if layout.family == family}
-        assert ours == set(RELEASED[family].checkpoints)
+        assert ours == set(family_class(family).released.checkpoints)
 
 
 def test_the_quick_models_are_the_smallest_of_every_family() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from tsfmscope import process_memory
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.conformance.subject import SEED, Subject
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
@@ -89,7 +88,7 @@ def measure_here(family: str, folder: Path, options: Mapping[str, Any], *, conte
 def _warm_up(family: str) -> None:
     """Load a small model of the family and forecast, which imports everything that these need."""
     made = registry.family_class(family)
-    small = prepare_model(made.new(EXAMPLES.get(family) or made.example, seed=SEED))
+    small = made.new_example(seed=SEED)
     with tempfile.TemporaryDirectory() as scratch:
         small.save(Path(scratch))
         _forecast(Subject(family, made.load(Path(scratch)), None, Path(scratch)))

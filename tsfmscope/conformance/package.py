@@ -7,21 +7,22 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsfmscope.conformance.checkpoint import Checkpoint
 from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.package_forecasts import PACKAGES, Answer, Package
 from tsfmscope.conformance.verdict import demand, distance
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.capture import Point
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED
-from tsfmscope.models.released import RELEASED
-from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.models.facts import Package
+from tsfmscope.models.registry import family_class
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -35,47 +36,94 @@ States = dict[Point, np.ndarray]
 _ISSUE = "open an issue with the output of this command"
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """States and forecasts of a model, and those of the package's network with its weights, of the same windows.
+
+    states: point -> ours and the package's, [N, d], without padding. kind: quantiles or logits. forecasts: ours and the
+    package's; None where the forecast is sampled.
+    """
+
+    states: dict[Point, tuple[np.ndarray, np.ndarray]]
+    kind: str
+    forecasts: tuple[np.ndarray, np.ndarray] | None
+
+    def state_distances(self) -> dict[Point, float]:
+        """Return the largest difference of every layer's states, as a share of the largest state."""
+        return {point: distance(theirs, ours) for point, (ours, theirs) in self.states.items()}
+
+    def forecast_distance(self) -> float:
+        """Return the largest difference of a window's forecast, as a share of its largest number, or NotApplicable."""
+        if self.forecasts is None:
+            raise NotApplicable("the forecast is sampled from the last states, which are compared above")
+        return max(distance(theirs, ours) for ours, theirs in zip(*self.forecasts, strict=True))
+
+
+def compare_with_package(model: Family, folder: Path, windows: Windows) -> Comparison:
+    """Run a model, and its package's network with the weights of a folder, on the same windows.
+
+    folder: where the model was loaded from, or saved to. Raises NotApplicable if the package is not installed.
+    """
+    package = model.package
+    assert package is not None
+    network, tokens = load_package_network(model, folder), model.tokenize(windows)
+    ours = {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
+    with _captured(network.get_submodule(package.inner), model, tokens) as theirs:
+        forecast = _run(network, model, windows, tokens)
+    counted = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
+    states = {
+        point: (values[counted[point[0]]], _aligned(theirs, point, values, package)[counted[point[0]]])
+        for point, values in ours.items()
+    }
+    if forecast.logits is not None:
+        logits = np.concatenate(list(model.forecast_logits(tokens)))
+        return Comparison(states, "logits", (logits, forecast.logits))
+    if forecast.quantiles is not None and isinstance(model, Forecaster):
+        # The package's levels need not include the median, which the public method demands.
+        values = model._forecast(windows, forecast.levels, 1, [0] * len(windows))
+        return Comparison(states, "quantiles", (values, forecast.quantiles))
+    return Comparison(states, "", None)
+
+
+def load_package_network(model: Family, folder: Path) -> Any:
+    """Return the package's network of a folder. Raises NotApplicable if the package is not installed."""
+    package = model.package
+    assert package is not None and package.network is not None
+    module, _, name = package.network.partition(":")
+    try:
+        network_class = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise NotApplicable(f"{package.name} is not installed here ({error}); install it to compare") from error
+    # Some print what they do, where `verify --json` prints one document.
+    with redirect_stdout(io.StringIO()):
+        return model.read_package_network(network_class, folder).eval()
+
+
 def states_are_those_of_the_package(checkpoint: Checkpoint) -> str:
     """The package's own run over the same windows has the same states in every layer, to 1e-4 of the largest."""
-    ours, theirs, _ = _compared(checkpoint)
-    worst = 0.0
-    for key, states in ours.items():
-        difference = distance(theirs[key], states)
-        stack, layer, normed = key
+    distances = _compared(checkpoint).state_distances()
+    for (stack, layer, normed), difference in distances.items():
         place = f"{stack} layer {layer}{' after the norm' if normed else ''}"
         demand(difference <= CLOSE, f"{place}: states differ by {difference:.1e} of the largest; {_ISSUE}")
-        worst = max(worst, difference)
-    return f"{_package(checkpoint).name}: {len(ours)} layers differ by at most {worst:.1e} of the largest state"
+    worst = max(distances.values())
+    return f"{_package(checkpoint).name}: {len(distances)} layers differ by at most {worst:.1e} of the largest state"
 
 
 def forecasts_are_those_of_the_package(checkpoint: Checkpoint) -> str:
     """The package's own forecasts of the same windows have the same quantiles or logits, to 1e-4 of the largest."""
-    model, (_, _, answer) = checkpoint.subject.model, _compared(checkpoint)
-    windows = _windows(checkpoint)
-    if answer.logits is not None:
-        ours, theirs, kind = (
-            np.concatenate(list(model.forecast_logits(model.tokenize(windows)))),
-            answer.logits,
-            "logits",
-        )
-    elif answer.quantiles is not None:
-        forecast = checkpoint.subject.forecaster.forecast(windows, levels=answer.levels, seeds=[0] * len(windows))
-        ours, theirs, kind = forecast.values, answer.quantiles, "quantiles"
-    else:
-        raise NotApplicable("the forecast is sampled from the last states, which are compared above")
-    difference = distance(theirs, ours)
-    demand(difference <= CLOSE, f"{kind} differ by {difference:.1e} of the largest; {_ISSUE}")
-    return f"{_package(checkpoint).name}: {kind} differ by {difference:.1e} of the largest"
+    compared = _compared(checkpoint)
+    difference = compared.forecast_distance()
+    demand(difference <= CLOSE, f"{compared.kind} differ by {difference:.1e} of the largest; {_ISSUE}")
+    return f"{_package(checkpoint).name}: {compared.kind} differ by {difference:.1e} of the largest"
 
 
 def _package(checkpoint: Checkpoint) -> Package:
     """Return the family's package. Raises NotApplicable where there is none to compare with."""
-    package = PACKAGES.get(checkpoint.family)
-    if package is None:
-        released = RELEASED.get(checkpoint.family)
+    package = family_class(checkpoint.family).package
+    if package is None or package.network is None:
         reason = (
-            f"{released.package} has the network, but no forecast of this family"
-            if released is not None and released.package
+            f"{package.name} has the network, but no forecast of this family"
+            if package is not None and package.has_our_network
             else "its network is this project's own"
         )
         raise NotApplicable(f"no package here to compare with: {reason}")
@@ -86,51 +134,28 @@ def _package(checkpoint: Checkpoint) -> Package:
     return package
 
 
-def _compared(checkpoint: Checkpoint) -> tuple[States, States, Answer]:
-    """Return our states, the package's, and its forecast; computed once per checkpoint."""
-    package, model = _package(checkpoint), checkpoint.subject.model
+def _compared(checkpoint: Checkpoint) -> Comparison:
+    """Return the comparison on windows without gaps, whose forecast is one forward pass; computed once."""
+    package = _package(checkpoint)
     if COMPARISON not in checkpoint.shared:
-        windows = _windows(checkpoint)
-        tokens = model.tokenize(windows)
-        ours = {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
-        loaded = _load(package, checkpoint)
-        with _captured(package.inner(loaded), model, tokens) as theirs:
-            answer = _run(package, loaded, model, windows, tokens)
-        aligned = {key: _aligned(theirs, key, states, package) for key, states in ours.items()}
-        checkpoint.shared[COMPARISON] = (*_without_padding(ours, aligned, tokens), answer)
-    result: tuple[States, States, Answer] = checkpoint.shared[COMPARISON]
+        subject = checkpoint.subject
+        longest = getattr(subject.model, "max_context", None)
+        steps = longest if package.wants_all_steps else min(checkpoint.context, longest or checkpoint.context)
+        windows = subject.windows(count=3, context=steps)
+        graph = subject.model.forecast_graph() if isinstance(subject.model, Forecaster) else None
+        furthest = graph.horizon if graph else getattr(subject.model, "prediction_length", windows.horizon)
+        windows = replace(windows, future=windows.future[:, :furthest])
+        checkpoint.shared[COMPARISON] = compare_with_package(subject.model, checkpoint.folder, windows)
+    result: Comparison = checkpoint.shared[COMPARISON]
     return result
 
 
-def _load(package: Package, checkpoint: Checkpoint) -> Any:
-    """Return the package's network of the folder. Raises NotApplicable if the package is not installed."""
-    module, _, name = package.network_class.partition(":")
-    try:
-        network_class = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise NotApplicable(f"{package.name} is not installed here ({error}); install it to compare") from error
-    # Some print what they do, where `verify --json` prints one document.
-    with redirect_stdout(io.StringIO()):
-        return package.read(network_class, checkpoint.subject.model, checkpoint.folder).eval()
-
-
-def _run(package: Package, loaded: Any, model: Family, windows: Windows, tokens: Tokens) -> Answer:
+def _run(network: Any, model: Family, windows: Windows, tokens: Tokens) -> PackageForecast:
     import torch
 
     with warnings.catch_warnings(), torch.no_grad(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        return package.run(loaded, model, windows, tokens)
-
-
-def _windows(checkpoint: Checkpoint) -> Windows:
-    """Return windows without gaps, whose forecast is one forward pass."""
-    package, subject = _package(checkpoint), checkpoint.subject
-    longest = getattr(subject.model, "max_context", None)
-    steps = longest if package.wants_all_steps else min(checkpoint.context, longest or checkpoint.context)
-    windows = subject.windows(count=3, context=steps)
-    graph = subject.model.forecast_graph() if isinstance(subject.model, Forecaster) else None
-    furthest = graph.horizon if graph else getattr(subject.model, "prediction_length", windows.horizon)
-    return replace(windows, future=windows.future[:, :furthest])
+        return model.forecast_with_package(network, windows, tokens)
 
 
 @contextmanager
@@ -181,10 +206,3 @@ def _aligned(package_states: States, key: Point, ours: np.ndarray, package: Pack
     states = states.reshape(-1, *states.shape[-2:])
     rows = ours.shape[1]
     return states[:, :rows] if package.first_rows else states[:, -rows:]
-
-
-def _without_padding(ours: States, package_states: States, tokens: Tokens) -> tuple[States, States]:
-    """Return both with states of padding left out, [N, d]."""
-    counted = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
-    ours = {key: values[counted[key[0]]] for key, values in ours.items()}
-    return ours, {key: values[counted[key[0]]] for key, values in package_states.items()}

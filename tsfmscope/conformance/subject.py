@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tsfmscope.conformance.errors import Failed, NotApplicable
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.registry import family_class, resolve
 from tsfmscope.models.types import Tokens
@@ -67,8 +66,7 @@ class Subject:
         family = family_class(name)
         if checkpoint is not None:
             return cls(name, family.load(resolve(checkpoint).folder), None, scratch, **steps)
-        config = config or EXAMPLES.get(name) or family.example
-        return cls(name, prepare_model(family.new(config, seed=SEED)), config, scratch, **steps)
+        return cls(name, family.new_example(config, seed=SEED), config or family.example, scratch, **steps)
 
     @property
     def family(self) -> type[Family]:

@@ -25,7 +25,7 @@ from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelEr
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.models.licenses import License, license_of
 from tsfmscope.models.references import Source, resolve
-from tsfmscope.models.released import family_of_release
+from tsfmscope.models.registry import family_of_release
 from tsfmscope.version import version
 
 # Checks of a model that loads, beyond the conformance suite.

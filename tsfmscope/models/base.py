@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
@@ -16,11 +16,20 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from tsfmscope.errors import HealthError
+from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tsfmscope.models.common.compression_block import block_of, set_block
 from tsfmscope.models.common.scale import clip_float32, observed_moments
-from tsfmscope.models.types import Forecast, ForecastGraph, LayerStates, Tokens, WeightMatrix
+from tsfmscope.models.facts import Package, Released
+from tsfmscope.models.types import (
+    Forecast,
+    ForecastGraph,
+    LayerStates,
+    PackageForecast,
+    Tokens,
+    WeightMatrix,
+)
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -39,8 +48,8 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete, except
-    `id_values`, `id_positions`, `loss_horizon`, `max_context`, `attentions`, `stock_model` and `forecast_graph` where
-    their defaults do not hold.
+    `id_values`, `id_positions`, `loss_horizon`, `max_context`, `attention_layers`, `stock_model`, `forecast_graph`,
+    `prepare_example`, `read_package_network` and `forecast_with_package` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -83,6 +92,18 @@ class Family(ABC):
     divides_rows: ClassVar[bool] = False
     # The reason why processes cannot share a training batch of this family; empty if they can.
     no_ddp_reason: ClassVar[str] = ""
+    # Released checkpoints, and the package of others that reads them; None: there is none.
+    released: ClassVar[Released] = Released()
+    package: ClassVar[Package | None] = None
+    # Packages that the family imports late and that this project does not depend on.
+    requires: ClassVar[tuple[str, ...]] = ()
+    # The last change of the results of this family alone. It enters the keys of the family's jobs and recipes.
+    revision: ClassVar[str | None] = None
+    # How a config.json is recognised, besides by the family's name as its `model_type`: names of classes that it may
+    # name, or else keys ("key", or "block.key" inside an object) of which it has all, and none of `foreign_keys`.
+    architectures: ClassVar[tuple[str, ...]] = ()
+    config_keys: ClassVar[tuple[str, ...]] = ()
+    foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Config of a small model, for tests of the family.
     example: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # The module that is trained and saved.
@@ -103,6 +124,17 @@ class Family(ABC):
     @abstractmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model of the family with random weights."""
+
+    @final
+    @classmethod
+    def new_example(cls, config: Mapping[str, Any] | None = None, *, seed: int) -> Self:
+        """Return a small random model for tests, of `example` or of another config."""
+        model = cls.new(config or cls.example, seed=seed)
+        model.prepare_example()
+        return model
+
+    def prepare_example(self) -> None:  # noqa: B027
+        """Change a new model whose states are of no use before training; by default nothing is changed."""
 
     @classmethod
     @abstractmethod
@@ -199,6 +231,27 @@ class Family(ABC):
         """
         return self
 
+    @final
+    def stock_model_of(self, network: Any, **options: Any) -> Any:
+        """Return `stock_model` around another network."""
+        twin = copy.copy(self)
+        twin.network = network
+        return twin.stock_model(**options)
+
+    def read_package_network(self, network_class: Any, folder: Path) -> Any:
+        """Return a network of `package.network`, made of our config and of the tensors of a folder.
+
+        No package reads a checkpoint folder: some would instantiate what its config.json names.
+        """
+        return checkpoint_folder.load_network(network_class, folder, "cpu")
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Run the package's network on windows, and on the tokens that this family makes of them.
+
+        A family whose `package` has a network to compare with overrides this method.
+        """
+        raise NotImplementedError(f"{self.name}: no package to compare with")
+
     # -- work --------------------------------------------------------------------------------------
     @final
     def tokenize(self, windows: Windows) -> Tokens:
@@ -276,12 +329,14 @@ class Family(ABC):
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield every attention, MLP and state-space matrix with its stack, layer and name."""
 
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Return every attention layer that can be compressed.
-
-        The default is none. A family whose weights cannot be compressed does not override this method.
-        """
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Return every attention layer of a network that can be compressed; by default none."""
         return iter(())
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Return every attention layer that can be compressed."""
+        return self.attention_layers(self.network)
 
     @abstractmethod
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
@@ -342,6 +397,41 @@ class Forecaster(Family):
     def forecast_graph(self) -> ForecastGraph | None:
         """Return the forecast as a module that exporters can trace; by default None, for a family without one."""
         return None
+
+    @final
+    def _run_in_batches(self, run: Callable[..., torch.Tensor], *arrays: np.ndarray) -> np.ndarray:
+        """Return the results of all windows in float64, computed by one forward pass per batch without gradients.
+
+        run: function from parts of the arrays, as tensors on the network's device, to the results of these windows.
+        """
+        import torch
+
+        network, parts = self.network.eval(), []
+        device = next(network.parameters()).device
+        for start in range(0, len(arrays[0]), self.batch):
+            inputs = (torch.from_numpy(np.array(array[start : start + self.batch])).to(device) for array in arrays)
+            with torch.inference_mode():
+                parts.append(run(*inputs).double().cpu().numpy())
+        return np.concatenate(parts)
+
+    @final
+    def _forecast_in_parts(
+        self,
+        windows: Windows,
+        predict: Callable[[np.ndarray, int], np.ndarray],
+        point: Callable[[np.ndarray], np.ndarray] = lambda forecast: forecast,
+    ) -> np.ndarray:
+        """Return forecasts [W, ..., H] of the horizon, each part from the context and the points forecast before it.
+
+        predict: function from values [W, step] and the number of steps that are left to a forecast [W, ..., step] of
+        the first of them or more. point: function from such a forecast to the points [W, step] that follow the values.
+        """
+        values, parts, remaining = windows.context.astype(np.float64), [], windows.horizon
+        while remaining > 0:
+            parts.append(predict(values, remaining))
+            values = np.concatenate((values, point(parts[-1])), axis=1)
+            remaining -= parts[-1].shape[-1]
+        return np.concatenate(parts, axis=-1)[..., : windows.horizon]
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...

@@ -6,7 +6,7 @@ It predicts quantiles of each patch of the horizon.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,7 +20,14 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released
+from tsfmscope.models.types import (
+    COMPARED_LEVELS,
+    ForecastGraph,
+    PackageForecast,
+    TokenKind,
+    Tokens,
+)
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -61,7 +68,18 @@ class Chronos2(Pretrained, Forecaster):
     """
 
     name: ClassVar[str] = "chronos-2"
+    released: ClassVar[Released] = Released(("amazon/chronos-2",), APACHE, TOLLAMA)
+    package: ClassVar[Package | None] = Package(
+        "chronos-forecasting", "chronos:BaseChronosPipeline", network="chronos.chronos2.model:Chronos2Model"
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("Chronos2Model", "Chronos2Pipeline")
+    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.max_output_patches",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "context_length": 48,
+        "input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"layer.2.mlp.wi": "mlp_in", "layer.2.mlp.wo": "mlp_out"}
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
@@ -113,17 +131,24 @@ class Chronos2(Pretrained, Forecaster):
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(checkpoint_folder.load_network(with_compression_block(Chronos2Model, _attentions), folder, device))
+        return cls(
+            checkpoint_folder.load_network(with_compression_block(Chronos2Model, cls.attention_layers), folder, device)
+        )
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of encoder blocks; each has time attention, group attention and an MLP."""
-        return {"encoder": len(self.network.encoder.block)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.encoder.block}
 
-    @property
-    def width(self) -> int:
-        """Width d_model of the hidden states."""
-        return int(self.network.config.d_model)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield time and group attention of every block; keys of time attention are rotary and keep their width."""
+        resize = narrow_heads.resizer(PARTS, "kv_proj_dim")
+        for layer, block in enumerate(network.encoder.block, start=1):
+            for kind, at in ATTENTION.items():
+                of = block.layer[at].self_attention
+                plain = not of.use_rope
+                yield AttentionLayer("encoder", layer, kind, of, of.n_heads, of.n_heads, 1.0, plain, resize, PARTS)
 
     @property
     def max_context(self) -> int:
@@ -161,26 +186,14 @@ class Chronos2(Pretrained, Forecaster):
             tuple(config.quantiles),
         )
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of the package's pipeline."""
+        import torch
 
-        `layer` counts blocks from 1, like the states that the blocks output.
-        """
-        for layer, block in enumerate(self.network.encoder.block, start=1):
-            for kind, at in ATTENTION.items():
-                attention = block.layer[at].self_attention
-                for matrix in ("q", "k", "v", "o"):
-                    module, heads = getattr(attention, matrix), int(attention.n_heads)
-                    yield WeightMatrix.of(module, "encoder", layer, matrix, attention=kind, heads=heads)
-            yield WeightMatrix.of(block.layer[-1].mlp.wi, "encoder", layer, "mlp_in")
-            yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield time and group attention of every block; scores are unscaled.
-
-        The keys of time attention are rotary, so their width cannot change.
-        """
-        return _attentions(self.network)
+        found, _ = self.stock_model_of(network).predict_quantiles(
+            torch.from_numpy(windows.context)[:, None], windows.horizon, quantile_levels=list(COMPARED_LEVELS)
+        )
+        return PackageForecast(np.stack([series[0].numpy().T for series in found]))
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.
@@ -290,12 +303,3 @@ class Chronos2(Pretrained, Forecaster):
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
         values += level[:, None, None]
         return values
-
-
-def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    resize = narrow_heads.resizer(PARTS, "kv_proj_dim")
-    for layer, block in enumerate(network.encoder.block, start=1):
-        for kind, at in ATTENTION.items():
-            of = block.layer[at].self_attention
-            plain = not of.use_rope
-            yield AttentionLayer("encoder", layer, kind, of, of.n_heads, of.n_heads, 1.0, plain, resize, PARTS)

@@ -15,8 +15,9 @@ from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.capture import Pass
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
+from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.t5 import shared
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens
+from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -42,6 +43,23 @@ class ChronosBolt(shared.T5Family):
     """
 
     name: ClassVar[str] = "chronos-bolt"
+    released: ClassVar[Released] = Released(
+        tuple(f"amazon/chronos-bolt-{size}" for size in ("tiny", "mini", "small", "base")),
+        APACHE,
+        page("amazon/chronos-bolt-base"),
+    )
+    package: ClassVar[Package | None] = Package(
+        "chronos-forecasting",
+        "chronos:BaseChronosPipeline",
+        network="chronos.chronos_bolt:ChronosBoltModelForForecasting",
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("ChronosBoltModelForForecasting", "ChronosBoltPipeline")
+    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.input_patch_size",)
+    foreign_keys: ClassVar[tuple[str, ...]] = ("chronos_config.max_output_patches",)
+    example: ClassVar[Mapping[str, Any]] = {
+        **shared.SMALL, "context_length": 48, "prediction_length": 12, "input_patch_size": 8,
+        "input_patch_stride": 8, "initializer_factor": 1.0,
+    }  # fmt: skip
     # The decoder has one token per window.
     output_stack: ClassVar[str] = "encoder"
     direct_quantiles: ClassVar[bool] = True
@@ -109,6 +127,15 @@ class ChronosBolt(shared.T5Family):
         levels = tuple(network.chronos_config.quantiles)
         longest = int(network.chronos_config.prediction_length)
         return ForecastGraph(lambda _, horizon: BoltGraph(network, horizon), self.max_context, longest, levels)
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of the package's pipeline."""
+        import torch
+
+        found, _ = self.stock_model_of(network).predict_quantiles(
+            torch.from_numpy(windows.context), windows.horizon, quantile_levels=list(COMPARED_LEVELS)
+        )
+        return PackageForecast(found.permute(0, 2, 1).numpy())
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.

@@ -10,7 +10,6 @@ from pathlib import Path
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.models.released import RELEASED, family_of_release
 from tsfmscope.regular_files import read_text
 
 # Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
@@ -79,10 +78,9 @@ def _stated(folder: Path, remaining: int) -> License | None:
 
 def _published(reference: str) -> License | None:
     """Return the licence of a released checkpoint of the hub; None for another reference."""
-    released = RELEASED.get(family_of_release(reference) or "")
-    if released is None or released.weights is None:
-        return None
-    return License(released.weights, f"as published: {released.source}")
+    family = registry.family_of_release(reference)
+    released = registry.family_class(family).released if family else None
+    return License(released.license, f"as published: {released.source}") if released and released.license else None
 
 
 def read_recipe(folder: Path) -> dict[str, object]:

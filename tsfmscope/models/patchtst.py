@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,12 +14,19 @@ from jaxtyping import Bool, Float
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import clip_float32
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.facts import APACHE, Package, Released, page
+from tsfmscope.models.types import (
+    COMPARED_LEVELS,
+    ForecastGraph,
+    PackageForecast,
+    TokenKind,
+    Tokens,
+)
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -52,7 +59,7 @@ SHARED = {"channel_attention": False, "share_embedding": True, "share_projection
 # Added to the variance of a context, in the data's units: minimum_scale of transformers' PatchTSTStdScaler.
 MINIMUM_SCALE = 1e-5
 # Projection -> its name in an attention module.
-PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+OWN_PARTS = PARTS | {"o": "out_proj"}
 # Distributions whose quantiles have a closed form; negative_binomial is for counts alone.
 HEADS = ("student_t", "normal")
 
@@ -71,7 +78,19 @@ class PatchTST(Pretrained, Forecaster):
     """
 
     name: ClassVar[str] = "patchtst"
+    released: ClassVar[Released] = Released(
+        ("ibm-granite/granite-timeseries-patchtst",), APACHE, page("ibm-granite/granite-timeseries-patchtst")
+    )
+    package: ClassVar[Package | None] = Package(
+        "transformers", "transformers", network="transformers:PatchTSTForPrediction"
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("PatchTSTForPrediction", "PatchTSTForPretraining")
+    example: ClassVar[Mapping[str, Any]] = {
+        "d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "context_length": 48,
+        "prediction_length": 12, "patch_length": 8, "patch_stride": 4, "init_std": 0.2,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"ff.0": "mlp_in", "ff.3": "mlp_out"}
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
@@ -112,18 +131,21 @@ class PatchTST(Pretrained, Forecaster):
             wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        network_class = with_compression_block(PatchTSTForPrediction, _attentions)
+        network_class = with_compression_block(PatchTSTForPrediction, cls.attention_layers)
         return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self.network.model.encoder.layers)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.model.encoder.layers}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.network.config.d_model)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
+        return layers_of_blocks(
+            "encoder", network.model.encoder.layers, "self_attn", OWN_PARTS, heads="num_heads", scale="scaling",
+            resize=narrow_heads.resizer(OWN_PARTS, "head_dim"),
+        )  # fmt: skip
 
     @property
     def max_context(self) -> int:
@@ -151,28 +173,33 @@ class PatchTST(Pretrained, Forecaster):
         make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
         return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
-
-        `layer` counts blocks from 1, as the states that the blocks return do.
-        """
-        heads = int(self.network.config.num_attention_heads)
-        for layer, block in enumerate(self.network.model.encoder.layers, start=1):
-            attention, (first, *_, last) = block.self_attn, block.ff
-            for matrix, part in PARTS.items():
-                module = getattr(attention, part)
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
-            for matrix, module in (("mlp_in", first), ("mlp_out", last)):
-                yield WeightMatrix.of(module, "encoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
-        return _attentions(self.network)
-
     @property
     def loss_horizon(self) -> int:
         """Number of future steps that `loss` needs, those of the head's forecast."""
         return self.prediction_length
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return quantiles of the distribution whose samples `generate` draws, or the point at every level."""
+        import torch
+        from scipy import stats
+
+        past = windows.context[:, -self.max_context :]
+        past = np.pad(past, ((0, 0), (self.max_context - past.shape[1], 0)), constant_values=np.nan)
+        observed = ~np.isnan(past)
+        # A missing step has the value that the network scales to 0.
+        fill = np.where(observed, past, 0.0).sum(axis=1) / observed.sum(axis=1) * (network.config.scaling == "std")
+        past = np.where(observed, past, fill[:, None]).astype(np.float32)
+        output = network(
+            past_values=torch.from_numpy(past)[:, :, None], past_observed_mask=torch.from_numpy(observed)[:, :, None]
+        )
+        if not network.distribution_output:
+            point = output.prediction_outputs[:, : windows.horizon, 0].numpy()
+            return PackageForecast(np.repeat(point[:, None], len(COMPARED_LEVELS), axis=1))
+        *df, loc, scale = (part[..., 0].double().numpy() for part in output.prediction_outputs)
+        kind = stats.t(df[0], loc, scale) if df else stats.norm(loc, scale)
+        scaled = np.stack([kind.ppf(level) for level in COMPARED_LEVELS], axis=1)
+        values = scaled * output.scale.double().numpy() + output.loc.double().numpy()
+        return PackageForecast(values[:, :, : windows.horizon])
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's own loss in the data's units, the mean over observed steps.
@@ -236,39 +263,29 @@ class PatchTST(Pretrained, Forecaster):
         return Pass({"encoder": Stack(encoder.layers, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        self.network.eval()
-        history, blocks = windows.context.astype(np.float64), []
-        for _ in range(0, windows.horizon, self.prediction_length):
-            scaled, _, loc, scale = self._scale_context(history)
-            patches = self._patches(scaled)
-            parts = [self._quantiles(patches[i : i + self.batch], levels) for i in range(0, len(patches), self.batch)]
-            block = np.concatenate(parts) * scale[:, None, None] + loc[:, None, None]  # [W, Q, P]
-            blocks.append(block)
-            history = np.concatenate((history, block[:, levels.index(0.5)]), axis=1)
-        return np.concatenate(blocks, axis=2)[:, :, : windows.horizon]
-
-    def _quantiles(
-        self, patches: Float[np.ndarray, "window token patch"], levels: tuple[float, ...]
-    ) -> Float[np.ndarray, "window quantile horizon"]:
-        """Return quantiles of the head's distribution, in scaled units.
-
-        A head trained with squared error has one point, which is returned at every level.
-        """
-        import torch
         from scipy import special
 
-        network = self.network
-        with torch.inference_mode():
-            encoded = network.model.encoder(patch_input=torch.from_numpy(patches).to(network.device)[:, None])
-            answer = network.head(encoded.last_hidden_state)
-        if not network.distribution_output:
-            point = answer[:, None, :, 0].double().cpu().numpy()
-            return np.repeat(point, len(levels), axis=1)
-        *df, loc, scale = (part[:, None, :, 0].double().cpu().numpy() for part in answer)  # [W, 1, P]
-        chances = np.array(levels)[:, None]
-        standard = special.stdtrit(df[0], chances) if df else special.ndtri(chances)
-        quantiles: np.ndarray = loc + scale * standard
-        return quantiles
+        network, chances = self.network, np.array(levels)[:, None]
+
+        def run(patches: torch.Tensor) -> torch.Tensor:
+            """Return the point, or the parameters of the distribution, [B, K, P], in scaled units."""
+            import torch
+
+            answer = network.head(network.model.encoder(patch_input=patches[:, None]).last_hidden_state)
+            return torch.stack(answer if network.distribution_output else (answer,), dim=1)[..., 0]
+
+        def predict(history: np.ndarray, remaining: int) -> np.ndarray:
+            scaled, _, loc, scale = self._scale_context(history)
+            answer = self._run_in_batches(run, self._patches(scaled))
+            if network.distribution_output:
+                *df, centre, spread = (answer[:, [part]] for part in range(answer.shape[1]))  # [W, 1, P]
+                answer = centre + spread * (special.stdtrit(df[0], chances) if df else special.ndtri(chances))
+            else:
+                # A head trained with squared error has one point, which is returned at every level.
+                answer = np.repeat(answer, len(levels), axis=1)
+            return np.asarray(answer * scale[:, None, None] + loc[:, None, None])  # [W, Q, P]
+
+        return self._forecast_in_parts(windows, predict, lambda part: part[:, levels.index(0.5)])
 
     def _scale_context(
         self, context: Float[np.ndarray, "window context"]
@@ -296,14 +313,6 @@ class PatchTST(Pretrained, Forecaster):
         read_steps = steps[:, patchifier.sequence_start :]
         windows = np.lib.stride_tricks.sliding_window_view(read_steps, patchifier.patch_length, axis=1)
         return windows[:, :: patchifier.patch_stride].copy()
-
-
-def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    resize = narrow_heads.resizer(PARTS, "head_dim")
-    for layer, block in enumerate(network.model.encoder.layers, start=1):
-        of = block.self_attn
-        heads = of.num_heads
-        yield AttentionLayer("encoder", layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
 
 
 def _find_problem(config: Mapping[str, Any]) -> str | None:

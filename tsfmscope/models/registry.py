@@ -59,13 +59,6 @@ FAMILIES = {
     "ttm": "tsfmscope.models.ttm.family:TTM",
     "visionts": "tsfmscope.models.visionts.family:VisionTS",
 }
-# Family -> the last change of its results. It enters the keys of the family's own jobs and recipes
-# only.
-REVISIONS = {
-    "lag-llama": "calendar features of dates",
-}
-# Family -> packages that it imports and that this project does not depend on.
-PACKAGES = {"moirai": ("uni2ts",), "moirai-2": ("uni2ts",)}
 # Tokenizers of text and settings of image preprocessing.
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
 # Bytes of a model card that are read to find its license.
@@ -136,7 +129,7 @@ def check_packages(name: str) -> None:
 
     Only built-in families are checked.
     """
-    for package in PACKAGES.get(name, ()):
+    for package in family_class(name).requires if name in FAMILIES else ():
         if importlib.util.find_spec(package) is None:
             missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
             raise ModelError(f"family {name}: {describe_missing(missing)}")
@@ -145,19 +138,18 @@ def check_packages(name: str) -> None:
 def code_of(family: str) -> str | None:
     """Return name, version and SHA-256 of the package that adds a family.
 
-    For a built-in family, return its entry of REVISIONS, or None where it has none. ValueError for an unknown
-    family.
+    For a built-in family, return its `revision`. ValueError for an unknown family.
     """
     check_name(family)
     entry = plugins.entry_of(family, FAMILIES)
-    return plugins.code(entry) if entry else REVISIONS.get(family)
+    return plugins.code(entry) if entry else family_class(family).revision
 
 
 def with_code(family: str, fingerprint: str) -> str:
     """Return a checkpoint's fingerprint combined with the code that reads it; jobs of the model depend on it.
 
-    Code of built-in families is covered by the versions of the Tasks, or by an entry of REVISIONS where the
-    results of one family alone have changed. Code of other packages enters the digest, so that no job reuses
+    Code of built-in families is covered by the versions of the Tasks, or by the family's `revision` where its
+    results alone have changed. Code of other packages enters the digest, so that no job reuses
     a row of older code.
     """
     code = code_of(family)
@@ -361,3 +353,11 @@ def check_options(family: str, options: Mapping[str, Any], location: str) -> Non
         raise ModelError(f"{location}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
     if (precision := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
         raise ModelError(f"{location}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")
+
+
+def family_of_release(reference: str) -> str | None:
+    """Return the family of a released checkpoint, hub:ORG/NAME[@REVISION]; None for any other reference."""
+    if not reference.startswith(hub.PREFIX):
+        return None
+    checkpoint = reference.removeprefix(hub.PREFIX).partition("@")[0]
+    return next((name for name in FAMILIES if checkpoint in family_class(name).released.checkpoints), None)

@@ -111,6 +111,22 @@ class ForecastGraph:
     reads_frequency: bool = False
 
 
+# Levels at which forecasts of a package are compared where the package can be asked for any.
+COMPARED_LEVELS = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class PackageForecast:
+    """Forecast of a family's package.
+
+    quantiles: [W, Q, H] at the levels. logits: [W, T, ids]. Both are None where the forecast is sampled.
+    """
+
+    quantiles: np.ndarray | None = None
+    levels: tuple[float, ...] = COMPARED_LEVELS
+    logits: np.ndarray | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
     """One matrix of attention, of an MLP or of a state space, [out, in].

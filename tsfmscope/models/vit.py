@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,12 +12,13 @@ import numpy as np
 from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import Family
+from tsfmscope.models.blocks import BlockFamily
 from tsfmscope.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.facts import Package
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.catalog import Modality
 from tsfmscope.series.types import Windows
 
@@ -32,14 +33,14 @@ LOADABLE = (MASKED_IMAGE_MODELING, "ViTForImageClassification", "ViTModel")
 # Share of patches masked in training: SimMIM (Xie et al. 2022, section 4.1).
 MASKED_SHARE = 0.6
 # Projection -> its name in an attention module.
-PARTS = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
+MLP = {"mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"}
 PROCESSOR = "preprocessor_config.json"
 # Mean and deviation of pixels in 0..1, per channel, as in google/vit-*.
 MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 LARGEST_PIXEL = 255.0
 
 
-class ViT(Family):
+class ViT(BlockFamily):
     """ViT models of images.
 
     Rows of the encoder: CLS (kind REG), then one row per patch, row by row.
@@ -54,7 +55,15 @@ class ViT(Family):
     """
 
     name: ClassVar[str] = "vit"
+    package: ClassVar[Package | None] = Package("transformers", "transformers")
+    architectures: ClassVar[tuple[str, ...]] = ("ViTForImageClassification", "ViTForMaskedImageModeling", "ViTModel")
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
+        "num_hidden_layers": 3, "image_size": 8, "patch_size": 2,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    width_key: ClassVar[str] = "hidden_size"
+    mlp: ClassVar[Mapping[str, str]] = MLP
     modality: ClassVar[Modality] = "image"
     plain_attention: ClassVar[bool] = True
     # transformers' ViTForMaskedImageModeling, or ViTModel, which cannot be trained here.
@@ -116,9 +125,13 @@ class ViT(Family):
         network_class = transformers.ViTForMaskedImageModeling if has_decoder else transformers.ViTModel
         options = {} if has_decoder else {"add_pooling_layer": False}
         network = checkpoint_folder.load_network(
-            with_compression_block(network_class, _attentions, **options), folder, device
+            with_compression_block(network_class, cls.attention_layers, **options), folder, device
         )
         return cls(network, mean=mean, deviation=deviation)
+
+    def setting(self, key: str) -> Any:
+        """Return a value of the config that the network was made of."""
+        return getattr(self.network.config, key)
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and preprocessor_config.json, which transformers reads."""
@@ -129,14 +142,14 @@ class ViT(Family):
         (Path(folder) / PROCESSOR).write_text(json.dumps(processor, indent=2) + "\n")
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self._vit.layers)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self._vit.layers}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, hidden_size."""
-        return int(self.network.config.hidden_size)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
+        return vit_attentions("encoder", getattr(network, "vit", network).layers)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of patches, 0 where the context cannot be an image."""
@@ -145,24 +158,6 @@ class ViT(Family):
     def stock_model(self) -> Any:
         """Return the transformers network."""
         return self.network
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
-
-        `layer` counts blocks from 1, as the states that the blocks return do.
-        """
-        heads = int(self.network.config.num_attention_heads)
-        for layer, block in enumerate(self._vit.layers, start=1):
-            mlp = block.mlp
-            for matrix, part in PARTS.items():
-                module = getattr(block.attention, part)
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
-            for matrix, module in (("mlp_in", mlp.fc1), ("mlp_out", mlp.fc2)):
-                yield WeightMatrix.of(module, "encoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
-        return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's own loss of masked images: the mean error of masked patches' normed pixels.
@@ -243,17 +238,12 @@ class ViT(Family):
         return ((pixels / LARGEST_PIXEL - mean) / deviation).to(self.network.device)
 
 
-def layers_of(stack: str, blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
+def vit_attentions(stack: str, blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of blocks of transformers' ViT or ViTMAE."""
     resize = narrow_heads.resizer(PARTS, "head_dim")
-    for layer, block in enumerate(blocks, start=1):
-        of = block.attention
-        heads = of.num_attention_heads
-        yield AttentionLayer(stack, layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
-
-
-def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    return layers_of("encoder", getattr(network, "vit", network).layers)
+    return layers_of_blocks(
+        stack, blocks, "attention", PARTS, heads="num_attention_heads", scale="scaling", resize=resize
+    )
 
 
 def _columns(values: np.ndarray) -> np.ndarray:

@@ -23,7 +23,6 @@ from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.neurons import mlps
 from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import Projections, Widths, shapes
@@ -33,15 +32,15 @@ from tsfmscope.series import other_modalities
 from tsfmscope.series.types import Windows
 
 # Families that a package forecasts with, and those that only this project runs.
-CONFIGS: dict[str, dict[str, Any]] = {name: dict(EXAMPLES[name]) for name in stock.STOCK}
+CONFIGS: dict[str, dict[str, Any]] = {name: dict(family_class(name).example) for name in stock.STOCK}
 CONFIGS["vit"] |= {"image_size": 16, "patch_size": 4}
 OWN: dict[str, dict[str, Any]] = {
     "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
-    "moment": {**EXAMPLES["moment"], "d_kv": 8},
-    "patchtst-fm": dict(EXAMPLES["patchtst-fm"]),
-    "time-moe": dict(EXAMPLES["time-moe"]),
-    "toto-2": dict(EXAMPLES["toto-2"]),
-    "totem": {**EXAMPLES["totem"], "context_length": 32, "prediction_length": 8},
+    "moment": {**family_class("moment").example, "d_kv": 8},
+    "patchtst-fm": dict(family_class("patchtst-fm").example),
+    "time-moe": dict(family_class("time-moe").example),
+    "toto-2": dict(family_class("toto-2").example),
+    "totem": {**family_class("totem").example, "context_length": 32, "prediction_length": 8},
 }
 LENGTHS = {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}
 OPTIONS: dict[str, dict[str, Any]] = {"moirai": LENGTHS, "moirai-2": LENGTHS}

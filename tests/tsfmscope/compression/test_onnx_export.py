@@ -17,7 +17,6 @@ import torch
 from tsfmscope.compression import onnx_export
 from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, write_onnx
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
@@ -26,6 +25,7 @@ from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.common.scale import mean_and_deviation
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.patchtst import PatchTST
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.timesfm.patches import frequency
 from tsfmscope.series.types import Windows
 
@@ -37,7 +37,7 @@ MODELS = (
 )  # fmt: skip
 ONE_LAYER = {"num_layers": 1, "num_decoder_layers": 1, "num_hidden_layers": 1, "initializer_factor": 0.05}
 SMALL = {
-    family: {key: ONE_LAYER.get(key, value) for key, value in EXAMPLES[family].items()}
+    family: {key: ONE_LAYER.get(key, value) for key, value in family_class(family).example.items()}
     for family in (
         "chronos-2",
         "moirai-2",

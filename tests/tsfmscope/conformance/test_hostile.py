@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.tsfmscope.models.families import FAMILIES, change_config, example_model
+from tests.tsfmscope.models.families import CLASSES, FAMILIES, change_config, example_model
 from tsfmscope.cli.app import app
 from tsfmscope.conformance.checkpoint import Checkpoint
 from tsfmscope.conformance.package import (
-    _load,
     forecasts_are_those_of_the_package,
+    load_package_network,
     states_are_those_of_the_package,
 )
-from tsfmscope.conformance.package_forecasts import PACKAGES
 from tsfmscope.conformance.verdict import judge
 from tsfmscope.errors import ModelError
 
@@ -118,8 +117,9 @@ def load(family: str, folder: Path, scratch: Path) -> None:
     """Load the model, and the package's network where there is a package."""
     checkpoint = Checkpoint(family, folder, scratch, 48, 12)
     assert checkpoint.subject
-    if family in PACKAGES:
-        _load(PACKAGES[family], checkpoint)
+    package = CLASSES[family].package
+    if package is not None and package.network is not None:
+        load_package_network(checkpoint.subject.model, folder)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

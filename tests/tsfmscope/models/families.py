@@ -1,4 +1,4 @@
-"""The table of families that shared tests run on, read from the registry and the conformance examples."""
+"""The table of families that shared tests run on, read from the registry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.registry import FAMILIES, family_class
 from tsfmscope.series.types import Windows
@@ -23,7 +22,7 @@ CLASSES: Mapping[str, type[Family]] = {name: family_class(name) for name in FAMI
 @functools.cache
 def example_model(name: str) -> Any:
     """Return the small random model that a family's conformance is checked on; tests share it and do not change it."""
-    return prepare_model(CLASSES[name].new(EXAMPLES.get(name) or CLASSES[name].example, seed=1))
+    return CLASSES[name].new_example(seed=1)
 
 
 def change_config(folder: Path, **changes: Any) -> None:
@@ -47,12 +46,15 @@ def hard_windows(windows: Windows) -> Windows:
 
 
 def shake(model: Any) -> Any:
-    """Add noise to every vector among the parameters: norms and biases of a new network are all alike."""
+    """Add noise to every vector among the weights: norms and biases of a new network are all alike."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for values in model.network.parameters():
             if values.ndim == 1:
                 values += 0.3 * torch.randn(values.shape, generator=generator)
+        for name, values in model.network.named_buffers():
+            if name.endswith(("running_mean", "running_var")):
+                values += 0.3 * torch.rand(values.shape, generator=generator)
     return model
 
 
@@ -73,4 +75,4 @@ OTHERS = names(lambda cls: not issubclass(cls, Forecaster))
 # Families of which each has its own way of reading a folder.
 READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")
 # Families whose attention layers can be compressed.
-COMPRESSED = names(lambda cls: cls.attentions is not Family.attentions)
+COMPRESSED = names(lambda cls: cls.attention_layers.__func__ is not Family.attention_layers.__func__)

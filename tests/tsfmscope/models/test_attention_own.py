@@ -73,7 +73,7 @@ def test_paths_of_narrow_lag_llama_are_those_of_a_pass_without_caches(lag_llama:
         layer.write(layer.read().slice_heads(Widths(8, 2 * layer.layer - 1)))
     past = model._past(torch.from_numpy(windows(count=2).context))
     scaled = model._standardise(past, torch.ones(2, dtype=torch.float64))
-    lags = torch.tensor(model.config.lags)
+    lags = torch.tensor(model.config["lags"])
     calendar = torch.rand(2, model.tokens + 4, 6, generator=torch.Generator().manual_seed(0)) - 0.5
     got = sample_paths(model.network, scaled, lags, model.tokens, calendar, np.full((2, 3, 4), 0.5), 1.0)
     steps = scaled.steps

@@ -22,12 +22,12 @@ from tests.tsfmscope.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import CHECKS, answers, findings
 from tsfmscope.conformance.errors import Failed
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.conformance.verdict import demand_of, distance, judge, name_of
 from tsfmscope.models import plugins
 from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
+from tsfmscope.models.registry import family_class
 
 FAULTS = [*BROKEN, *WRONG_NUMBERS]
 CLAIMS = "claims-are-kept"  # of plain q·k or a softmax head: none where keys are rotated or normed
@@ -53,13 +53,13 @@ def not_applicable(cls: type[Family]) -> set[str]:
         checks |= ITEMS
     if cls.modality in ("image", "table"):
         checks.add(WHOLE)
-    if cls.attentions is Family.attentions:
+    if cls.attention_layers.__func__ is Family.attention_layers.__func__:
         checks.add("attention-is-written-as-it-was-read")
     return checks
 
 
 def subject_of(cls: Any, folder: Path, name: str = "patch-line") -> Subject:
-    config = cls.example or EXAMPLES["patchtst"]
+    config = cls.example or family_class("patchtst").example
     return Subject(name, cls.new(config, seed=1), config, folder)
 
 
@@ -194,7 +194,7 @@ def test_the_command_takes_a_checkpoint_and_a_config(named: Any, tmp_path: Path)
     ],
 )
 def test_the_command_exits_2_where_there_is_no_model(named: Any, arguments: list[str], words: str) -> None:
-    cls = type("Bare", (PatchTST,), {"name": "bare"}) if arguments == ["bare"] else PatchLine
+    cls = type("Bare", (PatchTST,), {"name": "bare", "example": {}}) if arguments == ["bare"] else PatchLine
     named("bare" if arguments == ["bare"] else "patch-line", cls)
     done = CliRunner().invoke(app, ["check-family", *arguments])
     assert done.exit_code == 2

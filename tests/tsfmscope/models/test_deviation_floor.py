@@ -41,14 +41,6 @@ def change(family: Any, deviation: float) -> float:
     return float(np.linalg.norm(vectors(family, deviation) - reference) / np.linalg.norm(reference))
 
 
-def test_the_floors_are_those_of_the_releases() -> None:
-    root = 1e-5**0.5
-    std = dict.fromkeys(("moirai", "moirai-2", "patchtst", "ttm", "flowstate", "visionts"), root)
-    assert {name: CLASSES[name].deviation_floor for name in FLOORED} == pytest.approx(
-        std | {"moment": 1e-5, "patchtst-fm": 1e-5} | dict.fromkeys(("toto-2", "timesfm", "timesfm-2.5"), 1e-6)
-    )
-
-
 @pytest.mark.parametrize("name", ["moirai", "moirai-2", "patchtst", "timesfm"])
 def test_a_declared_floor_is_that_of_the_package_or_the_config(name: str) -> None:
     family = example_model(name)

@@ -13,7 +13,7 @@ import torch
 
 from tasks import heads
 from tasks.job import Job, Task
-from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, EXAMPLES, FORECASTERS, names
+from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, FORECASTERS, names
 from tsfmscope.errors import HealthError
 from tsfmscope.geometry.alignment import Axes, spectral_alignment
 from tsfmscope.geometry.head import log_partition
@@ -22,6 +22,7 @@ from tsfmscope.models import base
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.patchtst import PatchTST
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.t5.chronos_t5 import ChronosT5
 from tsfmscope.models.t5.shared import T5Stacks
 from tsfmscope.models.timesfm.versions import TimesFM
@@ -70,7 +71,7 @@ def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family:
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("kind", ["batchnorm", "layernorm"])
 def test_a_patchtst_head_is_given_what_the_order_of_its_norms_says(windows: Make, kind: str, pre_norm: bool) -> None:
-    family = PatchTST.new({**EXAMPLES["patchtst"], "norm_type": kind, "pre_norm": pre_norm}, seed=1)
+    family = PatchTST.new({**family_class("patchtst").example, "norm_type": kind, "pre_norm": pre_norm}, seed=1)
     blocks = family.network.model.encoder.layers
     rng = np.random.default_rng(0)
     for block in blocks:  # statistics and weights that are not the identity

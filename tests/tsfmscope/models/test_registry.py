@@ -207,7 +207,7 @@ def test_a_job_loads_its_model_with_its_options(tmp_path: Path) -> None:
     LagLlama.new(config, seed=0).save(tmp_path)
     spec = {"family": "lag-llama", "ref": str(tmp_path), "options": {"rope_scaling": "linear", "tokens": 16}}
     model = load_model(Job(Task("t", 1, "m:f"), spec))
-    assert (model.config.rope_scaling, model.tokens) == ("linear", 16)
+    assert (model.config["rope_scaling"], model.tokens) == ("linear", 16)
 
 
 def test_an_option_that_a_family_does_not_take_is_named() -> None:

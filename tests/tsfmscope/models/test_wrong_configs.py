@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.tsfmscope.models.families import CLASSES, change_config, example_model
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 
 EVIL = {"_target_": "uni2ts.distribution._base.torch.load", "f": "weights.bin"}
@@ -259,17 +258,17 @@ def rows(table: dict[str, list[tuple[dict[str, Any], str]]]) -> list[tuple[str, 
     return [(name, *row) for name, cases in table.items() for row in cases]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_a_config_without_a_key_is_named(name: str) -> None:
-    first = next(iter(EXAMPLES[name]))
+    first = next(iter(CLASSES[name].example))
     with pytest.raises(ValueError, match=rf"keys \['{first}'"):
-        CLASSES[name].new({key: value for key, value in EXAMPLES[name].items() if key != first}, seed=0)
+        CLASSES[name].new({key: value for key, value in CLASSES[name].example.items() if key != first}, seed=0)
 
 
 @pytest.mark.parametrize(("name", "changes", "text"), rows(NEW))
 def test_a_config_that_a_new_model_cannot_have_is_named(name: str, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        CLASSES[name].new({**EXAMPLES[name], **changes}, seed=0)
+        CLASSES[name].new({**CLASSES[name].example, **changes}, seed=0)
 
 
 @pytest.mark.parametrize(("name", "changes", "text"), rows(SAVED))

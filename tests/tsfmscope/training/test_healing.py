@@ -17,7 +17,6 @@ from tsfmscope.compression import export, whole_model
 from tsfmscope.compression.options import Method
 from tsfmscope.compression.shared_factors import factorise
 from tsfmscope.compression.truncation import compress
-from tsfmscope.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
@@ -46,7 +45,7 @@ def windows() -> Windows:
 
 def pair(family: str, method: Mapping[str, Any] = JOINT) -> tuple[Any, Any]:
     """Return a compressed model and its dense original."""
-    dense = prepare_model(family_class(family).new(dict(EXAMPLES[family]), seed=0))
+    dense = family_class(family).new_example(seed=0)
     small = copy.deepcopy(dense)
     compress(small, method)
     return small, dense
@@ -184,7 +183,7 @@ def test_a_family_that_reads_no_series_is_refused(windows: Windows) -> None:
 
 
 def test_futures_are_cut_or_filled_to_the_horizon_of_the_loss_and_dates_go_with_them(windows: Windows) -> None:
-    model = family_class("lag-llama").new(dict(EXAMPLES["lag-llama"]), seed=0)
+    model = family_class("lag-llama").new(dict(family_class("lag-llama").example), seed=0)
     short = replace(windows, future=windows.future[:, :5])
     batches = list(loss_batches(model, [windows, short], 4))
     assert [len(parts[0]) for parts in batches] == [4, 2, 4, 2]
@@ -192,6 +191,6 @@ def test_futures_are_cut_or_filled_to_the_horizon_of_the_loss_and_dates_go_with_
     assert np.array_equal(context[:6], windows.context, equal_nan=True)
     assert np.array_equal(future[:6], windows.future[:, :5], equal_nan=True)
     assert np.array_equal(dates[6:], window_dates(short, 48).astype(np.int64))
-    bolt: Any = family_class("chronos-bolt").new(dict(EXAMPLES["chronos-bolt"]), seed=0)
+    bolt: Any = family_class("chronos-bolt").new(dict(family_class("chronos-bolt").example), seed=0)
     _, filled = next(loss_batches(bolt, [short], 6))
     assert filled.shape[1] == (bolt.loss_horizon or 5) and filled[:, 5:].isnan().all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # two thin factors, the ranks of these `factors`.
 BLOCK = "compression"
 NAMES = ("q", "k", "v", "o")
+# Names of the Linears in most attention modules.
+PARTS = {name: f"{name}_proj" for name in NAMES}
 
 
 class Widths(NamedTuple):
@@ -186,6 +188,35 @@ class AttentionLayer:
             )
 
 
+def any_width(module: Any, widths: Widths) -> None:
+    """Do nothing: the `resize` of a module whose forward reads head widths off its Linears."""
+
+
+def layers_of_blocks(
+    stack: str,
+    blocks: Iterable[Any],
+    path: str,
+    parts: Mapping[str, str],
+    *,
+    heads: str = "heads",
+    groups: str | None = None,
+    scale: str | float = "scale",
+    plain: bool = True,
+    resize: Callable[[Any, Widths], None] = any_width,
+) -> Iterator[AttentionLayer]:
+    """Yield the self-attention of every block.
+
+    path: of the attention module in a block; "": the block. heads, groups, scale: names of the module's attributes of
+    the number of query heads, of key and value heads (None: as many), and of the factor of the scores, or that factor.
+    The other arguments are those of AttentionLayer.
+    """
+    for layer, block in enumerate(blocks, start=1):
+        module = block.get_submodule(path)
+        count, factor = getattr(module, heads), getattr(module, scale) if isinstance(scale, str) else scale
+        shared = getattr(module, groups) if groups else count
+        yield AttentionLayer(stack, layer, "self", module, count, shared, factor, plain, resize, parts)
+
+
 def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
     """Return the shape of every layer, by the layer's name, as `apply_shapes` reads it."""
     return {layer.name: layer.shape() for layer in layers}
@@ -209,10 +240,6 @@ def apply_shapes(
         if expected := _describe_misfit(layer.widths, layer.plain, shape):
             raise ModelError(f"{location}: {BLOCK} contains {shape} of {name}, expected {expected}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
-
-
-def any_width(module: Any, widths: Widths) -> None:
-    """Do nothing: the `resize` of a module whose forward reads head widths off its Linears."""
 
 
 def _describe_misfit(full: Widths, plain: bool, shape: Any) -> str | None:

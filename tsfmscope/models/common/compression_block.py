@@ -8,7 +8,6 @@ from typing import Any
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8, mlp
 from tsfmscope.models.common.attention import BLOCK, AttentionLayer, apply_shapes
-from tsfmscope.models.common.low_rank import apply_factors
 
 
 def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, location: str) -> None:
@@ -26,6 +25,8 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
     layers = list(layers)
     apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
+        from tsfmscope.models.common.low_rank import apply_factors
+
         apply_factors(layers, factors, location)
     if neurons := block.get(mlp.KEY):
         mlp.apply_neurons(network, neurons, location)

@@ -4,64 +4,142 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, model_validator
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import checkpoint_folder, compression_block
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import BLOCK, AttentionLayer
 
 if TYPE_CHECKING:
     import torch
 
 Network = TypeVar("Network", bound="torch.nn.Module")
-Config = TypeVar("Config")
 # Largest whole number in a config: beyond any such model, and small enough to be tried.
 LARGEST = 1 << 16
 
 
-def check_counts(config: Mapping[str, Any], names: Iterable[str], location: str) -> None:
-    """Raise ValueError for the first of these keys whose value is no whole number from 1 to LARGEST."""
-    _check(config, names, location, f"a whole number from 1 to {LARGEST}", _is_count)
+def _field(expected: str, is_valid: Callable[[Any], bool]) -> PlainValidator:
+    """Return the validator of a config's value, which keeps its type; the error states what was expected."""
+
+    def check(value: Any) -> Any:
+        if not is_valid(value):
+            raise ValueError(f"got {value!r}, expected {expected}")
+        return value
+
+    return PlainValidator(check)
 
 
-def check_shares(config: Mapping[str, Any], names: Iterable[str], location: str) -> None:
-    """Raise ValueError for the first of these keys whose value is no number from 0, below 1."""
-    _check(config, names, location, "a number from 0, below 1", lambda value: _is_number(value) and 0 <= value < 1)
+def one_of(*allowed: str | None) -> PlainValidator:
+    """Return the validator of a value that is one of a few."""
+    return _field(f"one of {list(allowed)}", lambda value: value in allowed)
 
 
-def check_positive(config: Mapping[str, Any], names: Iterable[str], location: str) -> None:
-    """Raise ValueError for the first of these keys whose value is no number above 0, at most LARGEST."""
-    expected = f"a number above 0, at most {LARGEST}"
-    _check(config, names, location, expected, lambda value: _is_number(value) and 0 < value <= LARGEST)
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LARGEST
 
 
-def check_switches(config: Mapping[str, Any], names: Iterable[str], location: str) -> None:
-    """Raise ValueError for the first of these keys whose value is neither true nor false."""
-    _check(config, names, location, "true or false", lambda value: isinstance(value, bool))
+def _is_positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value <= LARGEST
 
 
-def check_fixed(saved: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, release: str) -> None:
-    """Raise ModelError if config.json has another value than the one for which the network is written.
+COUNT, POSITIVE = f"a whole number from 1 to {LARGEST}", f"a number above 0, at most {LARGEST}"
+Count = Annotated[int, _field(COUNT, _is_count)]
+# None or 0 stands for a value that other keys decide.
+CountOrNone = Annotated[int | None, _field(COUNT, lambda value: value in (None, 0) or _is_count(value))]
+Counts = Annotated[list[int], _field(f"{COUNT} each", lambda values: all(map(_is_count, values)))]
+Share = Annotated[
+    float, _field("a number from 0, below 1", lambda value: type(value) in (int, float) and 0 <= value < 1)
+]
+Positive = Annotated[float, _field(POSITIVE, _is_positive)]
+PositiveOrNone = Annotated[float | None, _field(POSITIVE, lambda value: value is None or _is_positive(value))]
+Switch = Annotated[bool, _field("true or false", lambda value: isinstance(value, bool))]
+SwitchOrNone = Annotated[bool | None, _field("true or false", lambda value: value is None or isinstance(value, bool))]
 
-    fixed: these values by key; a key may be missing in config.json. release: the release that has them.
+
+class SavedConfig(BaseModel):
+    """Config of a network that we wrote: the keys of config.json that it reads, with types and defaults."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def fill(cls, config: Mapping[str, Any], location: str) -> dict[str, Any]:
+        """Return the config with defaults filled in.
+
+        location: name for the error messages. ValueError names keys that are missing, unknown or of a wrong value.
+        """
+        fields = cls.model_fields
+        required = tuple(name for name, field in fields.items() if field.is_required())
+        defaults = {name: field.default for name, field in fields.items() if not field.is_required()}
+        full = checkpoint_folder.filled_config(config, required, defaults, location)
+        try:
+            return dict(cls(**full))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = f"{first['loc'][0]}: " if first["loc"] else ""
+            raise ValueError(f"{location} config: {key}{first['msg'].removeprefix('Value error, ')}") from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if problem := self.find_problem():
+            raise ValueError(problem)
+        return self
+
+    def find_problem(self) -> str | None:
+        """Return why values that are valid by themselves cannot be used together, or None."""
+        return None
+
+
+@dataclass(frozen=True)
+class Release:
+    """Layout of a family's checkpoints.
+
+    config: keys that the network reads. fixed: values of other keys for which the network is written; a key may be
+    missing in config.json. name: the release that has them. prefix: of the names of all weights in the files; a file
+    may have them without it. is_ours: config.json has no keys of others, and unknown ones are refused.
     """
-    if wrong := {key: saved[key] for key, value in fixed.items() if saved.get(key, value) != value}:
-        expected = {key: fixed[key] for key in wrong}
+
+    config: type[SavedConfig]
+    fixed: Mapping[str, Any]
+    name: str
+    prefix: str = ""
+    is_ours: bool = False
+
+
+def read(
+    folder: Path,
+    saved: Mapping[str, Any],
+    release: Release,
+    make: Callable[[Mapping[str, Any]], Network],
+    attentions: Callable[[Network], Iterable[AttentionLayer]],
+    rename: Callable[[dict[str, torch.Tensor], Network], Mapping[str, torch.Tensor]] = lambda weights, network: weights,
+) -> tuple[Network, dict[str, Any]]:
+    """Return the network in float32 and the config of a checkpoint folder whose config.json contains `saved`.
+
+    make: function from a config to its network. attentions: function from the network to its attention layers. rename:
+    function from the weights of the files, without the prefix, to those by the network's names. ModelError names the
+    file that is wrong.
+    """
+    if wrong := {key: saved[key] for key, value in release.fixed.items() if saved.get(key, value) != value}:
+        expected = {key: release.fixed[key] for key in wrong}
         raise ModelError(
-            f"{folder / 'config.json'}: got {wrong}, expected {expected} as in {release}; "
+            f"{folder / 'config.json'}: got {wrong}, expected {expected} as in {release.name}; "
             "other versions are not supported"
         )
-
-
-def check_saved(
-    make_config: Callable[[Mapping[str, Any], str], Config], saved: Mapping[str, Any], folder: Path
-) -> Config:
-    """Return `make_config` of what config.json contains; ModelError names keys that are missing or of a wrong value."""
+    known = release.config.model_fields
+    shape = {key: value for key, value in saved.items() if key in known or (release.is_ours and key != BLOCK)}
     try:
-        return make_config(saved, str(folder))
+        config = release.config.fill(shape, str(folder))
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error
+    network = make_empty(lambda: make(config), attentions, saved.get(BLOCK), folder)
+    weights = checkpoint_folder.read_weights(folder)
+    if release.prefix:
+        weights = without_prefix(weights, release.prefix, folder)
+    return fill(network, rename(weights, network), folder), config
 
 
 def make_empty(
@@ -142,19 +220,3 @@ def write(
     checkpoint_folder.share(folder)
     saved = {**config, **compression_block.config_block(network)}
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
-
-
-def _check(
-    config: Mapping[str, Any], names: Iterable[str], location: str, expected: str, is_valid: Callable[[Any], bool]
-) -> None:
-    for name in names:
-        if not is_valid(config[name]):
-            raise ValueError(f"{location} config: {name}: got {config[name]!r}, expected {expected}")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= LARGEST

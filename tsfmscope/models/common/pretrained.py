@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.models.base import Family
+from tsfmscope.models.blocks import BlockFamily
 
 
-class Pretrained(Family):
+class Pretrained(BlockFamily):
     """Family whose network writes its own checkpoints. A subclass states the network's class."""
 
     network: Any
@@ -17,6 +17,10 @@ class Pretrained(Family):
         """Wrap a network; batch: windows per forward pass."""
         self.network = network.eval()
         self.batch = batch
+
+    def setting(self, key: str) -> Any:
+        """Return a value of the config that the network was made of."""
+        return getattr(self.network.config, key)
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `from_pretrained` of the network's class reads."""

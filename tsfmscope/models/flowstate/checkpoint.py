@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import attention, checkpoint_folder, own_checkpoint
-from tsfmscope.models.common.checkpoint_folder import filled_config
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.own_checkpoint import (
+    Count,
+    Positive,
+    PositiveOrNone,
+    Release,
+    SavedConfig,
+    Switch,
+    one_of,
+)
 
 if TYPE_CHECKING:
     from tsfmscope.models.flowstate.network import FlowStateNetwork
@@ -18,62 +29,53 @@ NAME, MODEL_TYPE = "flowstate", "flowstate"
 ARCHITECTURES = ("FlowStateForPrediction", "FlowStateModel")
 # Prefix of the names of all weights in FlowStateForPrediction.
 PREFIX = "model."
-REQUIRED = (
-    *("context_length", "embedding_feature_dim", "encoder_num_layers", "encoder_state_dim"),
-    *("encoder_num_hippo_blocks", "decoder_patch_len", "decoder_dim"),
-)
-# Defaults of FlowStateConfig; `base_season` is ours.
-DEFAULTS: dict[str, Any] = {
-    "scale_factor": 1.0,
-    "base_season": None,
-    "mlp_type": "gated",
-    "out_gating": False,
-    "decoder_type": "legs",
-    "quantiles": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-}
-# As in r1 and r1.1; a config.json without it has this value.
 FIXED = {"with_missing": True}
-CHOICES = {"mlp_type": ("gated", "transformer"), "decoder_type": ("legs", "hlegs", "four")}
 
 
-def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
-    """Return the config with defaults filled in.
+class Config(SavedConfig):
+    """Keys of FlowStateConfig with its defaults."""
 
-    ValueError names keys that are missing, unknown or of a wrong value.
-    """
-    full = filled_config(config, REQUIRED, DEFAULTS, location)
-    own_checkpoint.check_counts(full, REQUIRED, location)
-    own_checkpoint.check_positive(full, ("scale_factor",), location)
-    own_checkpoint.check_switches(full, ("out_gating",), location)
-    if full["base_season"] is not None:
-        own_checkpoint.check_positive(full, ("base_season",), location)
-    if wrong := _find_problem(full):
-        raise ValueError(f"{location} config: {wrong}")
-    return full
+    context_length: Count
+    embedding_feature_dim: Count
+    encoder_num_layers: Count
+    encoder_state_dim: Count
+    encoder_num_hippo_blocks: Count
+    decoder_patch_len: Count
+    decoder_dim: Count
+    scale_factor: Positive = 1.0
+    # Our own key.
+    base_season: PositiveOrNone = None
+    mlp_type: Annotated[str, one_of("gated", "transformer")] = "gated"
+    out_gating: Switch = False
+    decoder_type: Annotated[str, one_of("legs", "hlegs", "four")] = "legs"
+    quantiles: Any = Field([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+
+    def find_problem(self) -> str | None:
+        """Return why a config cannot be used, or None."""
+        if self.encoder_state_dim % self.encoder_num_hippo_blocks:
+            return (
+                f"encoder_state_dim: got {self.encoder_state_dim}, expected a multiple of encoder_num_hippo_blocks "
+                f"{self.encoder_num_hippo_blocks}"
+            )
+        if self.decoder_type == "four" and self.decoder_dim % 2 == 0:
+            return f"decoder_dim: got {self.decoder_dim}, expected an odd number, since decoder_type is 'four'"
+        quantiles = self.quantiles
+        if not isinstance(quantiles, list) or not quantiles or not all(type(level) is float for level in quantiles):
+            return f"quantiles: got {quantiles!r}, expected a list of numbers between 0 and 1"
+        if quantiles != sorted(set(quantiles)) or not 0 < quantiles[0] <= quantiles[-1] < 1:
+            return f"quantiles: got {quantiles}, expected ascending numbers between 0 and 1"
+        # A season has at least two steps, which is the largest factor.
+        largest = max(self.scale_factor, (self.base_season or 0) / 2)
+        if largest > (limit := min(self.decoder_patch_len, self.context_length / 2)):
+            return (
+                f"scale_factor and base_season: got a scale factor of {largest:g} for the shortest season, expected at "
+                f"most {limit:g}, so that a step is forecast (decoder_patch_len) and two are read (context_length)"
+            )
+        return None
 
 
-def _find_problem(full: Mapping[str, Any]) -> str | None:
-    """Return why a config cannot be used, or None."""
-    for name, allowed in CHOICES.items():
-        if full[name] not in allowed:
-            return f"{name}: got {full[name]!r}, expected one of {list(allowed)}"
-    if (size := full["encoder_state_dim"]) % (blocks := full["encoder_num_hippo_blocks"]):
-        return f"encoder_state_dim: got {size}, expected a multiple of encoder_num_hippo_blocks {blocks}"
-    if full["decoder_type"] == "four" and full["decoder_dim"] % 2 == 0:
-        return f"decoder_dim: got {full['decoder_dim']}, expected an odd number, since decoder_type is 'four'"
-    quantiles = full["quantiles"]
-    if not isinstance(quantiles, list) or not quantiles or not all(type(level) is float for level in quantiles):
-        return f"quantiles: got {quantiles!r}, expected a list of numbers between 0 and 1"
-    if quantiles != sorted(set(quantiles)) or not 0 < quantiles[0] <= quantiles[-1] < 1:
-        return f"quantiles: got {quantiles}, expected ascending numbers between 0 and 1"
-    # A season has at least two steps, which is the largest factor.
-    largest = max(full["scale_factor"], (full["base_season"] or 0) / 2)
-    if largest > (limit := min(full["decoder_patch_len"], full["context_length"] / 2)):
-        return (
-            f"scale_factor and base_season: got a scale factor of {largest:g} for the shortest season, expected at "
-            f"most {limit:g}, so that a step is forecast (decoder_patch_len) and two are read (context_length)"
-        )
-    return None
+# As in r1 and r1.1; a config.json without a key has this value.
+RELEASE = Release(Config, FIXED, "r1 and r1.1", PREFIX)
 
 
 def make_network(config: Mapping[str, Any]) -> FlowStateNetwork:
@@ -89,7 +91,9 @@ def write(folder: Path, network: FlowStateNetwork, config: Mapping[str, Any]) ->
     own_checkpoint.write(folder, network, {**named, **FIXED, **config}, network.state_dict(prefix=PREFIX))
 
 
-def read(folder: Path) -> tuple[FlowStateNetwork, dict[str, Any]]:
+def read(
+    folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]
+) -> tuple[FlowStateNetwork, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
     from tsfmscope.models.flowstate.network import FlowStateNetwork
 
@@ -101,10 +105,4 @@ def read(folder: Path) -> tuple[FlowStateNetwork, dict[str, Any]]:
             f"{folder / 'config.json'}: got architectures {named}, expected one of {list(ARCHITECTURES)}; "
             "other classes are not read"
         )
-    own_checkpoint.check_fixed(saved, FIXED, folder, "r1 and r1.1")
-    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
-    config = own_checkpoint.check_saved(make_config, known, folder)
-    block = saved.get(attention.BLOCK)
-    network = own_checkpoint.make_empty(lambda: FlowStateNetwork(config), lambda network: (), block, folder)
-    weights = own_checkpoint.without_prefix(checkpoint_folder.read_weights(folder), PREFIX, folder)
-    return own_checkpoint.fill(network, weights, folder), config
+    return own_checkpoint.read(folder, saved, RELEASE, FlowStateNetwork, attentions)

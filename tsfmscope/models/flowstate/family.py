@@ -7,7 +7,7 @@ arithmetic are the package's, so the releases r1 and r1.1 (ibm-granite/granite-t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,10 +17,11 @@ from jaxtyping import Float
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.flowstate import checkpoint
 from tsfmscope.models.flowstate.windows import LEAST_VARIANCE, scale_causally
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -63,7 +64,28 @@ class FlowState(OwnNetwork):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    released: ClassVar[Released] = Released(
+        # The page of ibm-research/flowstate says: for research use only.
+        ("ibm-granite/granite-timeseries-flowstate-r1",),
+        APACHE,
+        page("ibm-granite/granite-timeseries-flowstate-r1"),
+    )
+    package: ClassVar[Package | None] = Package(
+        "granite-tsfm",
+        "tsfm_public:FlowStateForPrediction",
+        has_our_network=False,
+        network="tsfm_public:FlowStateForPrediction",
+        inner="model",
+        rows_first=True,
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("FlowStateForPrediction", "FlowStateModel")
+    example: ClassVar[Mapping[str, Any]] = {
+        "context_length": 60, "embedding_feature_dim": 16, "encoder_num_layers": 3, "encoder_state_dim": 12,
+        "encoder_num_hippo_blocks": 2, "decoder_patch_len": 8, "decoder_dim": 6, "mlp_type": "transformer",
+        "out_gating": True,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    width_key: ClassVar[str] = "embedding_feature_dim"
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("decoder",)
@@ -97,20 +119,15 @@ class FlowState(OwnNetwork):
         options = {"scale_factor": scale_factor, "base_season": base_season}
         changes = {name: value for name, value in options.items() if value is not None}
         try:
-            model.config = checkpoint.make_config(model.config | changes, f"{folder} with options {changes}")
+            model.config = checkpoint.Config.fill(model.config | changes, f"{folder} with options {changes}")
         except ValueError as error:
             raise ModelError(f"{error}; change the option") from error
         return model
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of layers of the encoder."""
-        return {"encoder": len(self.network.layers)}
-
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, embedding_feature_dim."""
-        return int(self.config["embedding_feature_dim"])
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.layers}
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -138,6 +155,20 @@ class FlowState(OwnNetwork):
                 continue
             for name, module in (("mlp_gate", layer.mlp.w1), ("mlp_in", layer.mlp.w2), ("mlp_out", layer.mlp.w3)):
                 yield WeightMatrix.of(module, "encoder", number, name)
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of granite-tsfm's class, after a run of its encoder over all of our rows."""
+        import torch
+
+        past = torch.from_numpy(windows.context)[:, :, None]
+        masked = int((tokens.kinds["encoder"] == TokenKind.MASK).sum(axis=1)[0])
+        kept = tokens.kinds["encoder"].shape[1] - masked
+        # A forecast runs the last layer for the last rows only; states are captured from this first run, of all rows.
+        network.config.min_context = 1
+        options = {"scale_factor": self._factor(windows.season), "batch_first": True}
+        network.model(past[:, -kept:], mask_n=masked, **options)
+        output = network(past, prediction_length=windows.horizon, **options)
+        return PackageForecast(output.quantile_outputs[..., 0].numpy(), self.levels)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the pinball loss of the forecasts of all rows, in units of each row's scale.
@@ -202,39 +233,33 @@ class FlowState(OwnNetwork):
         return Pass({"encoder": Stack(network.layers, None)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        factor = self._factor(windows.season)
-        history, blocks, left = windows.context.astype(np.float64), [], windows.horizon
-        median = level_weights(self.levels, (0.5,))
-        while left > 0:
-            steps = min(left, self._longest(factor))
-            blocks.append(self._predict(history, steps, factor))
-            history = np.concatenate((history, np.einsum("wqh,ql->wh", blocks[-1], median)), axis=1)
-            left -= steps
-        weights = level_weights(self.levels, levels)
-        return np.asarray(np.einsum("wqh,ql->wlh", np.concatenate(blocks, axis=2), weights))
+        factor, median = self._factor(windows.season), level_weights(self.levels, (0.5,))
+        values = self._forecast_in_parts(
+            windows,
+            lambda history, remaining: self._predict(history, min(remaining, self._longest(factor)), factor),
+            lambda part: np.einsum("wqh,ql->wh", part, median),
+        )
+        return np.asarray(np.einsum("wqh,ql->wlh", values, level_weights(self.levels, levels)))
 
     def _predict(
         self, context: Float[np.ndarray, "window step"], steps: int, factor: float
     ) -> Float[np.ndarray, "window quantile horizon"]:
         """Return quantiles of the steps after a context by one forward pass, in the data's units."""
-        import torch
-
-        network, parts = self.network.eval(), []
-        patch, masked = self._patch(factor), self._masked(steps, factor)
+        network, patch, masked = self.network, self._patch(factor), self._masked(steps, factor)
         cut = scale_causally(context, self._context(context.shape[1], steps, factor), masked)
         last = cut.values.shape[1] - masked - 1
         # Each row forecasts one patch. The last one, of the horizon's end, comes first: the others overwrite its start.
         starts = [masked, *range(0, masked, patch)]
-        for start in range(0, len(context), self.batch):
-            inputs = self._on_device(*(array[start : start + self.batch] for array in cut.arrays().values()))
-            with torch.inference_mode():
-                states = network(*inputs, factor)
-                patches = network.decoder(states[:, [last + row for row in starts]], patch, factor)  # [B, S, Q, P]
-            block = patches.new_empty((len(patches), len(self.levels), masked + patch))
+
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            states = network(*inputs, factor)
+            patches = network.decoder(states[:, [last + row for row in starts]], patch, factor)  # [B, S, Q, P]
+            block: torch.Tensor = patches.new_empty((len(patches), len(self.levels), masked + patch))
             for number, row in enumerate(starts):
                 block[:, :, row : row + patch] = patches[:, number]
-            parts.append(block[:, :, :steps].double().cpu().numpy())
-        scaled = _at_levels(np.concatenate(parts), self.levels)
+            return block[:, :, :steps]
+
+        scaled = _at_levels(self._run_in_batches(run, *cut.arrays().values()), self.levels)
         return np.asarray(scaled * cut.scale[:, None, -1:] + cut.loc[:, None, -1:])
 
     def _factor(self, season: int) -> float:

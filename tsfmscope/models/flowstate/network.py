@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import nn
 from torch.nn import functional
 
+from tsfmscope.models.common.layers import PlacedModule
 from tsfmscope.models.flowstate.scan import LinearScan
 
 # Epsilon of the RMS norm in an MLP, and inner width over width, as in the package.
@@ -27,7 +28,7 @@ STEP_LENGTHS = (0.001, 0.1)
 INTERVALS = {"legs": (-1.0, 0.95), "hlegs": (0.0, 0.95), "four": (0.0, 1.0)}
 
 
-class FlowStateNetwork(nn.Module):
+class FlowStateNetwork(PlacedModule):
     """Network from scaled steps to scaled quantiles of the steps after each of them.
 
     config: keys of config.json, with defaults. The parameters of the S5 layers are not set; see `initialize`.
@@ -49,11 +50,6 @@ class FlowStateNetwork(nn.Module):
     def layers(self) -> list[S5Layer]:
         """Layers of the encoder, first to last."""
         return cast(list[S5Layer], list(self.encoder.layers))
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.embed.embed.weight.device
 
     def forward(
         self,

@@ -11,13 +11,14 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import attention, checkpoint_folder, own_checkpoint
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.own_checkpoint import Release, SavedConfig, one_of
 from tsfmscope.regular_files import open_regular
 from tsfmscope.series.calendar import FEATURES
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from tsfmscope.models.lag_llama.network import LagLlamaNetwork
 
 NAME = "lag-llama"
-# The file of time-series-foundation-models/Lag-Llama on the hub.
-RELEASED = checkpoint_folder.PICKLED
 # Prefix of every name in the released state dict, and in ours.
 PREFIX = "model."
 # gluonts' get_lags_for_frequency of Q, M, W, D, H, T, S with one default lag, merged, sorted, minus
@@ -40,10 +39,6 @@ LAGS = (
     *(156, 166, 167, 168, 177, 178, 179, 180, 181, 334, 335, 336, 362, 363, 364, 502, 503, 504, 670, 671, 672, 718),
     *(719, 720, 726, 727, 728, 1090, 1091, 1092),
 )
-# Names of the released hyper-parameters.
-REQUIRED = ("context_length", "n_layer", "n_head", "n_embd_per_head")
-DEFAULTS = {"lags": LAGS, "missing": "zero", "tokens": None, "rope_scaling": None}
-CHOICES = {"missing": ("zero", "median"), "rope_scaling": (None, "linear")}
 # Largest number that a config may contain: more than any such model needs, and small enough for the
 # network to be built.
 LARGEST = 4096
@@ -70,13 +65,14 @@ ALLOWED = (
     (StudentTOutput, "gluonts.torch.distributions.studentT.StudentTOutput"),
     (NegativeLogLikelihood, "gluonts.torch.modules.loss.NegativeLogLikelihood"),
 )
+# Hyper-parameters that give the shape, besides the lags.
+RELEASED_KEYS = ("context_length", "n_layer", "n_head", "n_embd_per_head")
 # Values that the released hyper-parameters must have.
 EXPECTED = {"input_size": 1, "scaling": "robust", "time_feat": True, "rope_scaling": None}
 
 
-@dataclass(frozen=True)
-class LagLlamaConfig:
-    """Shape of a model, and how it reads windows.
+class Config(SavedConfig):
+    """Shape of a model, and how it reads windows; names are those of the released hyper-parameters.
 
     context_length: number of tokens in training.
     n_layer, n_head, n_embd_per_head: blocks, heads per block, width of one head.
@@ -91,87 +87,68 @@ class LagLlamaConfig:
     The release advises it for more tokens than in training.
     """
 
-    context_length: int
-    n_layer: int
-    n_head: int
-    n_embd_per_head: int
-    lags: tuple[int, ...]
-    missing: str
-    tokens: int | None
-    rope_scaling: str | None
+    context_length: Any
+    n_layer: Any
+    n_head: Any
+    n_embd_per_head: Any
+    lags: Any = LAGS
+    missing: Annotated[str, one_of("zero", "median")] = "zero"
+    tokens: Any = None
+    rope_scaling: Annotated[str | None, one_of(None, "linear")] = None
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a field whose value is impossible."""
-        numbers = {name: getattr(self, name) for name in REQUIRED}
-        if self.tokens is not None:
-            numbers["tokens"] = self.tokens
-        for name, value in numbers.items():
-            if type(value) is not int or not 1 <= value <= LARGEST:
-                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
+    def find_problem(self) -> str | None:
+        """Make a tuple of the lags. Return why a config cannot be used, or None."""
+        if not isinstance(self.lags, list | tuple):
+            return f"lags: got {self.lags!r}, expected a list of whole numbers"
+        self.lags = tuple(self.lags)
+        for name in ("context_length", "n_layer", "n_head", "n_embd_per_head", "tokens"):
+            value = getattr(self, name)
+            is_number = type(value) is int and 1 <= value <= LARGEST
+            if not is_number and (name, value) != ("tokens", None):
+                return f"{name}: got {value!r}, expected a whole number from 1 to {LARGEST}"
         if self.n_embd_per_head % 2:
-            raise ValueError(f"n_embd_per_head: got {self.n_embd_per_head}, expected an even number, as rotation pairs")
+            return f"n_embd_per_head: got {self.n_embd_per_head}, expected an even number, as rotation pairs"
         are_valid = all(type(lag) is int and 0 <= lag <= LARGEST for lag in self.lags)
         if not self.lags or not are_valid or list(self.lags) != sorted(set(self.lags)):
-            raise ValueError(f"lags: got {list(self.lags)[:10]}, expected ascending whole numbers from 0 to {LARGEST}")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected one of {list(known)}")
+            return f"lags: got {list(self.lags)[:10]}, expected ascending whole numbers from 0 to {LARGEST}"
+        return None
 
 
-def make_config(config: Mapping[str, Any], location: str) -> LagLlamaConfig:
-    """Return the config, filled up with defaults.
-
-    location: name for the error messages. Raises ValueError, which names keys that are missing, unknown or have
-    a wrong value.
-    """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
-    if not isinstance(full["lags"], list | tuple):
-        raise ValueError(f"{location} config: lags: got {full['lags']!r}, expected a list of whole numbers")
-    try:
-        return LagLlamaConfig(**full | {"lags": tuple(full["lags"])})
-    except ValueError as error:
-        raise ValueError(f"{location} config: {error}") from error
+RELEASE = Release(Config, {}, NAME, PREFIX, is_ours=True)
 
 
-def make_network(config: LagLlamaConfig) -> LagLlamaNetwork:
+def make_network(config: Mapping[str, Any]) -> LagLlamaNetwork:
     """Return a network of that shape, with weights drawn from torch's generator."""
     from tsfmscope.models.lag_llama.network import STATIC_FEATURES, LagLlamaNetwork
 
-    inputs = len(config.lags) + STATIC_FEATURES + FEATURES
-    return LagLlamaNetwork(inputs=inputs, layers=config.n_layer, heads=config.n_head, head_width=config.n_embd_per_head)
+    inputs = len(config["lags"]) + STATIC_FEATURES + FEATURES
+    layers, heads, head_width = (config[name] for name in ("n_layer", "n_head", "n_embd_per_head"))
+    return LagLlamaNetwork(inputs=inputs, layers=layers, heads=heads, head_width=head_width)
 
 
-def write(folder: Path, network: LagLlamaNetwork, config: LagLlamaConfig) -> None:
+def write(folder: Path, network: LagLlamaNetwork, config: Mapping[str, Any]) -> None:
     """Write config.json, and model.safetensors with the released names of tensors."""
-    saved = {"model_type": NAME, **asdict(config)}
+    saved = {"model_type": NAME, **config}
     own_checkpoint.write(folder, network, saved, network.state_dict(prefix=PREFIX))
 
 
-def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
+def read(folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> tuple[LagLlamaNetwork, dict[str, Any]]:
     """Read a folder that `write` wrote, or the released file if there are no safetensors.
 
     Raises ModelError, which names what is wrong.
     """
-    from tsfmscope.models.lag_llama.network import attentions
-
-    is_released = checkpoint_folder.weight_files(folder) == [folder / RELEASED]
-    config, state, block = (*_read_released(folder / RELEASED), None) if is_released else _read_saved(folder)
-    network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
-    source = RELEASED if is_released else "config.json"
-    return own_checkpoint.fill(network, state, folder, prefix=PREFIX, source=source), config
-
-
-def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
-    """Return config, weights, and the `compression` block (None if the model is not compressed)."""
-
+    path = folder / checkpoint_folder.PICKLED
+    if checkpoint_folder.weight_files(folder) == [path]:
+        config, state = _read_released(path)
+        network = own_checkpoint.make_empty(lambda: make_network(config), attentions, None, folder)
+        return own_checkpoint.fill(network, state, folder, prefix=PREFIX, source=path.name), config
     saved = checkpoint_folder.read_config(folder, NAME)
     checkpoint_folder.check_model_type(saved, folder, NAME)
     del saved["model_type"]
-    block = saved.pop(attention.BLOCK, None)
-    return own_checkpoint.check_saved(make_config, saved, folder), checkpoint_folder.read_weights(folder), block
+    return own_checkpoint.read(folder, saved, RELEASE, make_network, attentions)
 
 
-def _read_released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
+def _read_released(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return config and weights of a Lightning checkpoint.
 
     They are read from hyper_parameters.model_kwargs and state_dict. Raises ModelError if they are not of this
@@ -185,8 +162,8 @@ def _read_released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]
     if wrong or not isinstance(saved.get("distr_output"), StudentTOutput):
         raise ModelError(f"{path}: got {wrong or saved.get('distr_output')}, expected {EXPECTED} and a StudentTOutput")
     try:
-        config = {key: saved[key] for key in REQUIRED if key in saved}
-        return make_config(config | {"lags": saved.get("lags_seq")}, str(path)), state
+        config = {key: saved[key] for key in RELEASED_KEYS if key in saved}
+        return Config.fill(config | {"lags": saved.get("lags_seq")}, str(path)), state
     except ValueError as error:
         raise ModelError(f"{error}; this is no {NAME} checkpoint") from error
 

@@ -6,26 +6,25 @@ the release, so that its checkpoint loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.models.facts import APACHE, Released, page
 from tsfmscope.models.lag_llama import checkpoint
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.calendar import NOMINAL_FREQ, NOMINAL_START, calendar_features, step_dates, window_dates
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.lag_llama.checkpoint import LagLlamaConfig
     from tsfmscope.models.lag_llama.network import LagLlamaNetwork, Standardised
 
 # Windows that are scaled at once.
@@ -46,14 +45,21 @@ class LagLlama(OwnNetwork):
     """
 
     name: ClassVar[str] = "lag-llama"
+    released: ClassVar[Released] = Released(
+        ("time-series-foundation-models/Lag-Llama",), APACHE, page("time-series-foundation-models/Lag-Llama")
+    )
+    example: ClassVar[Mapping[str, Any]] = {
+        "context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24),
+    }  # fmt: skip
+    revision: ClassVar[str | None] = "calendar features of dates"
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"mlp.c_fc1": "mlp_gate", "mlp.c_fc2": "mlp_in", "mlp.c_proj": "mlp_out"}
     lagged: ClassVar[bool] = True
     dated: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
     # Empty, because loc and scale are inputs of the network.
     equivariant: ClassVar[frozenset[str]] = frozenset()
-    config: LagLlamaConfig
     network: LagLlamaNetwork
 
     @classmethod
@@ -66,58 +72,46 @@ class LagLlama(OwnNetwork):
         Raises ModelError, which names what is wrong.
         """
         model = super().load(folder, device=device)
-        changes: dict[str, Any] = {"tokens": tokens, "rope_scaling": rope_scaling}
-        model.config = replace(model.config, **{key: value for key, value in changes.items() if value is not None})
+        options = {"tokens": tokens, "rope_scaling": rope_scaling}
+        changes = {name: value for name, value in options.items() if value is not None}
+        model.config = checkpoint.Config.fill(model.config | changes, f"{folder} with options {changes}")
         return model
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of decoder blocks."""
-        return {"decoder": self.config.n_layer}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the decoder."""
+        return {"decoder": self.network.blocks}
+
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield the self-attention of every block; queries and keys are rotated."""
+        scale = network.head_width**-0.5
+        return layers_of_blocks("decoder", network.blocks, "attn", PARTS | {"o": "c_proj"}, scale=scale, plain=False)
 
     @property
     def width(self) -> int:
         """Width of the hidden states: number of heads times their width."""
-        return self.config.n_head * self.config.n_embd_per_head
+        return int(self.config["n_head"] * self.config["n_embd_per_head"])
 
     @property
     def tokens(self) -> int:
         """Number of context steps that become tokens."""
-        return self.asked_tokens or self.config.tokens or self.config.context_length
+        return int(self.asked_tokens or self.config["tokens"] or self.config["context_length"])
 
     @property
     def max_context(self) -> int:
         """Number of steps that the model reads: its tokens, and the history as far as the largest lag."""
-        return self.tokens + self.config.lags[-1]
+        return int(self.tokens + self.config["lags"][-1])
 
     def rope_factor(self, horizon: int) -> float:
         """Return the number by which positions are divided; 1 without `rope_scaling`."""
-        if self.config.rope_scaling is None:
+        if self.config["rope_scaling"] is None:
             return 1.0
-        return max(1.0, (self.tokens + horizon) / self.config.context_length)
+        return float(max(1.0, (self.tokens + horizon) / self.config["context_length"]))
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context steps that become tokens."""
         return {"decoder": min(context, self.tokens)}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o, mlp_gate (the input of the SiLU), mlp_in and mlp_out of every block.
-
-        `layer` counts blocks from 1, like the states that the blocks output.
-        """
-        for layer, block in enumerate(self.network.blocks, start=1):
-            attn, heads = block.attn, self.config.n_head
-            for matrix, module in {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.c_proj}.items():
-                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
-            mlp = {"mlp_gate": block.mlp.c_fc1, "mlp_in": block.mlp.c_fc2, "mlp_out": block.mlp.c_proj}
-            for matrix, module in mlp.items():
-                yield WeightMatrix.of(module, "decoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Return the self-attention of every block; queries and keys are rotated."""
-        from tsfmscope.models.lag_llama.network import attentions
-
-        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor, dates: torch.Tensor | None = None) -> torch.Tensor:
         """Return the mean Student-t negative log likelihood of each step after the first token.
@@ -229,7 +223,7 @@ class LagLlama(OwnNetwork):
     def _lags(self) -> torch.Tensor:
         import torch
 
-        return torch.tensor(self.config.lags, device=self.network.device)
+        return torch.tensor(self.config["lags"], device=self.network.device)
 
     def _past(self, context: torch.Tensor) -> torch.Tensor:
         """Return the last steps [W, max_context] of contexts [W, C], with NaN before the first step."""
@@ -241,7 +235,7 @@ class LagLlama(OwnNetwork):
     def _standardise(self, past: torch.Tensor, factor: torch.Tensor) -> Standardised:
         from tsfmscope.models.lag_llama.network import standardise
 
-        return standardise(past, factor, self.config.missing)
+        return standardise(past, factor, self.config["missing"])
 
 
 def _dates(context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ The code itself is ours, written from that paper and the released shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -14,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import nn
 from torch.nn import functional
 
-from tsfmscope.models.common.attention import AttentionLayer, any_width
+from tsfmscope.models.common.layers import PlacedModule, join_heads, rotate, split_heads
 from tsfmscope.models.common.scale import HUGE
 
 # Epsilon of the RMS norms, in the released code.
@@ -117,12 +116,6 @@ def rotary_angles(
     return both.cos(), both.sin()
 
 
-def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return heads [..., T, d_h], rotated by their position; coordinate i is paired with i + d_h / 2."""
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat((-second, first), dim=-1) * sin
-
-
 class RMSNorm(nn.Module):
     """RMS norm over the last axis: x / sqrt(mean(x^2) + eps) * scale."""
 
@@ -153,19 +146,13 @@ class Attention(nn.Module):
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rotated queries, rotated keys, and values, [B, h, T, d_h] each, from states [B, T, d]."""
-        query, key, value = (
-            part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        query, key, value = (split_heads(part(states), self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
         return rotate(query, cos, sin), rotate(key, cos, sin), value
 
-    def join_heads(self, heads: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output [B, T, d] from the outputs of its heads [B, h, T, d_v]."""
-        output: torch.Tensor = self.c_proj(heads.transpose(1, 2).flatten(-2))
-        return output
-
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        return self.join_heads(functional.scaled_dot_product_attention(*self.project(states, cos, sin), is_causal=True))
+        heads = functional.scaled_dot_product_attention(*self.project(states, cos, sin), is_causal=True)
+        output: torch.Tensor = self.c_proj(join_heads(heads))
+        return output
 
 
 def _shared_projections(attention: Attention) -> list[str]:
@@ -252,7 +239,7 @@ class Transformer(nn.Module):
         self.ln_f = RMSNorm(heads * head_width)
 
 
-class LagLlamaNetwork(nn.Module):
+class LagLlamaNetwork(PlacedModule):
     """Network from inputs [B, T, F] to the distribution of each next step.
 
     Weights are initialised as torch's layers are by default, as in the release.
@@ -269,11 +256,6 @@ class LagLlamaNetwork(nn.Module):
         """List of the blocks, first to last."""
         return cast(list[Block], list(self.transformer.h))
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.transformer.wte.bias.device
-
     def forward(self, inputs: Float[torch.Tensor, "window token feature"], rope_factor: float = 1.0) -> StudentT:
         cos, sin = rotary_angles(inputs.shape[1], self.head_width, rope_factor, inputs.device)
         states = self.transformer.wte(inputs)
@@ -285,16 +267,3 @@ class LagLlamaNetwork(nn.Module):
         """Return the distribution of the next step from the last block's states [..., d]."""
         answer: StudentT = self.param_proj(self.transformer.ln_f(states))
         return answer
-
-
-def attentions(network: LagLlamaNetwork) -> Iterator[AttentionLayer]:
-    """Yield the self-attention of every block.
-
-    Queries and keys are rotated before their product, so only the product of values and output can be
-    truncated.
-    """
-    parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "c_proj"}
-    scale = network.head_width**-0.5
-    for layer, block in enumerate(network.blocks, start=1):
-        module, heads = block.attn, block.attn.heads
-        yield AttentionLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch.nn import functional
 
+from tsfmscope.models.common.layers import join_heads
 from tsfmscope.models.lag_llama.network import LagLlamaNetwork, Standardised, StudentT, features, rotary_angles
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class PathDecoder:
         for block in network.blocks:
             query, key, value = block.attn.project(block.rms_1(states), self._cos[positions], self._sin[positions])
             heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            states = states + block.attn.join_heads(heads)
+            states = states + block.attn.c_proj(join_heads(heads))
             states = states + block.mlp(block.rms_2(states))
             self._context.append((key, value))
             room = (*key.shape[:2], paths, horizon)
@@ -121,4 +122,5 @@ class PathDecoder:
         weights = torch.softmax(torch.cat((shared, own), dim=-1), dim=-1)
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
-        return attention.join_heads(over_context @ values + from_own)
+        output: torch.Tensor = attention.c_proj(join_heads(over_context @ values + from_own))
+        return output

@@ -17,7 +17,7 @@ from typing import Any
 from tsfmscope.errors import ModelError
 from tsfmscope.extras import describe_missing
 from tsfmscope.models.common import attention, checkpoint_folder, compression_block
-from tsfmscope.models.common.attention import AttentionLayer, any_width
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 
 FAMILY = "moirai"
 REQUIRED = ("d_model", "num_layers", "patch_sizes")
@@ -121,11 +121,10 @@ def attentions(network: Any, stack: str) -> Iterator[AttentionLayer]:
 
     Queries and keys are normed and rotated. The heads of a group share keys and values.
     """
-    parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
-    for layer, block in enumerate(network.encoder.layers, start=1):
-        attention = block.self_attn
-        heads, groups, scale = attention.num_heads, attention.num_groups, attention.softmax_scale
-        yield AttentionLayer(stack, layer, "self", attention, heads, groups, scale, False, any_width, parts)
+    return layers_of_blocks(
+        stack, network.encoder.layers, "self_attn", PARTS | {"o": "out_proj"}, heads="num_heads", groups="num_groups",
+        scale="softmax_scale", plain=False,
+    )  # fmt: skip
 
 
 def _make(config: Mapping[str, Any]) -> Any:

@@ -14,10 +14,11 @@ from jaxtyping import Float
 from tsfmscope.errors import HealthError
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.facts import Package, Released, page
 from tsfmscope.models.moirai import checkpoint
 from tsfmscope.models.moirai.patches import RANGES, Packed, pack, patch_range
 from tsfmscope.models.moirai.shared import MoiraiFamily
-from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -39,6 +40,19 @@ class Moirai(MoiraiFamily):
     """
 
     name: ClassVar[str] = checkpoint.FAMILY
+    released: ClassVar[Released] = Released(
+        tuple(
+            f"Salesforce/moirai-{version}-R-{size}" for version in ("1.0", "1.1") for size in ("small", "base", "large")
+        ),
+        # The first commits of 1.0 had apache-2.0; "Update license" of 28 March 2024 changed it.
+        "cc-by-nc-4.0",
+        f"{page('Salesforce/moirai-1.0-R-large')} and {page('Salesforce/moirai-1.1-R-small')}",
+    )
+    package: ClassVar[Package | None] = Package(
+        "uni2ts", "uni2ts.model.moirai:MoiraiModule", network="uni2ts.model.moirai:MoiraiModule"
+    )
+    config_keys: ClassVar[tuple[str, ...]] = ("patch_sizes", "distr_output")
+    example: ClassVar[Mapping[str, Any]] = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
     schema: ClassVar[checkpoint.Schema] = checkpoint.SCHEMA
     pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai", "MoiraiForecast")
     stacks: ClassVar[tuple[str, ...]] = (checkpoint.SCHEMA.stack,)
@@ -75,6 +89,12 @@ class Moirai(MoiraiFamily):
         """
         size = {} if self.config["patch_size"] is None else {"patch_size": self.config["patch_size"]}
         return super().stock_model(**{**size, **options})
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Run uni2ts' class around its module; its forecast is sampled."""
+        forecaster, inputs = self._package_run(network, windows, patch_size=self.patch_size(windows.freq))
+        forecaster(**inputs, num_samples=1)
+        return PackageForecast()
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's PackedNLLLoss in the data's units; missing steps have no weight.

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import BlockFamily
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.moirai import checkpoint
 from tsfmscope.models.moirai.patches import MINIMUM_SCALE
-from tsfmscope.models.types import WeightMatrix
+from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
 
-class MoiraiFamily(Forecaster):
+class MoiraiFamily(BlockFamily, Forecaster):
     """A version of Moirai, whose network is one of uni2ts.
 
     schema: of its config. pipeline: module and class of uni2ts that forecast with the network.
     """
 
+    requires: ClassVar[tuple[str, ...]] = ("uni2ts",)
+    mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1": "mlp_in", "ffn.fc_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     schema: ClassVar[checkpoint.Schema]
     pipeline: ClassVar[tuple[str, str]]
     deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
@@ -52,19 +57,23 @@ class MoiraiFamily(Forecaster):
         """
         return cls(*checkpoint.load_network(Path(folder), device, cls.schema))
 
+    def setting(self, key: str) -> Any:
+        """Return a value of the config that the network was made of."""
+        return self.config[key]
+
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `from_pretrained` of the network's class can read."""
         checkpoint.save_network(self.network, self.config, Path(folder))
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks."""
-        return {self.schema.stack: len(self.network.encoder.layers)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the only stack."""
+        return {self.schema.stack: self.network.encoder.layers}
 
-    @property
-    def width(self) -> int:
-        """Width d_model of the hidden states."""
-        return int(self.network.d_model)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield the self-attention of every block; queries and keys are normed and rotated."""
+        return checkpoint.attentions(network, cls.schema.stack)
 
     def stock_model(self, **options: Any) -> Any:
         """Return the network as the class that uni2ts forecasts with.
@@ -79,23 +88,23 @@ class MoiraiFamily(Forecaster):
         except TypeError as error:
             raise ValueError(f"pipeline of {self.name}: {error}") from error
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
+    def read_package_network(self, network_class: Any, folder: Path) -> Any:
+        """Return the network of uni2ts that this project reads a folder with."""
+        return checkpoint.load_network(folder, "cpu", self.schema)[0]
 
-        `layer` counts blocks from 1.
-        """
-        stack = self.schema.stack
-        for layer, block in enumerate(self.network.encoder.layers, start=1):
-            attention, ffn = block.self_attn, block.ffn
-            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
-            for matrix, module in projections.items():
-                yield WeightMatrix.of(module, stack, layer, matrix, attention="self", heads=attention.num_heads)
-            for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
-                yield WeightMatrix.of(module, stack, layer, matrix)
+    def _package_run(self, network: Any, windows: Windows, **options: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Return uni2ts' class around its network, and its inputs; missing steps are 0."""
+        import torch
 
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Return the self-attention of every block; queries and keys are normed and rotated."""
-        return checkpoint.attentions(self.network, self.schema.stack)
+        past, observed = np.nan_to_num(windows.context), ~np.isnan(windows.context)
+        steps = {"prediction_length": windows.horizon, "context_length": past.shape[1]}
+        inputs = {
+            "past_target": past[:, :, None],
+            "past_observed_target": observed[:, :, None],
+            "past_is_pad": ~np.logical_or.accumulate(observed, axis=1),
+        }
+        forecaster = self.stock_model_of(network, **steps, **options)
+        return forecaster, {name: torch.from_numpy(values) for name, values in inputs.items()}
 
     @property
     def _device(self) -> torch.device:

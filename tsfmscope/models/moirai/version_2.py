@@ -13,10 +13,11 @@ from jaxtyping import Float
 
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.facts import TOLLAMA, Package, Released
 from tsfmscope.models.moirai import checkpoint
 from tsfmscope.models.moirai.patches import Packed, pack
 from tsfmscope.models.moirai.shared import MoiraiFamily
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -75,6 +76,14 @@ class Moirai2(MoiraiFamily):
     """
 
     name: ClassVar[str] = FAMILY
+    released: ClassVar[Released] = Released(("Salesforce/moirai-2.0-R-small",), "cc-by-nc-4.0", TOLLAMA)
+    package: ClassVar[Package | None] = Package(
+        "uni2ts", "uni2ts.model.moirai2:Moirai2Module", network="uni2ts.model.moirai2:Moirai2Module", first_rows=True
+    )
+    config_keys: ClassVar[tuple[str, ...]] = ("num_predict_token", "quantile_levels")
+    example: ClassVar[Mapping[str, Any]] = {
+        "d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2,
+    }  # fmt: skip
     schema: ClassVar[checkpoint.Schema] = SCHEMA
     pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai2", "Moirai2Forecast")
     stacks: ClassVar[tuple[str, ...]] = (SCHEMA.stack,)
@@ -97,6 +106,11 @@ class Moirai2(MoiraiFamily):
             longest,
             levels,
         )
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of uni2ts' class around its module."""
+        forecaster, inputs = self._package_run(network, windows)
+        return PackageForecast(forecaster(**inputs).numpy(), tuple(network.quantile_levels))
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean quantile loss of all predictions of observed steps, in units of the context's scale.

@@ -6,19 +6,24 @@ numpy and transformers that exclude ours. Names, shapes and arithmetic are the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from tsfmscope.errors import HealthError
+from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.facts import Package, Released, page
 from tsfmscope.models.moment import checkpoint
+from tsfmscope.models.moment.keys import UNUSED
 from tsfmscope.models.moment.windows import EPSILON, Cut, scale_and_cut
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.t5 import shared
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -49,8 +54,25 @@ class Moment(OwnNetwork):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    released: ClassVar[Released] = Released(
+        tuple(f"AutonLab/MOMENT-1-{size}" for size in ("small", "base", "large")),
+        "mit",
+        page("AutonLab/MOMENT-1-small"),
+    )
+    package: ClassVar[Package | None] = Package(
+        "momentfm",
+        "momentfm:MOMENTPipeline",
+        'model_kwargs={"task_name": "reconstruction"}',
+        has_our_network=False,
+        network="momentfm:MOMENTPipeline",
+    )
+    config_keys: ClassVar[tuple[str, ...]] = ("t5_config", "patch_stride_len")
+    example: ClassVar[Mapping[str, Any]] = {
+        "seq_len": 72, "patch_len": 8, "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3,
+    }  # fmt: skip
     checkpoints: ClassVar[CheckpointModule] = checkpoint
-    stacks: ClassVar[tuple[str, ...]] = checkpoint.STACKS
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    mlp: ClassVar[Mapping[str, str]] = shared.MLP
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # A bias by distance is added to the scores; it reads no state.
@@ -60,14 +82,14 @@ class Moment(OwnNetwork):
     network: MomentNetwork
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self.network.encoder.block)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.encoder.block}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.config["d_model"])
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; scores are unscaled q·k."""
+        return shared.attentions(network, cls.stacks)
 
     @property
     def max_context(self) -> int:
@@ -84,13 +106,25 @@ class Moment(OwnNetwork):
         """Return the number of whole patches of the context."""
         return {"encoder": int(self._cut(np.zeros((1, context)), self._ahead(horizon)).is_known.sum())}
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in, mlp_out, and mlp_gate of gated MLPs; `layer` counts blocks from 1."""
-        return shared.stack_weights("encoder", self.network.encoder)
+    def read_package_network(self, network_class: Any, folder: Path) -> Any:
+        """Return a MOMENTPipeline with our config and the tensors of a folder, which must be its own."""
+        network = network_class(checkpoint.saved_config(self.config), model_kwargs={"task_name": "reconstruction"})
+        different = network.load_state_dict(checkpoint_folder.read_weights(folder), strict=False)
+        names = sorted({*different.missing_keys, *different.unexpected_keys} - set(UNUSED))
+        if names:
+            raise HealthError(f"momentfm's network and the files do not have the same tensors: {names[:5]}")
+        return network
 
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; scores are unscaled q·k."""
-        return shared.attentions(self.network, self.stacks)
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the point that momentfm forecasts."""
+        import torch
+
+        past = windows.context[:, -network.seq_len :]
+        past = np.pad(past, ((0, 0), (network.seq_len - past.shape[1], 0)), constant_values=np.nan)
+        is_padding = np.logical_and.accumulate(np.isnan(past), axis=1)
+        values, mask = torch.from_numpy(np.nan_to_num(past)), torch.from_numpy(~is_padding).float()
+        output = network.short_forecast(x_enc=values[:, None], input_mask=mask, forecast_horizon=windows.horizon)
+        return PackageForecast(output.forecast.numpy(), (0.5,))
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean squared error of masked observed steps, in units of each window's context.
@@ -154,25 +188,23 @@ class Moment(OwnNetwork):
         return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        history, left = windows.context.astype(np.float64), windows.horizon
-        while left > 0:
-            steps = min(left, self.prediction_length)
-            history = np.concatenate((history, self._predict(history, steps)), axis=1)
-            left -= steps
-        return np.repeat(history[:, None, -windows.horizon :], len(levels), axis=1)
+        point = self._forecast_in_parts(windows, self._predict)
+        return np.repeat(point[:, None], len(levels), axis=1)
 
-    def _predict(self, context: Float[np.ndarray, "window step"], steps: int) -> Float[np.ndarray, "window horizon"]:
-        """Return the steps after a context by one forward pass, in the data's units."""
-        import torch
-
-        network, ahead, parts = self.network.eval(), self._ahead(steps), []
+    def _predict(
+        self, context: Float[np.ndarray, "window step"], remaining: int
+    ) -> Float[np.ndarray, "window horizon"]:
+        """Return at most `remaining` steps after a context by one forward pass, in the data's units."""
+        steps = min(remaining, self.prediction_length)
+        ahead = self._ahead(steps)
         cut = self._cut(context, ahead)
-        with torch.inference_mode():
-            for start in range(0, len(context), self.batch):
-                inputs = (part[start : start + self.batch] for part in Cut.inputs(cut.arrays()))
-                flat = network(*self._on_device(*inputs)).flatten(1)
-                parts.append(flat[:, -ahead:][:, :steps].double().cpu().numpy())
-        return np.asarray(np.concatenate(parts) * cut.scale[:, None] + cut.loc[:, None])
+
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            flat: torch.Tensor = self.network(*inputs).flatten(1)
+            return flat[:, -ahead:][:, :steps]
+
+        point = self._run_in_batches(run, *Cut.inputs(cut.arrays()))
+        return np.asarray(point * cut.scale[:, None] + cut.loc[:, None])
 
     def _ahead(self, horizon: int) -> int:
         """Return the number of masked steps after the context, whole patches."""

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import nn
 from transformers import T5Config, T5EncoderModel
 
+from tsfmscope.models.common.layers import PlacedModule
 from tsfmscope.models.moment.keys import T5_KEYS, UNUSED
 from tsfmscope.models.t5.attention import use_windowwise
 
@@ -66,14 +67,14 @@ class Head(nn.Module):
         return cast(torch.Tensor, self.linear(self.dropout(states)))
 
 
-class MomentNetwork(nn.Module):
+class MomentNetwork(PlacedModule):
     """MOMENT with the head of its pre-training, which reconstructs patches."""
 
     # As transformers' networks declare it; the check of a checkpoint's tensors reads it.
     _keys_to_ignore_on_load_unexpected = tuple(f"^{name}$" for name in UNUSED)
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Build the network of a full config, see `checkpoint.make_config`.
+        """Build the network of a full config, see `checkpoint.Config`.
 
         The package's encoder also has an embedding of words, which nothing reads; it is left out.
         """
@@ -84,11 +85,6 @@ class MomentNetwork(nn.Module):
         self.encoder.embed_tokens = None
         self.head = Head(config)
         use_windowwise(self.encoder)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.head.linear.weight.device
 
     def forward(
         self,

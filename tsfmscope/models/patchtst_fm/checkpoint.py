@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import attention, checkpoint_folder, own_checkpoint
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.own_checkpoint import Count, Release, SavedConfig, Share
 
 if TYPE_CHECKING:
     import torch
@@ -17,15 +19,6 @@ if TYPE_CHECKING:
 NAME, MODEL_TYPE, ARCHITECTURE = "patchtst-fm", "patchtst_fm", "PatchTSTFMForPrediction"
 # Prefix of the names of all weights in the package's classes.
 PREFIX = "backbone."
-REQUIRED = ("context_length", "d_patch", "d_model", "n_head", "n_layer")
-# Defaults of PatchTSTFMConfig; its blocks have dropout 0.1, which is no key there.
-DEFAULTS = {
-    "prediction_length": 64,
-    "pretrain_mask_ratio": 0.4,
-    "pretrain_mask_cont": 8,
-    "num_quantile": 99,
-    "dropout": 0.1,
-}
 # Values of r1, for which the network here is written; later versions have other ones.
 FIXED = {
     "norm_first": True,
@@ -37,7 +30,6 @@ FIXED = {
     "patch_stride": None,
     "patch_loss_windowing": None,
 }
-COUNTS = (*REQUIRED, "prediction_length", "pretrain_mask_cont", "num_quantile")
 # The package's name of the projections of queries, keys and values, which are one matrix there.
 JOINT = "qkv"
 JOINED = ("q_proj", "k_proj", "v_proj")
@@ -50,30 +42,37 @@ def quantile_levels(count: int) -> tuple[float, ...]:
     return (0.01, *(n / (count - 1) for n in range(1, count - 1)), 0.99)
 
 
-def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
-    """Return the config with defaults filled in.
+class Config(SavedConfig):
+    """Keys of PatchTSTFMConfig with its defaults; its blocks have dropout 0.1, which is no key there."""
 
-    ValueError names keys that are missing, unknown or of a wrong value.
-    """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
-    own_checkpoint.check_counts(full, COUNTS, location)
-    own_checkpoint.check_shares(full, ("dropout", "pretrain_mask_ratio"), location)
-    steps, size, width, heads = (full[name] for name in ("context_length", "d_patch", "d_model", "n_head"))
-    if width % heads:
-        raise ValueError(f"{location} config: d_model: got {width}, expected a multiple of n_head {heads}")
-    shortest = shortest_forecast(full)
-    if steps % size or steps < shortest + size:
-        raise ValueError(
-            f"{location} config: context_length: got {steps}, expected a multiple of d_patch {size} from "
-            f"{shortest + size}, since every forecast takes {shortest} of its steps (see pretrain_mask_cont)"
-        )
-    levels = quantile_levels(full["num_quantile"])
-    if list(levels) != sorted(set(levels)):
-        raise ValueError(
-            f"{location} config: num_quantile: got {full['num_quantile']}, expected 9, 99 or another number whose "
-            "levels ascend"
-        )
-    return full
+    context_length: Count
+    d_patch: Count
+    d_model: Count
+    n_head: Count
+    n_layer: Count
+    prediction_length: Count = 64
+    pretrain_mask_ratio: Share = 0.4
+    pretrain_mask_cont: Count = 8
+    num_quantile: Count = 99
+    dropout: Share = 0.1
+
+    def find_problem(self) -> str | None:
+        """Return why a config cannot be used, or None."""
+        if self.d_model % self.n_head:
+            return f"d_model: got {self.d_model}, expected a multiple of n_head {self.n_head}"
+        steps, size, shortest = self.context_length, self.d_patch, shortest_forecast(dict(self))
+        if steps % size or steps < shortest + size:
+            return (
+                f"context_length: got {steps}, expected a multiple of d_patch {size} from {shortest + size}, since "
+                f"every forecast takes {shortest} of its steps (see pretrain_mask_cont)"
+            )
+        levels = quantile_levels(self.num_quantile)
+        if list(levels) != sorted(set(levels)):
+            return f"num_quantile: got {self.num_quantile}, expected 9, 99 or another number whose levels ascend"
+        return None
+
+
+RELEASE = Release(Config, FIXED, "r1", PREFIX)
 
 
 def shortest_forecast(config: Mapping[str, Any]) -> int:
@@ -95,15 +94,20 @@ def write(folder: Path, network: PatchTSTFMNetwork, config: Mapping[str, Any]) -
     own_checkpoint.write(folder, network, {**named, **FIXED, **config}, weights)
 
 
-def read(folder: Path) -> tuple[PatchTSTFMNetwork, dict[str, Any]]:
+def read(
+    folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]
+) -> tuple[PatchTSTFMNetwork, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    from tsfmscope.models.patchtst_fm.network import attentions
-
-    config, block = _config(folder)
-    network = own_checkpoint.make_empty(lambda: make_network(config), attentions, block, folder)
-    saved_weights = own_checkpoint.without_prefix(checkpoint_folder.read_weights(folder), PREFIX, folder)
-    weights = _split(saved_weights, set(network.state_dict()))
-    return own_checkpoint.fill(network, weights, folder), config
+    saved = checkpoint_folder.read_config(folder, NAME)
+    checkpoint_folder.check_model_type(saved, folder, NAME, MODEL_TYPE)
+    network, config = own_checkpoint.read(folder, saved, RELEASE, make_network, attentions, _split)
+    levels = list(quantile_levels(config["num_quantile"]))
+    if saved.get("quantile_levels", levels) != levels:
+        raise ModelError(
+            f"{folder / 'config.json'}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of "
+            f"num_quantile {config['num_quantile']}; fetch or save the checkpoint again"
+        )
+    return network, config
 
 
 def _join(network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
@@ -127,9 +131,9 @@ def _join(network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
     return state
 
 
-def _split(state: Mapping[str, torch.Tensor], own_names: set[str]) -> dict[str, torch.Tensor]:
-    """Return a file's weights, without the prefix, by the network's names, which are `own_names`."""
-    found = {}
+def _split(state: Mapping[str, torch.Tensor], network: PatchTSTFMNetwork) -> dict[str, torch.Tensor]:
+    """Return a file's weights, without the prefix, by the network's names."""
+    found, own_names = {}, set(network.state_dict())
     for name, value in state.items():
         path, _, kind = name.rpartition(f".{JOINT}.")
         if not path or len(value) % len(JOINED):
@@ -140,19 +144,3 @@ def _split(state: Mapping[str, torch.Tensor], own_names: set[str]) -> dict[str, 
             if own in own_names or kind != "bias" or bool(rows.any()):
                 found[own] = rows
     return found
-
-
-def _config(folder: Path) -> tuple[dict[str, Any], Any]:
-    """Return the shape, and the `compression` block of a compressed model (else None)."""
-    saved = checkpoint_folder.read_config(folder, NAME)
-    checkpoint_folder.check_model_type(saved, folder, NAME, MODEL_TYPE)
-    own_checkpoint.check_fixed(saved, FIXED, folder, "r1")
-    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
-    config = own_checkpoint.check_saved(make_config, known, folder)
-    levels = list(quantile_levels(config["num_quantile"]))
-    if saved.get("quantile_levels", levels) != levels:
-        raise ModelError(
-            f"{folder / 'config.json'}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of "
-            f"num_quantile {config['num_quantile']}; fetch or save the checkpoint again"
-        )
-    return config, saved.get(attention.BLOCK)

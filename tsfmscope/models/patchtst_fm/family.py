@@ -6,20 +6,21 @@ package's, so its checkpoints load.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.patchtst_fm import checkpoint
 from tsfmscope.models.patchtst_fm.windows import LEAST_SCALE, Scaled, scale_and_cut
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -48,8 +49,27 @@ class PatchTSTFM(OwnNetwork):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    released: ClassVar[Released] = Released(
+        # ibm-research/patchtst-fm-r1 holds other weights, under cc-by-nc-sa-4.0.
+        ("ibm-granite/granite-timeseries-patchtst-fm-r1",),
+        APACHE,
+        "github.com/unit8co/darts, darts/models/forecasting/patchtst_fm_model.py",
+    )
+    package: ClassVar[Package | None] = Package(
+        "granite-tsfm",
+        "tsfm_public.models.patchtst_fm:PatchTSTFMForPrediction",
+        has_our_network=False,
+        network="tsfm_public.models.patchtst_fm.modeling_patchtst_fm:PatchTSTFMForPrediction",
+        inner="backbone",
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("PatchTSTFMForPrediction", "PatchTSTFMForPretraining")
+    example: ClassVar[Mapping[str, Any]] = {
+        "context_length": 72, "d_patch": 8, "d_model": 16, "n_head": 2, "n_layer": 3, "num_quantile": 9,
+        "pretrain_mask_cont": 2, "dropout": 0.0,
+    }  # fmt: skip
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"mlp.layers.0": "mlp_in", "mlp.layers.4": "mlp_out"}
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_layer",)
@@ -59,14 +79,14 @@ class PatchTSTFM(OwnNetwork):
     network: PatchTSTFMNetwork
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self.network.blocks)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.layers}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.config["d_model"])
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; queries and keys are neither rotated nor normed."""
+        return layers_of_blocks("encoder", network.layers, "attn", PARTS | {"o": "proj"})
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -91,22 +111,15 @@ class PatchTSTFM(OwnNetwork):
         make = partial(PatchTSTFMGraph, self.network.eval(), window, shortest)
         return ForecastGraph(make, self.max_context, self._longest, self.levels)
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1."""
-        from tsfmscope.models.patchtst_fm.network import PARTS
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of granite-tsfm's class."""
+        import torch
 
-        for layer, block in enumerate(self.network.layers, start=1):
-            for matrix, name in PARTS.items():
-                module, heads = getattr(block.attn, name), block.attn.heads
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
-            for matrix, module in (("mlp_in", block.mlp.layers[0]), ("mlp_out", block.mlp.layers[4])):
-                yield WeightMatrix.of(module, "encoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; queries and keys are neither rotated nor normed."""
-        from tsfmscope.models.patchtst_fm.network import attentions
-
-        return attentions(self.network)
+        # A short series is passed from its first value on.
+        first = (~np.isnan(windows.context)).argmax(axis=1)
+        past = [torch.from_numpy(row[start:]) for row, start in zip(windows.context, first, strict=True)]
+        output = network(past, prediction_length=windows.horizon)
+        return PackageForecast(torch.stack(list(output.quantile_outputs))[..., 0].numpy(), self.levels)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the package's loss of reconstructed steps, in scaled units.
@@ -180,32 +193,22 @@ class PatchTSTFM(OwnNetwork):
         return Pass({"encoder": Stack(network.layers, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        history, blocks, left = windows.context.astype(np.float64), [], windows.horizon
         median = level_weights(self.levels, (0.5,))
-        while left > 0:
-            steps = min(left, self._longest)
-            blocks.append(self._predict(history, steps))
-            history = np.concatenate((history, np.einsum("wqh,ql->wh", blocks[-1], median)), axis=1)
-            left -= steps
-        values: np.ndarray = np.einsum(
-            "wqh,ql->wlh", np.concatenate(blocks, axis=2), level_weights(self.levels, levels)
-        )
-        return values
+        values = self._forecast_in_parts(windows, self._predict, lambda part: np.einsum("wqh,ql->wh", part, median))
+        return np.asarray(np.einsum("wqh,ql->wlh", values, level_weights(self.levels, levels)))
 
     def _predict(
-        self, context: Float[np.ndarray, "window step"], steps: int
+        self, context: Float[np.ndarray, "window step"], remaining: int
     ) -> Float[np.ndarray, "window quantile horizon"]:
-        """Return quantiles of the steps after a context by one forward pass, in the data's units."""
-        import torch
-
-        network, ahead, parts = self.network.eval(), self._ahead(steps), []
+        """Return quantiles of at most `remaining` steps after a context by one forward pass, in the data's units."""
+        network, steps = self.network, min(remaining, self._longest)
+        ahead = self._ahead(steps)
         cut = self._cut(context, ahead)
-        with torch.inference_mode():
-            for start in range(0, len(context), self.batch):
-                inputs = (part[start : start + self.batch] for part in Scaled.of(cut.arrays()))
-                flat = network.quantiles(network(*self._on_device(*inputs))).flatten(2)
-                parts.append(flat[:, :, -ahead:][:, :, :steps].double().cpu().numpy())
-        return cut.unscale(np.concatenate(parts))
+
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            return network.quantiles(network(*inputs)).flatten(2)[:, :, -ahead:][:, :, :steps]
+
+        return cut.unscale(self._run_in_batches(run, *Scaled.of(cut.arrays())))
 
     @property
     def _longest(self) -> int:

@@ -6,7 +6,7 @@ and values have a projection each. The computations are written from that code's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -14,13 +14,12 @@ from jaxtyping import Bool, Float
 from torch import nn
 from torch.nn import functional
 
-from tsfmscope.models.common.attention import AttentionLayer, any_width
+from tsfmscope.models.common.layers import PlacedModule, join_heads, split_heads
 
 # Epsilon of every layer norm, as in the package.
 EPSILON = 1e-6
 # Width of the MLP over the width of the states, as in the package.
 MLP_RATIO = 4
-PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "proj"}
 
 
 class ResidualMlp(nn.Module):
@@ -51,17 +50,12 @@ class Attention(nn.Module):
         states: Float[torch.Tensor, "window token width"],
         attended: Bool[torch.Tensor, "window 1 1 token"] | None,
     ) -> Float[torch.Tensor, "window token width"]:
-        query, key, value = (
-            part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        query, key, value = (split_heads(part(states), self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
         dropout = self.dropout if self.training else 0.0
         heads = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attended, dropout_p=dropout, scale=self.scale
         )
-        output: torch.Tensor = functional.dropout(
-            self.proj(heads.transpose(1, 2).flatten(-2)), self.dropout, self.training
-        )
+        output: torch.Tensor = functional.dropout(self.proj(join_heads(heads)), self.dropout, self.training)
         return output
 
 
@@ -104,7 +98,7 @@ class Positions(nn.Module):
         self.embedding = nn.Embedding(patches, width)
 
 
-class PatchTSTFMNetwork(nn.Module):
+class PatchTSTFMNetwork(PlacedModule):
     """Network from scaled patches to quantiles of their steps.
 
     shape: keys of config.json, without defaults.
@@ -123,11 +117,6 @@ class PatchTSTFMNetwork(nn.Module):
     def layers(self) -> list[Block]:
         """Blocks, first to last."""
         return cast(list[Block], list(self.blocks))
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.pos_embed.embedding.weight.device
 
     def forward(
         self,
@@ -156,12 +145,3 @@ class PatchTSTFMNetwork(nn.Module):
         raw = self.out_layer(states).unflatten(-1, (self.num_quantiles + 1, self.size)).transpose(1, 2)
         ascending: torch.Tensor = raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1)
         return ascending
-
-
-def attentions(network: PatchTSTFMNetwork) -> Iterator[AttentionLayer]:
-    """Yield every block's self-attention; nothing lies between the projections and their product."""
-    for layer, block in enumerate(network.layers, start=1):
-        module = block.attn
-        yield AttentionLayer(
-            "encoder", layer, "self", module, module.heads, module.heads, module.scale, True, any_width, PARTS
-        )

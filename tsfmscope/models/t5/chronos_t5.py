@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float64
 
+from tsfmscope.errors import HealthError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.chebyshev import chebyshev_embedding
 from tsfmscope.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.t5 import shared
-from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -48,6 +50,20 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
     """
 
     name: ClassVar[str] = "chronos-t5"
+    released: ClassVar[Released] = Released(
+        tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large")),
+        APACHE,
+        "github.com/amazon-science/chronos-forecasting, README.md",
+    )
+    package: ClassVar[Package | None] = Package(
+        "chronos-forecasting", "chronos:BaseChronosPipeline", network="transformers:T5ForConditionalGeneration"
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("ChronosPipeline",)
+    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.tokenizer_class",)
+    example: ClassVar[Mapping[str, Any]] = {
+        **shared.SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
+        1.0,
+    }  # fmt: skip
     # A window is divided by its mean absolute value, and is not centred.
     equivariant: ClassVar[frozenset[str]] = frozenset({"scale"})
     # A T5ForConditionalGeneration of transformers.
@@ -161,6 +177,16 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
 
         network = ChronosModel(config=self.chronos, model=self.network)
         return ChronosPipeline(tokenizer=self.chronos.create_tokenizer(), model=network)
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the logits on our ids, which must be those of the package's tokenizer."""
+        import torch
+
+        tokenizer = self.stock_model_of(network).tokenizer
+        ids, mask, _ = tokenizer.context_input_transform(torch.from_numpy(windows.context))
+        if not (np.array_equal(ids, tokens.arrays["ids"]) and np.array_equal(mask, tokens.arrays["mask"])):
+            raise HealthError("the package's tokenizer makes other ids")
+        return super().forecast_with_package(network, windows, tokens)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the future's ids and EOS; missing steps are left out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,7 +16,8 @@ from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.pretrained import Pretrained
-from tsfmscope.models.types import Tokens, WeightMatrix
+from tsfmscope.models.types import PackageForecast, Tokens
+from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -24,48 +25,46 @@ if TYPE_CHECKING:
 # Name of the output head's weights.
 HEAD = "lm_head.weight"
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
+# Shape of a small model, for tests.
+SMALL = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
+
+# Matrices of an MLP, which is the second part of an encoder's block and the third of a decoder's.
+MLP = {
+    f"layer.{part}.DenseReluDense.{path}": name
+    for part in (1, 2)
+    for path, name in {"wi": "mlp_in", "wi_0": "mlp_gate", "wi_1": "mlp_in", "wo": "mlp_out"}.items()
+}
 
 
 class T5Stacks(Pretrained):
     """Family with an encoder and a decoder T5 stack."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    mlp: ClassVar[Mapping[str, str]] = MLP
     # A bias by distance is added to the scores; it reads no state.
     plain_attention: ClassVar[bool] = True
     # A transformers network with .encoder and .decoder.
     network: Any
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks per stack."""
-        return {name: len(stack.block) for name, stack in self._stacks().items()}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of both stacks."""
+        return {name: getattr(self.network, name).block for name in self.stacks}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.network.config.d_model)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of both stacks and the decoder's cross-attention; scores are unscaled q·k.
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self and cross), mlp_in, mlp_out of both stacks, and mlp_gate of gated MLPs.
-
-        Where the decoder reads one token (Chronos-Bolt), its self-attention's q and k have no effect on the
-        output; the family lists them in `inert_projections`.
+        Where the decoder reads one token (Chronos-Bolt), its self-attention's q and k have no effect on the output; the
+        family lists them in `inert_projections`.
         """
-        for name, stack in self._stacks().items():
-            yield from stack_weights(name, stack)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of both stacks and the decoder's cross-attention; scores are unscaled q·k."""
-        return attentions(self.network)
-
-    def _stacks(self) -> dict[str, Any]:
-        return {"encoder": self.network.encoder, "decoder": self.network.decoder}
+        return attentions(network, cls.stacks)
 
     def _pass_of(self, forward: Callable[[slice], object]) -> Pass:
         """Return a Pass of both stacks with their final norms; forward: runs a slice of the windows."""
-        both = self._stacks()
-        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
-        queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
+        blocks = self.blocks
+        stacks = {name: Stack(part, getattr(self.network, name).final_layer_norm) for name, part in blocks.items()}
+        queries = {name: [block.layer[0].SelfAttention.q for block in part] for name, part in blocks.items()}
         return Pass(stacks, forward, queries)
 
 
@@ -95,6 +94,16 @@ class T5Ids(T5Stacks):
             return emitted
 
         return self._pass_of(forward)._replace(logits=logits)
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the logits of transformers' T5 on our ids."""
+        import torch
+
+        ids, mask, decoder_ids = (
+            torch.from_numpy(tokens.arrays[name]).long() for name in ("ids", "mask", "decoder_ids")
+        )
+        logits = network(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
+        return PackageForecast(logits=logits.numpy())
 
     def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
@@ -129,7 +138,7 @@ class T5Family(T5Stacks, Forecaster):
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
         network = checkpoint_folder.load_network(
-            with_compression_block(cls._network_class(config), attentions), folder, device
+            with_compression_block(cls._network_class(config), cls.attention_layers), folder, device
         )
         if "lm_head" in cls.output_modules:
             check_head(config, folder)
@@ -158,7 +167,7 @@ class T5Family(T5Stacks, Forecaster):
         return int(getattr(self.network.config, self.block)["prediction_length"])
 
 
-def attentions(network: Any, stacks: tuple[str, ...] = ("encoder", "decoder")) -> Iterator[AttentionLayer]:
+def attentions(network: Any, stacks: tuple[str, ...]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a network whose T5 stacks have these names."""
     from tsfmscope.models.t5 import narrow_heads
 
@@ -195,27 +204,3 @@ def with_own_head(network: Any) -> Any:
     """
     keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD}
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
-
-
-def stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
-    """Yield attention and MLP matrices [out, in] of a T5 stack.
-
-    `layer` counts blocks from 1, as the states that the blocks return do.
-    """
-    for layer, block in enumerate(network.block, start=1):
-        for part in block.layer:
-            if hasattr(part, "DenseReluDense"):
-                yield from _dense_weights(stack, layer, part.DenseReluDense)
-                continue
-            cross = hasattr(part, "EncDecAttention")
-            attention = part.EncDecAttention if cross else part.SelfAttention
-            for matrix in ("q", "k", "v", "o"):
-                module, kind = getattr(attention, matrix), "cross" if cross else "self"
-                yield WeightMatrix.of(module, stack, layer, matrix, attention=kind, heads=attention.n_heads)
-
-
-def _dense_weights(stack: str, layer: int, dense: Any) -> Iterator[WeightMatrix]:
-    names = {"wi": "mlp_in", "wi_0": "mlp_gate", "wi_1": "mlp_in", "wo": "mlp_out"}
-    for name, module in dense.named_children():
-        if name in names:
-            yield WeightMatrix.of(module, stack, layer, names[name])

@@ -11,6 +11,7 @@ import numpy as np
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.compression_block import with_compression_block
+from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.t5 import shared
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.catalog import Modality
@@ -46,6 +47,14 @@ class T5Text(shared.T5Ids):
     """
 
     name: ClassVar[str] = "t5-text"
+    released: ClassVar[Released] = Released(("google-t5/t5-base",), APACHE, page("google-t5/t5-base"))
+    package: ClassVar[Package | None] = Package(
+        "transformers", "transformers", network="transformers:T5ForConditionalGeneration"
+    )
+    # The released config of t5-base names neither its activation nor the number of decoder blocks.
+    config_keys: ClassVar[tuple[str, ...]] = ("d_kv", "relative_attention_num_buckets")
+    foreign_keys: ClassVar[tuple[str, ...]] = ("chronos_config", "wavetoken_config")
+    example: ClassVar[Mapping[str, Any]] = shared.SMALL
     # It forecasts nothing; its encoder is compared with those of the time-series models.
     output_stack: ClassVar[str] = "encoder"
     modality: ClassVar[Modality] = "text"
@@ -103,7 +112,7 @@ class T5Text(shared.T5Ids):
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
         network = checkpoint_folder.load_network(
-            with_compression_block(T5ForConditionalGeneration, shared.attentions), folder, device
+            with_compression_block(T5ForConditionalGeneration, cls.attention_layers), folder, device
         )
         shared.check_head(config, folder)
         return cls(network, _read_tokenizer(folder / TOKENIZER) if words else None)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import Family
+from tsfmscope.models.blocks import BlockFamily
 from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import BLOCK, AttentionLayer
+from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import apply_block, config_block
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.common.compression_block import config_block
+from tsfmscope.models.common.own_checkpoint import Count, Release, SavedConfig, read
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.catalog import Modality
-from tsfmscope.series.other_modalities import FEATURES
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-REQUIRED = ("dim", "n_layers", "n_heads")
-# Number of classes of the released autogluon/mitra-classifier.
-DEFAULTS = {"dim_output": 10}
 CLASSIFICATION = "CLASSIFICATION"
 # Share of the rows, from the first on, whose label the model sees. Our choice: a table has no
 # split.
@@ -36,7 +33,22 @@ QUANTILES = np.arange(1, 1000) / 1000
 SMALLEST = 4
 
 
-class Tabular(Family):
+class Config(SavedConfig):
+    """Keys of Mitra's config.json; 10 classes are those of the released autogluon/mitra-classifier."""
+
+    dim_output: Count = 10
+    dim: Count
+    n_layers: Count
+    n_heads: Count
+
+    def find_problem(self) -> str | None:
+        """Return why a shape cannot be used, or None."""
+        if self.dim % self.n_heads:
+            return f"dim: got {self.dim}, expected a multiple of n_heads {self.n_heads}"
+        return None
+
+
+class Tabular(BlockFamily):
     """Tabular models with Mitra's layout.
 
     Rows of the encoder: for every row of the table its label, then its features, one token per cell.
@@ -56,7 +68,11 @@ class Tabular(Family):
     """
 
     name: ClassVar[str] = "tabular"
+    config_keys: ClassVar[tuple[str, ...]] = ("dim_output", "task")
+    example: ClassVar[Mapping[str, Any]] = {"dim": 16, "n_layers": 2, "n_heads": 2}
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    width_key: ClassVar[str] = "dim"
+    mlp: ClassVar[Mapping[str, str]] = {"mlp_in": "mlp_in", "mlp_out": "mlp_out"}
     modality: ClassVar[Modality] = "table"
     # tabular_network.Tab2D.
     network: Any
@@ -69,40 +85,37 @@ class Tabular(Family):
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights.
-
-        Keys of the config are named as in Mitra's config.json: all of REQUIRED, and those of DEFAULTS where
-        they differ. ValueError for keys that are missing or unknown, and for a shape that cannot be used.
-        """
+        """Return a model with random weights; ValueError for a config that `Config` does not take."""
         from tsfmscope.models.tabular.network import Tab2D
 
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = Config.fill(config, cls.name)
         return cls(checkpoint_folder.build(lambda: Tab2D(**full), seed), full | {"task": CLASSIFICATION})
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a released or saved classifier, safetensors only; ModelError names the file that is wrong."""
-        from tsfmscope.models.tabular.network import Tab2D, attentions
+        from tsfmscope.models.tabular.network import Tab2D, own_names
 
         folder = Path(folder)
-        config = checkpoint_folder.read_config(folder, cls.name)
-        names = (*REQUIRED, *DEFAULTS)
-        if str(config.get("task")).upper() != CLASSIFICATION or not set(names) <= set(config):
+        saved, names = checkpoint_folder.read_config(folder, cls.name), Config.model_fields
+        if str(saved.get("task")).upper() != CLASSIFICATION or not set(names) <= set(saved):
             problem = (
-                f"{folder / 'config.json'}: got task {config.get('task')!r} and keys {sorted(config)}, expected "
+                f"{folder / 'config.json'}: got task {saved.get('task')!r} and keys {sorted(saved)}, expected "
                 f"{CLASSIFICATION!r} and {list(names)}"
             )
             raise ModelError(f"{checkpoint_folder.of_other_family(problem, cls.name)}, or take a classifier")
-        shape = {name: config[name] for name in names}
-        if wrong := _find_problem(shape):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        with checkpoint_folder.limit_parameters(folder):
-            network = checkpoint_folder.build(lambda: Tab2D(**shape), 0)
-        apply_block(network, attentions(network), config.get(BLOCK), str(folder / "config.json"))
-        _read_weights(network, folder)
+
+        def rename(weights: dict[str, Any], network: Any) -> dict[str, Any]:
+            own = own_names(network)
+            return {own.get(name, name): value for name, value in weights.items()}
+
+        release = Release(Config, {}, "Mitra")
+        network, shape = read(folder, saved, release, lambda config: Tab2D(**config), cls.attention_layers, rename)
         return cls(network.to(device), shape | {"task": CLASSIFICATION})
+
+    def setting(self, key: str) -> Any:
+        """Return a value of the config that the network was made of."""
+        return self.config[key]
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors under the names of the release."""
@@ -117,38 +130,26 @@ class Tabular(Family):
         (folder / "config.json").write_text(json.dumps(self.config | config_block(self.network), indent=2) + "\n")
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks: two per layer of the release, one down the columns and one along the rows."""
-        return {"encoder": len(self.network.blocks)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.blocks}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, dim."""
-        return int(self.config["dim"])
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield attention of every block; scores are q·k between the tokens of one column or row."""
+        from tsfmscope.models.tabular.network import attentions
+
+        return attentions(network)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of cells except hidden labels.
 
         The table is assumed to have as many columns as the project's own tables.
         """
+        from tsfmscope.series.other_modalities import FEATURES
+
         rows, rest = divmod(context, FEATURES + 1)
         return {"encoder": 0 if rest or rows < SMALLEST else context - (rows - _support(rows))}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1."""
-        heads = int(self.config["n_heads"])
-        for layer, block in enumerate(self.network.blocks, start=1):
-            for matrix in ("q", "k", "v", "o"):
-                module = getattr(block.attention, matrix)
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
-            for matrix in ("mlp_in", "mlp_out"):
-                yield WeightMatrix.of(getattr(block, matrix), "encoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield attention of every block; scores are q·k between the tokens of one column or row."""
-        from tsfmscope.models.tabular.network import attentions
-
-        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the hidden labels, as PFNs are trained.
@@ -276,32 +277,3 @@ def _classes(label: np.ndarray, support: int, most: int) -> np.ndarray:
     else:
         ids = np.clip(np.searchsorted(support_values, label), 0, max(len(support_values) - 1, 0))
     return np.where(missing, -100, ids)
-
-
-def _find_problem(config: Mapping[str, Any]) -> str | None:
-    """Return why a shape cannot be used, or None."""
-    for name, value in config.items():
-        if not isinstance(value, int) or value < 1:
-            return f"{name}: got {value!r}, expected a whole number of at least 1"
-    if config["dim"] % config["n_heads"]:
-        return f"dim: got {config['dim']}, expected a multiple of n_heads {config['n_heads']}"
-    return None
-
-
-def _read_weights(network: Any, folder: Path) -> None:
-    """Load the tensors of every *.safetensors of the folder into the network.
-
-    ModelError where a file cannot be read, or where names or shapes are not those of the network.
-    """
-    from tsfmscope.models.tabular.network import own_names
-
-    state = checkpoint_folder.read_weights(folder)
-    names, own = own_names(network), network.state_dict()
-    missing, unknown = sorted(set(names) - set(state)), sorted(set(state) - set(names))
-    off = [name for name in set(names) & set(state) if own[names[name]].shape != state[name].shape]
-    if missing or unknown or off:
-        raise ModelError(
-            f"{folder}: weights do not fit config.json: missing {missing[:5]}, unknown {unknown[:5]}, of another shape "
-            f"{sorted(off)[:5]}; use the config that they were saved with"
-        )
-    network.load_state_dict({names[name]: tensor.float() for name, tensor in state.items()})

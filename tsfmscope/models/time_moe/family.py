@@ -6,24 +6,25 @@ arithmetic are the release's, so its checkpoints (Maple728/TimeMoE-50M, -200M) l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32
 
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import HUGE, carry_forward, clip_float32
+from tsfmscope.models.facts import APACHE, Released, page
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.time_moe import checkpoint
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.time_moe.network import Expert, TimeMoENetwork
+    from tsfmscope.models.time_moe.network import TimeMoENetwork
 
 # Delta of the Huber loss, as in the released code.
 DELTA = 2.0
@@ -61,8 +62,17 @@ class TimeMoE(OwnNetwork):
     """
 
     name: ClassVar[str] = "time-moe"
+    released: ClassVar[Released] = Released(
+        ("Maple728/TimeMoE-50M", "Maple728/TimeMoE-200M"), APACHE, page("Maple728/TimeMoE-50M")
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("TimeMoeForPrediction",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
+        "num_hidden_layers": 3, "num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48,
+    }  # fmt: skip
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    width_key: ClassVar[str] = "hidden_size"
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("lm_heads",)
     zero_states: ClassVar[bool] = True
@@ -72,14 +82,25 @@ class TimeMoE(OwnNetwork):
     network: TimeMoENetwork
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the decoder."""
-        return {"decoder": len(self.network.blocks)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the decoder."""
+        return {"decoder": self.network.blocks}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, hidden_size."""
-        return int(self.config["hidden_size"])
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; queries and keys are rotated."""
+        scale = network.head_width**-0.5
+        return layers_of_blocks("decoder", network.blocks, "self_attn", PARTS, scale=scale, plain=False)
+
+    def mlp_paths(self) -> Mapping[str, str]:
+        """Return the matrices of every expert, with suffixes `.0`, `.1` and so on, and `.shared`."""
+        experts = {f"experts.{number}": str(number) for number in range(self.config["num_experts"])}
+        parts = {"gate_proj": "mlp_gate", "up_proj": "mlp_in", "down_proj": "mlp_out"}
+        return {
+            f"ffn_layer.{expert}.{part}": f"{name}.{suffix}"
+            for expert, suffix in (experts | {"shared_expert": "shared"}).items()
+            for part, name in parts.items()
+        }
 
     @property
     def max_context(self) -> int:
@@ -89,28 +110,6 @@ class TimeMoE(OwnNetwork):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context steps that are read."""
         return {"decoder": min(context, self.max_context)}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self) and the experts' matrices of every block.
-
-        Every expert has mlp_gate (inside the SiLU), mlp_in and mlp_out, with suffixes `.0`, `.1` and so on,
-        and `.shared`. `layer` counts blocks from 1, as the states that the blocks return do.
-        """
-        for layer, block in enumerate(self.network.blocks, start=1):
-            attention, ffn = block.self_attn, block.ffn_layer
-            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.o_proj}
-            for matrix, module in projections.items():
-                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=attention.heads)
-            experts: dict[str, Any] = {str(number): expert for number, expert in enumerate(ffn.experts)}
-            for name, expert in (experts | {"shared": ffn.shared_expert}).items():
-                for matrix, module in _mlp(expert).items():
-                    yield WeightMatrix.of(module, "decoder", layer, f"{matrix}.{name}")
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; queries and keys are rotated."""
-        from tsfmscope.models.time_moe.network import attentions
-
-        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean Huber loss of all heads at every step plus the loss that balances the experts.
@@ -163,19 +162,16 @@ class TimeMoE(OwnNetwork):
         return Pass({"decoder": Stack(network.blocks, network.model.norm)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        import torch
 
         from tsfmscope.models.time_moe.continuation import continue_values
 
-        self.network.eval()
-        scaled, parts = self._scale_context(windows.context), []
-        for first in range(0, len(windows), self.batch):
-            part = slice(first, first + self.batch)
-            with torch.inference_mode():
-                values, start = self._on_device(scaled.values[part], scaled.start[part])
-                steps = continue_values(self.network, values, start, windows.horizon, self.config["horizon_lengths"])
-            parts.append(steps.double().cpu().numpy())
-        point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
+        scaled = self._scale_context(windows.context)
+
+        def run(values: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+            return continue_values(self.network, values, start, windows.horizon, self.config["horizon_lengths"])
+
+        point = self._run_in_batches(run, scaled.values, scaled.start)
+        point = point * scaled.scale[:, None] + scaled.loc[:, None]
         return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
 
     def _scale_context(self, context: np.ndarray) -> Scaled:
@@ -194,10 +190,6 @@ class TimeMoE(OwnNetwork):
         steps = carry_forward(np.where(observed, flat, np.nan).astype(np.float32))
         start = np.where(count > 0, observed.argmax(axis=1), values.shape[1]).astype(np.int32)
         return Scaled(steps, observed, start, loc, scale)
-
-
-def _mlp(expert: Expert) -> dict[str, Any]:
-    return {"mlp_gate": expert.gate_proj, "mlp_in": expert.up_proj, "mlp_out": expert.down_proj}
 
 
 def _huber_loss(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:

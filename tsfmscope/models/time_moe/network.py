@@ -6,7 +6,7 @@ computations are written from that paper and that code's arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 from torch.nn import functional
 
-from tsfmscope.models.common.attention import AttentionLayer, any_width
+from tsfmscope.models.common.layers import PlacedModule, RMSNorm, join_heads, rotate, split_heads
 
 
 class Answer(NamedTuple):
@@ -25,18 +25,6 @@ class Answer(NamedTuple):
 
     states: torch.Tensor
     routes: list[torch.Tensor]
-
-
-class RMSNorm(nn.Module):
-    """Root-mean-square norm, x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.weight * (states * torch.rsqrt(states.square().mean(dim=-1, keepdim=True) + self.eps))
 
 
 class InputEmbedding(nn.Module):
@@ -111,11 +99,8 @@ class Attention(nn.Module):
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rotated queries and keys, and values, [B, h, T, width of a head], of states [B, T, d]."""
-        shape = (*states.shape[:-1], self.heads, -1)
-        query, key, value = (
-            part(states).view(shape).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        return _rotate(query, cos, sin), _rotate(key, cos, sin), value
+        query, key, value = (split_heads(part(states), self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
+        return rotate(query, cos, sin), rotate(key, cos, sin), value
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool
@@ -125,7 +110,7 @@ class Attention(nn.Module):
         causal: there are as many queries as keys, and no mask.
         """
         heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        output: torch.Tensor = self.o_proj(heads.transpose(1, 2).flatten(-2))
+        output: torch.Tensor = self.o_proj(join_heads(heads))
         return output
 
     def forward(
@@ -178,7 +163,7 @@ class OutputLayer(nn.Module):
         return output
 
 
-class TimeMoENetwork(nn.Module):
+class TimeMoENetwork(PlacedModule):
     """Network from scaled steps [B, T] to the states that the heads read.
 
     shape: keys of config.json, without defaults.
@@ -205,11 +190,6 @@ class TimeMoENetwork(nn.Module):
         """Blocks, first to last."""
         return cast(list[Block], list(self.model.layers))
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.model.norm.weight.device
-
     def forward(self, values: Float[torch.Tensor, "window token"], start: Int[torch.Tensor, " window"]) -> Answer:
         """Return normed last states, and the router's logits of every block.
 
@@ -232,24 +212,6 @@ class TimeMoENetwork(nn.Module):
         angles = positions.clamp_min(0)[:, None, :, None].float() * frequencies
         both = torch.cat((angles, angles), dim=-1)
         return both.cos(), both.sin()
-
-
-def attentions(network: TimeMoENetwork) -> Iterator[AttentionLayer]:
-    """Yield every block's self-attention.
-
-    Queries and keys are rotated, so only values and output can be truncated as a product.
-    """
-    parts = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
-    scale = network.head_width**-0.5
-    for layer, block in enumerate(network.blocks, start=1):
-        module, heads = block.self_attn, block.self_attn.heads
-        yield AttentionLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)
-
-
-def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate heads [B, h, T, d_h] by their position; coordinate i is paired with i + d_h / 2."""
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def causal_mask(

@@ -6,7 +6,7 @@ It covers folders, windows as patches, states in one pass, the loss, and recursi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,7 +15,6 @@ import numpy as np
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.pretrained import Pretrained
@@ -23,7 +22,7 @@ from tsfmscope.models.common.quantile_levels import level_weights
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.timesfm import patches as timesfm_patches
 from tsfmscope.models.timesfm.patches import Patched, Steps
-from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ class TimesFMFamily(Pretrained, Forecaster):
     """
 
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    width_key: ClassVar[str] = "hidden_size"
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     deviation_floor: ClassVar[float] = timesfm_patches.TOLERANCE
@@ -84,18 +84,15 @@ class TimesFMFamily(Pretrained, Forecaster):
             if wrong := cls._find_problem(config):
                 raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(
-            checkpoint_folder.load_network(with_compression_block(cls._classes()[1], cls._layers), folder, device)
+            checkpoint_folder.load_network(
+                with_compression_block(cls._classes()[1], cls.attention_layers), folder, device
+            )
         )
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the decoder."""
-        return {"decoder": len(self._decoder().layers)}
-
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, hidden_size."""
-        return int(self.network.config.hidden_size)
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the decoder."""
+        return {"decoder": self._decoder().layers}
 
     @property
     def max_context(self) -> int:
@@ -136,9 +133,14 @@ class TimesFMFamily(Pretrained, Forecaster):
             self.reads_frequency,
         )
 
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block."""
-        return self._layers(self.network)
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of transformers' class."""
+        import torch
+
+        options = {"freq": tokens.arrays["freq"].tolist()} if self.reads_frequency else {}
+        predictions = network(past_values=list(torch.from_numpy(windows.context)), **options).full_predictions.numpy()
+        values = predictions[:, : windows.horizon, 1:].transpose(0, 2, 1)
+        return PackageForecast(values, tuple(network.config.quantiles))
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return squared error of the mean plus quantile loss, averaged over all patches.
@@ -173,10 +175,6 @@ class TimesFMFamily(Pretrained, Forecaster):
     @abstractmethod
     def _classes(cls) -> tuple[Any, Any]:
         """Return the package's classes of config and network."""
-
-    @staticmethod
-    @abstractmethod
-    def _layers(network: Any) -> Iterator[AttentionLayer]: ...
 
     @classmethod
     @abstractmethod
@@ -255,19 +253,15 @@ class TimesFMFamily(Pretrained, Forecaster):
         return Pass({"decoder": Stack(self._decoder().layers, None)}, forward, {"decoder": self._queries()})
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        self.network.eval()
-        history, blocks = windows.context.astype(np.float64), []
         freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
-        for _ in range(0, windows.horizon, self.prediction_length):
+
+        def predict(history: np.ndarray, remaining: int) -> np.ndarray:
             ready = self._make_patches(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
-            inputs = (ready.patches, ready.masks, freq)
-            parts = [
-                self._run_network(*self._tensors(*(array[start : start + self.batch] for array in inputs)))
-                for start in range(0, len(windows), self.batch)
-            ]
-            blocks.append(np.concatenate(parts) * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None])
-            history = np.concatenate((history, blocks[-1][:, :, self._appended_output]), axis=1)
-        values = np.concatenate(blocks, axis=1)[:, : windows.horizon, 1:]  # [W, H, Q]
+            scaled = self._run_in_batches(self._run_network, ready.patches, ready.masks, freq)
+            return np.swapaxes(scaled * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None], 1, 2)
+
+        values = self._forecast_in_parts(windows, predict, lambda part: part[:, self._appended_output])
+        values = np.swapaxes(values, 1, 2)[:, :, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
         by_level: np.ndarray = np.moveaxis(values @ level_weights(known, levels), 2, 1)
         if self._keeps_sign:
@@ -275,17 +269,15 @@ class TimesFMFamily(Pretrained, Forecaster):
             by_level = np.where(np.expand_dims(negative, 2), by_level, np.maximum(by_level, 0.0))
         return by_level
 
-    def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> np.ndarray:
+    def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         """Return mean and quantiles after the last patch, in its loc and scale: [B, H, 1 + Q]."""
         import torch
 
-        with torch.inference_mode():
-            output = self._outputs(self._decode(patches, masks, freq)[:, -1])
-            if self._averages_mirror_image:
-                other = self._outputs(self._decode(-patches, masks, freq)[:, -1])
-                output = (output - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
-        answer: np.ndarray = output.double().cpu().numpy()
-        return answer
+        output = self._outputs(self._decode(patches, masks, freq)[:, -1])
+        if self._averages_mirror_image:
+            other = self._outputs(self._decode(-patches, masks, freq)[:, -1])
+            output = (output - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
+        return output
 
     def _tensors(self, patches: np.ndarray, masks: np.ndarray, freq: np.ndarray | None = None) -> list[torch.Tensor]:
         """Return the arguments of `_decode` on the network's device; frequency 0 where none is given."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
 from tsfmscope.models.timesfm import patches as timesfm_patches
 from tsfmscope.models.timesfm.patches import Patched, Steps
 from tsfmscope.models.timesfm.shared import SHARED, TimesFMFamily
@@ -30,6 +31,17 @@ class TimesFM(TimesFMFamily):
     """
 
     name: ClassVar[str] = "timesfm"
+    released: ClassVar[Released] = Released(
+        ("google/timesfm-2.0-500m-pytorch",), APACHE, page("google/timesfm-2.0-500m-pytorch")
+    )
+    package: ClassVar[Package | None] = Package(
+        "transformers", "transformers", network="transformers:TimesFmModelForPrediction"
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("TimesFmModelForPrediction",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
+        "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
+    }  # fmt: skip
     plain_attention: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("horizon_ff_layer",)
     model_type: ClassVar[str] = "timesfm"
@@ -65,16 +77,17 @@ class TimesFM(TimesFMFamily):
             yield WeightMatrix.of(block.mlp.down_proj, "decoder", layer, "mlp_out")
 
     @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block."""
+        from tsfmscope.models.timesfm.attention import scaled_layers
+
+        return scaled_layers(network)
+
+    @classmethod
     def _classes(cls) -> tuple[Any, Any]:
         from transformers import TimesFmConfig, TimesFmModelForPrediction
 
         return TimesFmConfig, TimesFmModelForPrediction
-
-    @staticmethod
-    def _layers(network: Any) -> Iterator[AttentionLayer]:
-        from tsfmscope.models.timesfm.attention import scaled_layers
-
-        return scaled_layers(network)
 
     @classmethod
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
@@ -139,6 +152,21 @@ class TimesFM25(TimesFMFamily):
     """
 
     name: ClassVar[str] = "timesfm-2.5"
+    released: ClassVar[Released] = Released(
+        ("google/timesfm-2.5-200m-transformers",),
+        APACHE,
+        # The page of the same weights in the layout of Google's package.
+        f"{TOLLAMA} (google/timesfm-2.5-200m-pytorch)",
+    )
+    package: ClassVar[Package | None] = Package(
+        "transformers", "transformers", network="transformers:TimesFm2_5ModelForPrediction"
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("TimesFm2_5ModelForPrediction",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
+        "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
+        "output_quantile_len": 12,
+    }  # fmt: skip
     output_modules: ClassVar[tuple[str, ...]] = ("output_projection_point", "output_projection_quantiles")
     model_type: ClassVar[str] = "timesfm2_5"
     reads_frequency: ClassVar[bool] = False
@@ -157,6 +185,16 @@ class TimesFM25(TimesFMFamily):
         "infer_is_positive": True,
     }
 
+    def prepare_example(self) -> None:
+        """Give the embedding a bias.
+
+        The bias of a new embedding is 0, and then all states of a constant series are 0.
+        """
+        import torch
+
+        with torch.no_grad():
+            self.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1.
 
@@ -172,6 +210,13 @@ class TimesFM25(TimesFMFamily):
             yield WeightMatrix.of(block.mlp.fc2, "decoder", layer, "mlp_out")
 
     @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block."""
+        from tsfmscope.models.timesfm.attention import rotary_layers
+
+        return rotary_layers(network)
+
+    @classmethod
     def _classes(cls) -> tuple[Any, Any]:
         from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
@@ -180,12 +225,6 @@ class TimesFM25(TimesFMFamily):
             return TimesFm2_5Config(**keys, num_key_value_heads=heads)
 
         return config, TimesFm2_5ModelForPrediction
-
-    @staticmethod
-    def _layers(network: Any) -> Iterator[AttentionLayer]:
-        from tsfmscope.models.timesfm.attention import rotary_layers
-
-        return rotary_layers(network)
 
     @classmethod
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:

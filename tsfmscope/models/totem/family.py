@@ -6,7 +6,7 @@ released folder to read. Only folders that `save` writes can be loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,12 +16,12 @@ from jaxtyping import Bool, Float
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import NAMES, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import HUGE, clip_float32, mean_and_deviation
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -63,7 +63,13 @@ class Totem(Pretrained, Forecaster):
     """
 
     name: ClassVar[str] = "totem"
+    architectures: ClassVar[tuple[str, ...]] = ("TotemNetwork",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "context_length": 48,
+        "prediction_length": 12, "num_codes": 32, "code_width": 8, "conv_width": 8, "residual_width": 4,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"mlp_in": "mlp_in", "mlp_out": "mlp_out"}
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
@@ -91,7 +97,7 @@ class Totem(Pretrained, Forecaster):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a saved model, safetensors only; ModelError names the file that is wrong."""
-        from tsfmscope.models.totem.network import TotemNetwork, attentions
+        from tsfmscope.models.totem.network import TotemNetwork
 
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
@@ -99,17 +105,31 @@ class Totem(Pretrained, Forecaster):
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _find_problem(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        return cls(checkpoint_folder.load_network(with_compression_block(TotemNetwork, attentions), folder, device))
+        return cls(
+            checkpoint_folder.load_network(with_compression_block(TotemNetwork, cls.attention_layers), folder, device)
+        )
+
+    def prepare_example(self) -> None:
+        """Place the codes on vectors that the model's own convolutions compute from noise.
+
+        Otherwise all steps have the same one of the small initial codes.
+        """
+        import torch
+
+        vqvae = self.network.vqvae
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            vqvae.restart_unused_codes(vqvae.quantise(torch.randn(8, self.max_context)).encoded.flatten(0, 1))
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self.network.encoder)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder."""
+        return {"encoder": self.network.encoder}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.network.config.d_model)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
+        return layers_of_blocks("encoder", network.encoder, "", {name: name for name in NAMES})
 
     @property
     def max_context(self) -> int:
@@ -124,24 +144,6 @@ class Totem(Pretrained, Forecaster):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of codes of the context's steps."""
         return {"encoder": -(-min(context, self.max_context) // FACTOR)}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
-
-        `layer` counts blocks from 1, as the states that the blocks return do.
-        """
-        for layer, block in enumerate(self.network.encoder, start=1):
-            for matrix in ("q", "k", "v", "o"):
-                module = getattr(block, matrix)
-                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=block.heads)
-            for matrix in ("mlp_in", "mlp_out"):
-                yield WeightMatrix.of(getattr(block, matrix), "encoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
-        from tsfmscope.models.totem.network import attentions
-
-        return attentions(self.network)
 
     @property
     def loss_horizon(self) -> int:
@@ -208,33 +210,19 @@ class Totem(Pretrained, Forecaster):
         return Pass({"encoder": Stack(network.encoder, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        import torch
-
-        network = self.network.eval()
-        history, blocks = windows.context.astype(np.float64), []
-        for _ in range(0, windows.horizon, self.prediction_length):
+        def predict(history: np.ndarray, remaining: int) -> np.ndarray:
             steps, _, loc, scale = self._scale_context(history)
-            codes = self._codes(steps).astype(np.int64)
-            parts = []
-            for start in range(0, len(codes), self.batch):
-                with torch.inference_mode():
-                    answer = network(torch.from_numpy(codes[start : start + self.batch]).to(network.device))
-                parts.append(answer.double().cpu().numpy())
-            blocks.append(np.concatenate(parts) * scale[:, None] + loc[:, None])  # [W, P]
-            history = np.concatenate((history, blocks[-1]), axis=1)
-        point = np.concatenate(blocks, axis=1)[:, None, : windows.horizon]
-        return np.repeat(point, len(levels), axis=1)
+            point = self._run_in_batches(self.network, self._codes(steps).astype(np.int64))
+            return np.asarray(point * scale[:, None] + loc[:, None])  # [W, P]
+
+        point = self._forecast_in_parts(windows, predict)
+        return np.repeat(point[:, None], len(levels), axis=1)
 
     def _codes(self, steps: Float[np.ndarray, "window step"]) -> np.ndarray:
         """Return ids [W, T] of the VQ-VAE's codes, int32."""
-        import torch
-
-        parts = []
-        for start in range(0, len(steps), self.batch):
-            with torch.inference_mode():
-                part = torch.from_numpy(steps[start : start + self.batch]).to(self.network.device)
-                parts.append(self.network.vqvae.quantise(part).ids.int().cpu().numpy())
-        return np.concatenate(parts) if parts else np.empty((0, self.max_context // FACTOR), np.int32)
+        if not len(steps):
+            return np.empty((0, self.max_context // FACTOR), np.int32)
+        return self._run_in_batches(lambda part: self.network.vqvae.quantise(part).ids, steps).astype(np.int32)
 
     def _scale_context(
         self, context: Float[np.ndarray, "window context"]

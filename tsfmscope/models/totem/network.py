@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +14,6 @@ from jaxtyping import Float, Int
 from torch import nn
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel
-
-from tsfmscope.models.common.attention import AttentionLayer, any_width
 
 # Steps per code; the repository has 8, 12 and 16 too, the paper's results are with 4.
 FACTOR = 4
@@ -239,14 +236,6 @@ class TotemNetwork(PreTrainedModel):
         for block in self.encoder:
             hidden = block(hidden)
         return hidden
-
-
-def attentions(network: Any) -> Iterator[AttentionLayer]:
-    """Yield the attention layers of a TotemNetwork's forecaster."""
-    parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
-    for layer, block in enumerate(network.encoder, start=1):
-        heads, scale = block.heads, block.scale
-        yield AttentionLayer("encoder", layer, "self", block, heads, heads, scale, True, any_width, parts)
 
 
 def positions(tokens: int, width: int) -> Float[torch.Tensor, "token width"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from tsfmscope.models.common.attention import AttentionLayer, Widths, any_width
+from tsfmscope.models.common.layers import RMSNorm, join_heads, split_heads
 
 # Share of a head that is rotated, base of its frequencies, and patches per unit of the xPos exponent: the package's.
 ROTATED, BASE, XPOS_STEPS = 0.5, 10_000.0, 256
@@ -58,21 +59,6 @@ def make_rotation(tokens: int, rotated: int, has_xpos: bool, device: torch.devic
     return Rotation(angles.cos(), angles.sin(), stretch.repeat_interleave(2, dim=-1))
 
 
-class RMSNorm(nn.Module):
-    """Root-mean-square norm, x / sqrt(mean(x^2) + eps), with or without a weight."""
-
-    def __init__(self, width: int, eps: float, has_weight: bool) -> None:
-        super().__init__()
-        self.eps = eps
-        self.register_parameter("weight", nn.Parameter(torch.ones(width)) if has_weight else None)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        normed = states * torch.rsqrt(states.square().mean(dim=-1, keepdim=True) + self.eps)
-        if self.weight is not None:
-            normed = normed * cast(torch.Tensor, self.weight)
-        return normed
-
-
 class PerDimScale(nn.Module):
     """Learned positive factor of each dimension of a query, softplus(p) / ln 2."""
 
@@ -114,8 +100,8 @@ class Attention(nn.Module):
         rotation: Rotation | None,
     ) -> Float[torch.Tensor, "row column width"]:
         scaled = states * self.in_scale
-        query = self._split(self.q_proj(scaled), self.heads)
-        key, value = (self._split(part(scaled), self.groups) for part in (self.k_proj, self.v_proj))
+        query = split_heads(self.q_proj(scaled), self.heads)
+        key, value = (split_heads(part(scaled), self.groups) for part in (self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self._pds is not None:
@@ -127,13 +113,8 @@ class Attention(nn.Module):
         heads = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale
         )
-        output: torch.Tensor = self.out_proj(heads.transpose(1, 2).flatten(-2)) * self.out_scale
+        output: torch.Tensor = self.out_proj(join_heads(heads)) * self.out_scale
         return output
-
-    @staticmethod
-    def _split(projected: torch.Tensor, heads: int) -> torch.Tensor:
-        split: torch.Tensor = projected.unflatten(-1, (heads, -1)).transpose(1, 2)
-        return split
 
 
 def attentions(blocks: Iterable[Any]) -> Iterator[AttentionLayer]:

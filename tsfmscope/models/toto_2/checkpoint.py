@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import attention, checkpoint_folder, compression_block, own_checkpoint
+from tsfmscope.models.common import checkpoint_folder, compression_block, own_checkpoint
+from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.own_checkpoint import (
+    Count,
+    CountOrNone,
+    Positive,
+    Release,
+    SavedConfig,
+    Switch,
+    SwitchOrNone,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -15,62 +25,64 @@ if TYPE_CHECKING:
     from tsfmscope.models.toto_2.network import Block, Toto2Network
 
 NAME = "toto-2"
-# Arguments of the package's Toto2ModelConfig without a usable default.
-COUNTS = ("patch_size", "d_model", "num_heads", "num_layers", "layer_group_size")
-REQUIRED = (*COUNTS, "num_variate_layers_per_group", "variate_layer_first", "residual_attn_ratio")
-# None stands for a value that other keys decide; see `make_config`.
-DERIVED = {"d_ff": None, "qk_dim": None, "v_dim": None, "num_groups": None, "qk_norm_include_weight": None}
-FLAGS = {
-    "attn_bias": False,
-    "mlp_bias": False,
-    "qk_norm": True,
-    "norm_include_weight": False,
-    "per_dim_scale": False,
-    "use_xpos": False,
-}
-DEFAULTS = {**DERIVED, **FLAGS, "norm_eps": 5e-5, "residual_mult": 1.0}
 # Values for which the network here is written; the package has no other ones either.
 FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
 # The package's name of one matrix -> ours of its parts, from top to bottom.
 JOINED = {"attn.in_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
 
 
-def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
-    """Return the config with defaults and derived values filled in, as Toto2ModelConfig derives them.
+class Config(SavedConfig):
+    """Arguments of the package's Toto2ModelConfig. None stands for a value that other keys decide, as there."""
 
-    ValueError names keys that are missing, unknown or of a wrong value.
-    """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
-    own_checkpoint.check_counts(full, COUNTS, location)
-    width, heads, blocks, size = (full[name] for name in COUNTS[1:])
-    if width % heads:
-        raise ValueError(f"{location} config: d_model: got {width}, expected a multiple of num_heads {heads}")
-    full["d_ff"] = full["d_ff"] or (8 * width // 3 + 7) // 8 * 8
-    full["qk_dim"] = full["qk_dim"] or width // heads
-    full["v_dim"] = full["v_dim"] or full["qk_dim"]
-    full["num_groups"] = full["num_groups"] or heads
-    own_checkpoint.check_counts(full, ("d_ff", "qk_dim", "v_dim", "num_groups"), location)
-    if full["qk_norm_include_weight"] is None:
-        full["qk_norm_include_weight"] = full["norm_include_weight"]
-    own_checkpoint.check_switches(full, (*FLAGS, "variate_layer_first", "qk_norm_include_weight"), location)
-    own_checkpoint.check_positive(full, ("norm_eps", "residual_mult", "residual_attn_ratio"), location)
-    count = full["num_variate_layers_per_group"]
-    if type(count) is not int or not 0 <= count <= size:
-        raise ValueError(
-            f"{location} config: num_variate_layers_per_group: got {count!r}, expected a whole number from 0 to "
-            f"layer_group_size {size}"
-        )
-    if blocks % size:
-        raise ValueError(f"{location} config: num_layers: got {blocks}, expected a multiple of layer_group_size {size}")
-    if heads % full["num_groups"]:
-        raise ValueError(
-            f"{location} config: num_groups: got {full['num_groups']}, expected a divisor of {heads} heads"
-        )
-    if full["qk_dim"] % 4:
-        raise ValueError(
-            f"{location} config: qk_dim: got {full['qk_dim']}, expected a multiple of 4: pairs of its half are rotated"
-        )
-    return full
+    patch_size: Count
+    d_model: Count
+    num_heads: Count
+    num_layers: Count
+    layer_group_size: Count
+    num_variate_layers_per_group: Any
+    variate_layer_first: Switch
+    residual_attn_ratio: Positive
+    d_ff: CountOrNone = None
+    qk_dim: CountOrNone = None
+    v_dim: CountOrNone = None
+    num_groups: CountOrNone = None
+    qk_norm_include_weight: SwitchOrNone = None
+    attn_bias: Switch = False
+    mlp_bias: Switch = False
+    qk_norm: Switch = True
+    norm_include_weight: Switch = False
+    per_dim_scale: Switch = False
+    use_xpos: Switch = False
+    norm_eps: Positive = 5e-5
+    residual_mult: Positive = 1.0
+
+    def find_problem(self) -> str | None:
+        """Fill in derived values as Toto2ModelConfig does. Return why a config cannot be used, or None."""
+        width, heads, blocks, size = self.d_model, self.num_heads, self.num_layers, self.layer_group_size
+        if width % heads:
+            return f"d_model: got {width}, expected a multiple of num_heads {heads}"
+        self.d_ff = self.d_ff or (8 * width // 3 + 7) // 8 * 8
+        self.qk_dim = self.qk_dim or width // heads
+        self.v_dim = self.v_dim or self.qk_dim
+        self.num_groups = self.num_groups or heads
+        if self.qk_norm_include_weight is None:
+            self.qk_norm_include_weight = self.norm_include_weight
+        count = self.num_variate_layers_per_group
+        if type(count) is not int or not 0 <= count <= size:
+            return (
+                f"num_variate_layers_per_group: got {count!r}, expected a whole number from 0 to "
+                f"layer_group_size {size}"
+            )
+        if blocks % size:
+            return f"num_layers: got {blocks}, expected a multiple of layer_group_size {size}"
+        if heads % self.num_groups:
+            return f"num_groups: got {self.num_groups}, expected a divisor of {heads} heads"
+        if self.qk_dim % 4:
+            return f"qk_dim: got {self.qk_dim}, expected a multiple of 4: pairs of its half are rotated"
+        return None
+
+
+RELEASE = Release(Config, FIXED, "toto-2 2.0.0")
 
 
 def make_network(config: Mapping[str, Any]) -> Toto2Network:
@@ -97,16 +109,14 @@ def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> Non
     own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
 
 
-def read(folder: Path) -> tuple[Toto2Network, dict[str, Any]]:
+def read(folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> tuple[Toto2Network, dict[str, Any]]:
     """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    from tsfmscope.models.toto_2.attention import attentions
-
-    config, block = _config(folder)
-    network = own_checkpoint.make_empty(
-        lambda: make_network(config), lambda network: attentions(network.blocks), block, folder
-    )
-    weights = {name: value.float() for name, value in checkpoint_folder.read_weights(folder).items()}
-    return own_checkpoint.fill(network, _split(weights, config, network), folder), config
+    saved = checkpoint_folder.read_config(folder, NAME)
+    if saved.get("model_type", NAME) != NAME or "layer_group_size" not in saved:
+        got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
+        problem = f"{got}, expected {NAME!r} and layer_group_size"
+        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
+    return own_checkpoint.read(folder, saved, RELEASE, make_network, attentions, _split)
 
 
 def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
@@ -135,13 +145,12 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     return state
 
 
-def _split(
-    weights: Mapping[str, torch.Tensor], config: Mapping[str, Any], network: Toto2Network
-) -> dict[str, torch.Tensor]:
-    """Return a file's weights by the network's names."""
-    key, value, heads, groups = (config[name] for name in ("qk_dim", "v_dim", "num_heads", "num_groups"))
-    sizes = {"attn.in_proj": [heads * key, groups * key, groups * value], "ffn.fc1": [config["d_ff"]] * 2}
-    result, own_names = dict(weights), set(network.state_dict())
+def _split(weights: Mapping[str, torch.Tensor], network: Toto2Network) -> dict[str, torch.Tensor]:
+    """Return a file's weights in float32, by the network's names."""
+    attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
+    keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
+    sizes = {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
+    result, own_names = {name: value.float() for name, value in weights.items()}, set(network.state_dict())
     for path, block in _blocks(network):
         for name, parts in JOINED.items():
             for kind in ("weight", "bias"):
@@ -156,21 +165,6 @@ def _split(
                     if own in own_names or kind == "weight" or bool(rows.any()):
                         result[own] = rows * factor
     return result
-
-
-def _config(folder: Path) -> tuple[dict[str, Any], Any]:
-    """Return the shape, and the `compression` block of a compressed model (else None).
-
-    Keys that the package does not know are ignored, as there.
-    """
-    saved = checkpoint_folder.read_config(folder, NAME)
-    if saved.get("model_type", NAME) != NAME or "layer_group_size" not in saved:
-        got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
-        problem = f"{got}, expected {NAME!r} and layer_group_size"
-        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
-    own_checkpoint.check_fixed(saved, FIXED, folder, "toto-2 2.0.0")
-    known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
-    return own_checkpoint.check_saved(make_config, known, folder), saved.get(attention.BLOCK)
 
 
 def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:

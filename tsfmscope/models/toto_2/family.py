@@ -6,7 +6,7 @@ checkpoints load.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,10 +15,11 @@ from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
 from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.toto_2 import checkpoint
 from tsfmscope.models.toto_2.windows import LEAST_SCALE, Scaled, scale_and_cut
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -45,8 +46,21 @@ class Toto2(OwnNetwork):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    released: ClassVar[Released] = Released(
+        tuple(f"Datadog/Toto-2.0-{size}" for size in ("4m", "22m", "313m", "1B", "2.5B")),
+        APACHE,
+        page("Datadog/Toto-2.0-2.5B"),
+    )
+    package: ClassVar[Package | None] = Package("toto-2", "toto2:Toto2Model", has_our_network=False)
+    config_keys: ClassVar[tuple[str, ...]] = ("layer_group_size", "num_variate_layers_per_group")
+    example: ClassVar[Mapping[str, Any]] = {
+        "patch_size": 8, "d_model": 16, "num_heads": 2, "num_layers": 4, "layer_group_size": 2,
+        "num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0, "d_ff":
+        24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True,
+    }  # fmt: skip
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1_value": "mlp_in", "ffn.fc1_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     direct_quantiles: ClassVar[bool] = True
     deviation_floor: ClassVar[float] = LEAST_SCALE
     output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
@@ -57,14 +71,16 @@ class Toto2(OwnNetwork):
     network: Toto2Network
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the decoder, of both kinds."""
-        return {"decoder": len(self.network.blocks)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the decoder."""
+        return {"decoder": self.network.blocks}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.config["d_model"])
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield the attention of every block; keys of time layers are rotated, so their width cannot change."""
+        from tsfmscope.models.toto_2.attention import attentions
+
+        return attentions(network.blocks)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -76,27 +92,6 @@ class Toto2(OwnNetwork):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches; the context is padded on the left to whole patches."""
         return {"decoder": -(-context // self._size)}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (time or group), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
-
-        `layer` counts blocks from 1.
-        """
-        from tsfmscope.models.toto_2.attention import PARTS
-
-        for layer, block in enumerate(self.network.blocks, start=1):
-            kind, heads = "group" if block.attn.is_variate else "time", block.attn.heads
-            for matrix, name in PARTS.items():
-                yield WeightMatrix.of(getattr(block.attn, name), "decoder", layer, matrix, attention=kind, heads=heads)
-            mlp = block.ffn
-            for matrix, module in (("mlp_in", mlp.fc1_value), ("mlp_gate", mlp.fc1_gate), ("mlp_out", mlp.fc2)):
-                yield WeightMatrix.of(module, "decoder", layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield the attention of every block; keys of time layers are rotated, so their width cannot change."""
-        from tsfmscope.models.toto_2.attention import attentions
-
-        return attentions(self.network.blocks)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the next patch of every row, in scaled units.
@@ -151,16 +146,13 @@ class Toto2(OwnNetwork):
         return Pass({"decoder": Stack(network.blocks, network.transformer.out_norm)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        import torch
-
-        network, ahead, parts = self.network.eval(), self._ahead(windows.horizon), []
+        network, ahead = self.network, self._ahead(windows.horizon)
         cut = scale_and_cut(windows.context, ahead, self._size)
-        with torch.inference_mode():
-            for start in range(0, len(windows), self.batch):
-                inputs = (part[start : start + self.batch] for part in Scaled.of(cut.arrays()))
-                states = network(*self._on_device(*inputs))[:, -1 - ahead :]
-                parts.append(network.quantiles(states).double().cpu().numpy())
-        own = cut.unscale(np.concatenate(parts))[:, :, : windows.horizon]
+
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            return network.quantiles(network(*inputs)[:, -1 - ahead :])
+
+        own = cut.unscale(self._run_in_batches(run, *Scaled.of(cut.arrays())))[:, :, : windows.horizon]
         values: np.ndarray = np.einsum("wqh,ql->wlh", own, level_weights(self.levels, levels))
         return values
 

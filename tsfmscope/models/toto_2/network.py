@@ -20,7 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 from torch.nn import functional
 
-from tsfmscope.models.toto_2.attention import ROTATED, Attention, RMSNorm, Rotation, make_rotation
+from tsfmscope.models.common.layers import PlacedModule, RMSNorm
+from tsfmscope.models.toto_2.attention import ROTATED, Attention, Rotation, make_rotation
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # Forward scale of the unit-scaled SiLU: geometric interpolation of 2 and sqrt(2 / (1 - 1/pi)), unit_scaling 0.3.5.
@@ -104,7 +105,7 @@ class Decoder(nn.Module):
         self.out_norm = RMSNorm(shape["d_model"], shape["norm_eps"], shape["norm_include_weight"])
 
 
-class Toto2Network(nn.Module):
+class Toto2Network(PlacedModule):
     """Network from scaled patches to quantiles of the next patch.
 
     shape: keys of config.json, without defaults.
@@ -130,11 +131,6 @@ class Toto2Network(nn.Module):
     def blocks(self) -> list[Block]:
         """Blocks, first to last."""
         return cast(list[Block], list(self.transformer.layers))
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.patch_proj.linear1.weight.device
 
     def draw_weights(self) -> Toto2Network:
         """Draw the weights as the package does: matrices from a normal distribution of variance 1, biases 0."""

@@ -7,7 +7,7 @@ arithmetic are the package's, so the releases R1 and R2 (ibm-granite/granite-tim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,9 +15,10 @@ from jaxtyping import Bool, Float
 
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import HUGE, clip_float32
+from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.ttm import checkpoint
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -58,8 +59,29 @@ class TTM(OwnNetwork):
     """
 
     name: ClassVar[str] = checkpoint.NAME
+    released: ClassVar[Released] = Released(
+        # The weights of ibm-research/ttm-research-r2 are for research only.
+        ("ibm-granite/granite-timeseries-ttm-r1", "ibm-granite/granite-timeseries-ttm-r2"),
+        APACHE,
+        "arxiv.org/abs/2401.03955, abstract",
+    )
+    package: ClassVar[Package | None] = Package(
+        "granite-tsfm",
+        "tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction",
+        has_our_network=False,
+        network="tsfm_public.models.tinytimemixer:TinyTimeMixerForPrediction",
+        wants_all_steps=True,
+    )
+    architectures: ClassVar[tuple[str, ...]] = ("TinyTimeMixerForPrediction",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "context_length": 48, "prediction_length": 12, "patch_length": 8, "patch_stride": 8, "d_model": 16,
+        "num_layers": 2, "adaptive_patching_levels": 2, "decoder_d_model": 12, "decoder_num_layers": 1,
+        "dropout": 0.0, "head_dropout": 0.0,
+    }  # fmt: skip
     checkpoints: ClassVar[CheckpointModule] = checkpoint
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    # Across features.
+    mlp: ClassVar[Mapping[str, str]] = {"feature_mixer.mlp.fc1": "mlp_in", "feature_mixer.mlp.fc2": "mlp_out"}
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     divides_rows: ClassVar[bool] = True
@@ -71,14 +93,9 @@ class TTM(OwnNetwork):
     network: TTMNetwork
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of mixer layers of the encoder, over all levels of adaptive patching."""
-        return {"encoder": len(self.network.blocks)}
-
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, d_model."""
-        return int(self.config["d_model"])
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Mixer layers of the encoder, over all levels of adaptive patching, and of the decoder."""
+        return {"encoder": self.network.blocks, "decoder": self.network.decoder_blocks}
 
     @property
     def max_context(self) -> int:
@@ -95,21 +112,20 @@ class TTM(OwnNetwork):
         observed = np.ones((1, context))
         return {"encoder": int(self._patches(self._scale_context(observed)[1]).any(axis=-1).sum())}
 
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield mlp_in and mlp_out, across features, of every mixer layer of the encoder, then of the decoder.
-
-        `layer` counts mixer layers from 1, as the states that they return do.
-        """
-        for stack, blocks in (("encoder", self.network.blocks), ("decoder", self.network.decoder_blocks)):
-            for layer, block in enumerate(blocks, start=1):
-                mlp = block.feature_mixer.mlp
-                yield WeightMatrix.of(mlp.fc1, stack, layer, "mlp_in")
-                yield WeightMatrix.of(mlp.fc2, stack, layer, "mlp_out")
-
     @property
     def loss_horizon(self) -> int:
         """Number of future steps that `loss` needs, those of the head's forecast."""
         return self.prediction_length
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the point of granite-tsfm's class."""
+        import torch
+
+        past, token = torch.from_numpy(windows.context)[:, :, None], None
+        if network.config.resolution_prefix_tuning:
+            token = torch.from_numpy(self._frequency_tokens(windows)).long()
+        point = network(past, freq_token=token).prediction_outputs[:, : windows.horizon, 0].numpy()
+        return PackageForecast(point[:, None], (0.5,))
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the config's `loss` of the scaled forecast (mse, mae, huber or pinball), the mean over observed steps.
@@ -127,7 +143,7 @@ class TTM(OwnNetwork):
         target = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
         known = torch.from_numpy(~np.isnan(target)).to(network.device)
         aim = torch.from_numpy(np.clip(np.nan_to_num(target), -HUGE, HUGE).astype(np.float32)).to(network.device)
-        answer = self._predict(self._patches(scaled), np.full(len(scaled), UNKNOWN))
+        answer = network(*self._on_device(self._patches(scaled), np.full(len(scaled), UNKNOWN)))
         losses = _losses(answer, aim, self.config)
         loss: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
         return loss
@@ -161,27 +177,15 @@ class TTM(OwnNetwork):
         return Pass({"encoder": Stack(network.blocks, None)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        import torch
+        tokens = self._frequency_tokens(windows).astype(np.int64)
 
-        self.network.eval()
-        history, blocks = windows.context.astype(np.float64), []
-        frequency = self._frequency_tokens(windows)
-        for _ in range(0, windows.horizon, self.prediction_length):
+        def predict(history: np.ndarray, remaining: int) -> np.ndarray:
             scaled, _, loc, scale = self._scale_context(history)
-            patches, parts = self._patches(scaled), []
-            for start in range(0, len(patches), self.batch):
-                part = slice(start, start + self.batch)
-                with torch.inference_mode():
-                    parts.append(self._predict(patches[part], frequency[part]).double().cpu().numpy())
-            blocks.append(np.concatenate(parts) * scale[:, None] + loc[:, None])  # [W, P]
-            history = np.concatenate((history, blocks[-1]), axis=1)
-        point = np.concatenate(blocks, axis=1)[:, None, : windows.horizon]
-        return np.repeat(point, len(levels), axis=1)
+            point = self._run_in_batches(self.network, self._patches(scaled), tokens)
+            return np.asarray(point * scale[:, None] + loc[:, None])  # [W, P]
 
-    def _predict(self, patches: np.ndarray, frequency: np.ndarray) -> torch.Tensor:
-        """Return the forecast [W, P] in scaled units."""
-        forecast: torch.Tensor = self.network(*self._on_device(patches, frequency.astype(np.int64)))
-        return forecast
+        point = self._forecast_in_parts(windows, predict)
+        return np.repeat(point[:, None], len(levels), axis=1)
 
     def _frequency_tokens(self, windows: Windows) -> np.ndarray:
         """Return the token of the data's frequency for every window, int32; UNKNOWN where the model has none for it."""

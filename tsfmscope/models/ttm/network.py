@@ -10,11 +10,13 @@ from jaxtyping import Float, Int
 from torch import nn
 from torch.nn import functional
 
+from tsfmscope.models.common.layers import PlacedModule
+
 # Narrowest state of a level of adaptive patching, exclusive: a narrower level keeps the patches as they are.
 NARROWEST = 4
 
 
-class TTMNetwork(nn.Module):
+class TTMNetwork(PlacedModule):
     """TTM of one channel: patches are embedded, mixed by an encoder and a decoder, and mapped to the horizon.
 
     Modules are named as in TinyTimeMixerForPrediction, so that its checkpoints load.
@@ -27,11 +29,6 @@ class TTMNetwork(nn.Module):
         self.decoder = _Decoder(config, self.rows) if config["use_decoder"] else None
         self.head = _Head(config, self.rows)
         self.horizon = config["prediction_filter_length"] or config["prediction_length"]
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.backbone.encoder.patcher.weight.device
 
     @property
     def blocks(self) -> list[MixerLayer]:

@@ -70,10 +70,10 @@ def make_network(config: Mapping[str, Any]) -> Any:
 
 def attentions(network: Any) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a ViTMAEForPreTraining, those of the encoder first."""
-    from tsfmscope.models.vit import layers_of
+    from tsfmscope.models.vit import vit_attentions
 
-    yield from layers_of("encoder", network.vit.layers)
-    yield from layers_of("decoder", network.decoder.decoder_layers)
+    yield from vit_attentions("encoder", network.vit.layers)
+    yield from vit_attentions("decoder", network.decoder.decoder_layers)
 
 
 def positions_2d(grid: int, width: int) -> Float32[np.ndarray, "1 token width"]:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int32
 
+from tsfmscope.models import vit
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import HUGE, clip_float32
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.facts import APACHE, Package, Released, page
+from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.models.visionts import checkpoint
 from tsfmscope.series.types import Windows
 
@@ -49,7 +51,17 @@ class VisionTS(Pretrained, Forecaster):
     """
 
     name: ClassVar[str] = "visionts"
+    released: ClassVar[Released] = Released(("facebook/vit-mae-base",), APACHE, page("facebook/vit-mae-base"))
+    package: ClassVar[Package | None] = Package("transformers", "transformers")
+    architectures: ClassVar[tuple[str, ...]] = ("ViTMAEForPreTraining",)
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
+        "num_hidden_layers": 3, "image_size": 80, "patch_size": 4, "periodicity": 7, "decoder_hidden_size": 8,
+        "decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+    }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    width_key: ClassVar[str] = "hidden_size"
+    mlp: ClassVar[Mapping[str, str]] = vit.MLP
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("decoder.decoder_pred",)
     # Rows are patches of an image: a period is a column of pixels.
@@ -82,14 +94,14 @@ class VisionTS(Pretrained, Forecaster):
         return cls(checkpoint.read(Path(folder), device, periodicity))
 
     @property
-    def layers(self) -> Mapping[str, int]:
-        """Number of blocks of the encoder."""
-        return {"encoder": len(self.network.vit.layers)}
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the encoder and of the decoder."""
+        return {"encoder": self.network.vit.layers, "decoder": self.network.decoder.decoder_layers}
 
-    @property
-    def width(self) -> int:
-        """Width of the hidden states, hidden_size."""
-        return int(self.network.config.hidden_size)
+    @classmethod
+    def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
+        """Yield self-attention of the encoder's blocks, then of the decoder's."""
+        return checkpoint.attentions(network)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of patches with an observed step.
@@ -107,26 +119,6 @@ class VisionTS(Pretrained, Forecaster):
         return {
             "encoder": min(int(self._observed_patches(np.ones((1, context), bool), layout).sum()) for layout in layouts)
         }
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of the encoder, then of the decoder.
-
-        `layer` counts blocks from 1.
-        """
-        network = self.network
-        stacks = {"encoder": network.vit.layers, "decoder": network.decoder.decoder_layers}
-        for stack, blocks in stacks.items():
-            for layer, block in enumerate(blocks, start=1):
-                attention = block.attention
-                for matrix in ("q", "k", "v", "o"):
-                    module, heads = getattr(attention, f"{matrix}_proj"), int(attention.num_attention_heads)
-                    yield WeightMatrix.of(module, stack, layer, matrix, attention="self", heads=heads)
-                for matrix, module in (("mlp_in", block.mlp.fc1), ("mlp_out", block.mlp.fc2)):
-                    yield WeightMatrix.of(module, stack, layer, matrix)
-
-    def attentions(self) -> Iterator[AttentionLayer]:
-        """Yield self-attention of the encoder's blocks, then of the decoder's."""
-        return checkpoint.attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the Huber loss (delta 1) of the forecast in pixel values, the mean over observed steps.

@@ -78,6 +78,11 @@ class WaveToken(shared.T5Ids, shared.T5Family):
     """
 
     name: ClassVar[str] = "wavetoken"
+    config_keys: ClassVar[tuple[str, ...]] = ("wavetoken_config",)
+    example: ClassVar[Mapping[str, Any]] = {
+        **shared.SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
+        1.0,
+    }  # fmt: skip
     # Rows are wavelet coefficients, level by level.
     in_time_order: ClassVar[bool] = False
     block: ClassVar[str] = "wavetoken_config"

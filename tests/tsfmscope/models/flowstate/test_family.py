@@ -14,14 +14,14 @@ import torch
 from tests.tsfmscope.models.families import example_model, shake
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Method
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.flowstate import family as module
-from tsfmscope.models.flowstate.checkpoint import make_config
+from tsfmscope.models.flowstate.checkpoint import Config
 from tsfmscope.models.flowstate.family import FlowState
 from tsfmscope.models.flowstate.network import FlowStateNetwork
 from tsfmscope.models.flowstate.scan import LinearScan
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
@@ -38,7 +38,7 @@ R1_1 = R1 | {"context_length": 4096, "mlp_type": "transformer", "out_gating": Tr
 @pytest.mark.parametrize(("config", "parameters"), [(R1, 9.07e6), (R1_1, 18.5e6)])
 def test_released_shapes_have_the_released_number_of_parameters(config: dict[str, Any], parameters: float) -> None:
     with torch.device("meta"):
-        network = FlowStateNetwork(make_config(config, "release"))
+        network = FlowStateNetwork(Config.fill(config, "release"))
     assert sum(values.numel() for values in network.parameters()) == pytest.approx(parameters, rel=2e-3)
 
 
@@ -78,7 +78,7 @@ def test_masked_rows_follow_the_context_and_a_missing_step_is_read_but_not_count
 
 
 def test_a_step_changes_no_row_before_it(windows: Make) -> None:
-    model, made = shake(FlowState.new(EXAMPLES["flowstate"], seed=0)), windows(count=2, horizon=4)
+    model, made = shake(FlowState.new(family_class("flowstate").example, seed=0)), windows(count=2, horizon=4)
     before = list(model.hidden_states(model.tokenize(made)))
     made.context[:, 20] += 5.0
     for old, new in zip(before, model.hidden_states(model.tokenize(made)), strict=True):
@@ -144,7 +144,10 @@ def test_quantiles_are_those_of_the_predicted_ones() -> None:
 
 @pytest.mark.parametrize("steps", [5, 12])
 def test_the_loss_is_the_pinball_loss_of_the_forecast_of_every_row(windows: Make, steps: int) -> None:
-    model, made = shake(FlowState.new(EXAMPLES["flowstate"], seed=0)), windows(count=2, context=20, horizon=steps)
+    model, made = (
+        shake(FlowState.new(family_class("flowstate").example, seed=0)),
+        windows(count=2, context=20, horizon=steps),
+    )
     made.context[1, :15] = made.context[0, 4] = made.future[0, 2] = np.nan
     loss = float(model.loss(torch.from_numpy(made.context), torch.from_numpy(made.future)).detach())
     tokens, masked = model.tokenize(made), max(steps - 8, 0)
@@ -183,7 +186,7 @@ def test_matrices_of_a_state_space_are_real_maps() -> None:
 
 
 def test_a_model_of_version_1_has_the_gate_as_its_only_other_matrix() -> None:
-    model = FlowState.new(EXAMPLES["flowstate"] | {"mlp_type": "gated", "out_gating": False}, seed=0)
+    model = FlowState.new(family_class("flowstate").example | {"mlp_type": "gated", "out_gating": False}, seed=0)
     assert [one.name for one in model.weights()] == ["ssm_in", "ssm_out", "mlp_gate"] * 3
 
 

@@ -118,7 +118,7 @@ def test_a_state_dict_with_the_released_names_goes_there_and_back(
 ) -> None:
     family = LagLlama.load(folder)
     assert (family.layers, family.width, family.tokens, family.max_context) == ({"decoder": 8}, 144, 32, 1124)
-    assert (family.config.lags, family.config.missing, family.config.rope_scaling) == (LAGS, "zero", None)
+    assert (family.config["lags"], family.config["missing"], family.config["rope_scaling"]) == (LAGS, "zero", None)
     family.save(tmp_path / "ours")
     kept = load_file(tmp_path / "ours" / "model.safetensors")
     assert {name: tuple(value.shape) for name, value in kept.items()} == released_shapes()

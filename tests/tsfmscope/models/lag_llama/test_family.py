@@ -142,7 +142,7 @@ def test_how_windows_are_read_is_an_option_that_is_kept(lag_llama: LagLlama, win
     longer.save(tmp_path / "b")
     again = LagLlama.load(tmp_path / "b")
     assert again.config == longer.config
-    assert (again.tokens, again.config.context_length, again.rows_per_window(100, 12)) == (24, 16, {"decoder": 24})
+    assert (again.tokens, again.config["context_length"], again.rows_per_window(100, 12)) == (24, 16, {"decoder": 24})
     assert [again.rope_factor(horizon) for horizon in (4, 12)] == [28 / 16, 36 / 16]
     assert lag_llama.rope_factor(1000) == 1.0
     assert LagLlama.load(tmp_path / "a", tokens=4, rope_scaling="linear").rope_factor(3) == 1.0  # never below
@@ -160,7 +160,7 @@ def test_paths_are_those_of_a_loop_that_keeps_nothing(windows: Make, changes: di
     past = family._past(torch.from_numpy(made.context))
     scaled = family._standardise(past, torch.ones(3, dtype=torch.float64))
     uniforms = np.random.default_rng(0).random((3, 4, 6))
-    lags = torch.tensor(family.config.lags)
+    lags = torch.tensor(family.config["lags"])
     rope_factor = family.rope_factor(6)
     got = sampling.sample_paths(family.network, scaled, lags, family.tokens, calendar, uniforms, rope_factor)
     for w in range(3):

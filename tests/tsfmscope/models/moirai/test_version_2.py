@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -131,17 +130,6 @@ def test_gaps_are_filled_as_gluonts_fills_them(values: list[float]) -> None:
         return
     assert (ours[:first] == 0).all()
     np.testing.assert_allclose(ours[first:], CausalMeanValueImputation()(steps[first:].copy()), rtol=1e-9, atol=1e-9)
-
-
-def test_folders_pass_to_the_package_and_back(windows: Make, tmp_path: Path) -> None:
-    model = Moirai2.new(CONFIG, seed=5)
-    model.save(tmp_path / "ours")
-    module = Moirai2Module.from_pretrained(tmp_path / "ours")
-    module.save_pretrained(tmp_path / "theirs")
-    loaded, made = Moirai2.load(tmp_path / "theirs"), windows(count=3)
-    assert loaded.config == model.config
-    ours, theirs = (one.forecast(made, seeds=[0] * 3).values for one in (model, loaded))
-    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_published_shape_has_the_published_number_of_parameters() -> None:

@@ -25,7 +25,7 @@ def elements(shape: tuple[int, int, int, int]) -> tuple[int, int]:
     width, hidden, heads, layers = shape
     config = {"seq_len": 512, "patch_len": 8, "d_model": width, "d_ff": hidden, "d_kv": 64, "num_heads": heads}
     with torch.device("meta"):
-        network = MomentNetwork(checkpoint.make_config(config | {"num_layers": layers}, "test"))
+        network = MomentNetwork(checkpoint.Config.fill(config | {"num_layers": layers}, "test"))
     encoder = sum(value.numel() for value in network.encoder.parameters())
     rest = sum(value.numel() for value in network.parameters()) - encoder
     return encoder + WORDS * width, rest + POSITIONS * width

@@ -15,7 +15,7 @@ from tests.tsfmscope.models.families import change_config, shake
 from tests.tsfmscope.models.lag_llama.test_network import turned_twin
 from tsfmscope.errors import HealthError
 from tsfmscope.models.time_moe import continuation
-from tsfmscope.models.time_moe.checkpoint import make_config
+from tsfmscope.models.time_moe.checkpoint import Config
 from tsfmscope.models.time_moe.family import TimeMoE
 from tsfmscope.models.time_moe.network import SparseExperts, TimeMoENetwork, balance
 from tsfmscope.models.types import TokenKind, Tokens
@@ -125,7 +125,7 @@ def scaled(row: np.ndarray) -> tuple[np.ndarray, float, float]:
 # -- tests -------------------------------------------------------------------------------------------------------------
 def test_names_and_shapes_are_the_released_ones_to_the_byte_of_the_released_file() -> None:
     with torch.device("meta"):
-        network = TimeMoENetwork(make_config(RELEASED, "released"))
+        network = TimeMoENetwork(Config.fill(RELEASED, "released"))
     got = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     assert got == released_shapes()
     # the header of safetensors holds every name and shape, so another name's length would show
@@ -299,4 +299,4 @@ def test_a_bfloat16_file_as_released_loads_in_float32(model: TimeMoE, tmp_path: 
 
 
 def test_one_horizon_may_be_a_number() -> None:
-    assert make_config({**SIZE, "horizon_lengths": 4}, "x")["horizon_lengths"] == [4]
+    assert Config.fill({**SIZE, "horizon_lengths": 4}, "x")["horizon_lengths"] == [4]

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from tsfmscope.conformance.examples import prepare_model
 from tsfmscope.models.totem.family import DEFAULTS, Totem
 from tsfmscope.models.totem.network import TotemNetwork, positions
 from tsfmscope.models.types import TokenKind
@@ -27,7 +26,7 @@ SHAPE |= {"context_length": 96, "prediction_length": 96}
 
 @pytest.fixture
 def tiny() -> Totem:
-    return prepare_model(Totem.new(TINY, seed=0))
+    return Totem.new_example(TINY, seed=0)
 
 
 def convolved(x: np.ndarray, layer: Any, stride: int, padding: int) -> np.ndarray:

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from tests.tsfmscope.models.families import example_model, shake
-from tsfmscope.conformance.examples import EXAMPLES
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import Widths
 from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.toto_2.family import Toto2
 from tsfmscope.models.toto_2.network import Toto2Network
 from tsfmscope.models.toto_2.windows import scale_and_cut
@@ -141,13 +141,13 @@ def test_variate_layers_can_lose_width_of_keys_and_keep_the_function_of_groups(w
 
 
 def test_keys_of_normed_layers_keep_their_width() -> None:
-    model = Toto2.new(EXAMPLES["toto-2"] | {"qk_norm": True}, seed=0)
+    model = Toto2.new(family_class("toto-2").example | {"qk_norm": True}, seed=0)
     assert not any(layer.plain for layer in model.attentions())
 
 
 def test_biases_that_compression_adds_are_saved_for_the_package(windows: Make, tmp_path: Path) -> None:
     """The release without attn_bias gets one for all layers, and zeros where a layer has none."""
-    model = shake(Toto2.new(EXAMPLES["toto-2"] | {"attn_bias": False}, seed=0))
+    model = shake(Toto2.new(family_class("toto-2").example | {"attn_bias": False}, seed=0))
     layer = next(iter(model.attentions()))
     layer.write(layer.read()._replace(o_bias=np.linspace(-1, 1, 16)))
     model.save(tmp_path)

@@ -1,4 +1,4 @@
-"""TTM: states, forecasts, loss and folders against granite-tsfm's own TinyTimeMixerForPrediction."""
+"""TTM: recursion, loss and frequencies against granite-tsfm's own classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.tsfmscope.models.families import shake
-from tsfmscope.models.common.capture import capture
 from tsfmscope.models.ttm.family import TTM
 from tsfmscope.series.types import Windows
 
@@ -21,16 +20,6 @@ Make = Callable[..., Windows]
 # 52 steps are six patches and four steps that no patch reads.
 CONFIG = {"context_length": 52, "prediction_length": 12, "patch_length": 8, "d_model": 24, "num_layers": 2}
 R1 = {"adaptive_patching_levels": 3, "decoder_d_model": 16, "decoder_num_layers": 2}
-SHAPES: list[dict[str, Any]] = [
-    {},
-    R1,
-    R1 | {"resolution_prefix_tuning": True, "frequency_token_vocab_size": 10, "decoder_raw_residual": True},
-    {"decoder_d_model": 24, "decoder_adaptive_patching_levels": 2, "gated_attn": False, "expansion_factor": 3},
-    {"use_decoder": False, "prediction_filter_length": 7},
-    # One patch: coarse layers mix features alone. Parts of four features or fewer are not cut.
-    {"patch_length": 30, "patch_stride": 30, "adaptive_patching_levels": 2},
-    {"d_model": 16, "adaptive_patching_levels": 4},
-]
 
 
 def package_model(model: TTM, folder: Path) -> Any:
@@ -47,42 +36,12 @@ def random_model(config: dict[str, Any]) -> TTM:
     return shake(TTM.new(CONFIG | config, seed=2))
 
 
-def answer_of(package: Any, windows: Windows) -> Any:
-    """Return the package's output for windows without gaps, whose frequency has the token 5 (15 minutes)."""
-    past = torch.from_numpy(windows.context)[:, :, None]
-    token = torch.full((len(past),), 5) if package.config.resolution_prefix_tuning else None
-    with torch.no_grad():
-        return package(past, freq_token=token)
-
-
 def made_windows(make: Make, horizon: int, context: int = 52) -> Windows:
     """Return windows at several levels and scales, one of them constant, of data of 15 minutes."""
     made = make(count=5, context=context, horizon=horizon)
     context_values = made.context * np.array([1, 0.01, 1000, 1, 0], np.float32)[:, None]
     context_values += np.array([0, 0, 5000, -20, 3], np.float32)[:, None]
     return Windows(context_values, made.future, made.series, made.origin, made.dataset, "15min", 96)
-
-
-@pytest.mark.parametrize("config", SHAPES, ids=str)
-def test_states_of_every_layer_and_forecasts_are_those_of_the_package(
-    windows: Make, tmp_path: Path, config: dict[str, Any]
-) -> None:
-    model = random_model(config)
-    made = made_windows(windows, model.prediction_length)
-    package = package_model(model, tmp_path)
-    mixer = package.backbone.encoder.mlp_mixer_encoder
-    has_levels = model.config["adaptive_patching_levels"] > 0
-    blocks = [layer for level in mixer.mixers for layer in level.mixer_layers] if has_levels else list(mixer.mixers)
-    with capture(dict(enumerate(blocks, start=1)), {0: mixer}) as states:
-        theirs = answer_of(package, made)
-    layers = list(model.hidden_states(model.tokenize(made)))
-    assert len(layers) == len(states) == len(blocks) + 1
-    for ours in layers:
-        # A level of adaptive patching has parts of patches as rows.
-        wanted = states[ours.layer].numpy().reshape(ours.states.shape)
-        np.testing.assert_allclose(ours.states, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
-    np.testing.assert_allclose(layers[-1].states, theirs.backbone_hidden_state[:, 0], rtol=1e-4, atol=1e-4)
-    close_forecasts(model.forecast(made, seeds=[0] * 5).values[:, 4], theirs.prediction_outputs[:, :, 0].numpy())
 
 
 def close_forecasts(ours: np.ndarray, wanted: np.ndarray) -> None:
@@ -122,15 +81,6 @@ def test_the_loss_is_that_of_the_package_for_standardised_windows(windows: Make,
     with torch.no_grad():
         theirs = package_model(model, tmp_path)(past, later, future_observed_mask=~later.isnan())
     assert float(ours.detach()) == pytest.approx(float(theirs.loss), rel=1e-4)
-
-
-def test_folders_of_the_package_are_read(windows: Make, tmp_path: Path) -> None:
-    model, made = random_model(R1), windows(count=3)
-    package_model(model, tmp_path / "ours").save_pretrained(tmp_path / "theirs")
-    loaded = TTM.load(tmp_path / "theirs")
-    assert loaded.config == model.config
-    ours, theirs = (one.forecast(made, seeds=[0] * 3).values for one in (model, loaded))
-    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_frequency_tokens_are_those_of_the_package() -> None:

@@ -27,10 +27,10 @@ R1 = {
 
 
 def test_the_released_shape_has_the_released_number_of_parameters() -> None:
-    from tsfmscope.models.ttm.checkpoint import make_config
+    from tsfmscope.models.ttm.checkpoint import Config
 
     with torch.device("meta"):
-        network = TTMNetwork(make_config(R1, "r1"))
+        network = TTMNetwork(Config.fill(R1, "r1"))
     assert 4 * sum(values.numel() for values in network.parameters()) == pytest.approx(3.24e6, rel=0.01)
 
 
