@@ -125,12 +125,6 @@ def make_case(
     return Case(model, data, context or CONTEXTS[kind], horizon or data.dataset.horizon, seed, noise)
 
 
-def log_left_out(skipped: Mapping[str, int]) -> None:
-    """Log the number of series left out, one line per reason."""
-    for reason, n in skipped.items():
-        logger.warning(f"left out: {n} series: {reason}")
-
-
 def reading_notes(name: str, max_context: int | None, context: int) -> Iterator[str]:
     """Yield a sentence if the model of this name reads only the last `max_context` steps of a context."""
     if max_context is not None and context > max_context:

@@ -11,9 +11,9 @@ import numpy as np
 
 from tsfmscope import lens
 from tsfmscope.functions.arguments import Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import log_left_out, make_case
+from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
-from tsfmscope.series.user_data import Data, usable_series
+from tsfmscope.series.user_data import Data, log_left_out, usable_series
 
 
 class States(dict[tuple[str, int | str], np.ndarray]):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsfmscope.models.common.smooth_embedding import LONGEST, SHORTEST, smooth_embedding
+from tsfmscope.models.registry import family_class
 from tsfmscope.training.initialization import start
 from tsfmscope.training.options import Recipe
 
@@ -48,7 +49,8 @@ def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -
 
 def recipe(family: str, **changes: Any) -> Recipe:
     return Recipe(
-        family=family, config=family_class(family).example, steps=1, batch_steps=1, learning_rate=0.1, contexts=[16], horizon=1,
+        family=family, config=family_class(family).example, steps=1, batch_steps=1, learning_rate=0.1,
+        contexts=[16], horizon=1,
         min_past=1, mixture={"priors": 1.0}, **changes,
     )  # fmt: skip
 
