@@ -289,7 +289,7 @@ def certify_pair(
     base: Model,
     name: str,
     small: Family | OnnxForecaster,
-    seen: Calibration,
+    calibration: Calibration,
     data: Mapping[str, Callable[[], NamedSeries]],
     *,
     horizons: Sequence[int | None],
@@ -301,10 +301,10 @@ def certify_pair(
 ) -> CertifyResult:
     """Score both models on every task and test the small one.
 
-    name: that of the small model. seen: series that calibrated it. data: name of the data -> function that reads them,
-    called once; data that cannot be used are left out with their reason. keeps_calibrated: whether sources that
-    calibrated the small model are tested too; a single table is in any case. Raises ArgumentError for models that do
-    not forecast or read other data, or if no task is left; HealthError if a forecast is not finite.
+    name: that of the small model. calibration: series that calibrated it. data: name of the data -> function that
+    reads them, called once; data that cannot be used are left out with their reason. keeps_calibrated: whether sources
+    that calibrated the small model are tested too; a single table is in any case. Raises ArgumentError for models that
+    do not forecast or read other data, or if no task is left; HealthError if a forecast is not finite.
     """
     check_forecasters(base.family, small)
     table = next(iter(data)) if len(data) == 1 else None
@@ -321,7 +321,7 @@ def certify_pair(
             left_out.append({"data": label, "horizon": None, "reason": str(error)})
             continue
         contents[label] = digests(series.loaded.usable)
-        if seen.contains(contents[label], label, series.name):
+        if calibration.contains(contents[label], label, series.name):
             if not keeps_calibrated and table is None:
                 left_out.append({"data": label, "horizon": None, "reason": CALIBRATED})
                 continue

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
@@ -191,9 +192,10 @@ def test_texts_of_the_folder_add_no_lines_to_the_card(server: Hub, tmp_path: Pat
     )
     done = run("push", str(tmp_path), "org/tiny")
     assert done.exit_code == 0, done.stderr
-    lines = server.files["README.md"].decode().splitlines()
-    assert "license: mit\\ntags: [x]" in lines and "base_model: a/b\\nc" in lines
-    assert not any("\x1b" in line for line in lines)
+    card = server.files["README.md"].decode()
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert header["license"] == r"mit\ntags: [x]" and header["base_model"] == r"a/b\nc"
+    assert header["tags"] == ["chronos-bolt", "tsfmscope"] and "\x1b" not in card
 
 
 def test_a_card_that_is_there_is_kept(server: Hub, folder: Path) -> None:
@@ -213,7 +215,7 @@ def test_an_onnx_model_has_a_card_of_its_own(server: Hub, tmp_path: Path) -> Non
     assert run("push", str(tmp_path), "org/tiny").exit_code == 0
     assert sorted(server.files) == ["README.md", "model.onnx", "onnx.json"]
     card = server.files["README.md"].decode()
-    assert "library_name: onnx\nlicense: apache-2.0\nbase_model: google/timesfm-2.0-500m-pytorch\n" in card
+    assert "base_model: google/timesfm-2.0-500m-pytorch\nlibrary_name: onnx\nlicense: apache-2.0\n" in card
     assert 'hf_hub_download("org/tiny", "model.onnx")' in card and "[batch, 3, 12]" in card
     code = card.partition("```python\n")[2].partition("```")[0]
     compile(code, "card", "exec")
