@@ -91,7 +91,7 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
             whole = seconds + (milliseconds * per_second // 1000 + steps * multiple) // per_second
         dates = whole.astype("datetime64[s]")
     elif period:
-        dates = _period_dates(starts, steps * multiple, period)
+        dates = np.asarray(_period_dates(starts, steps * multiple, period))
     else:
         dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
     dates[steps < 0] = np.datetime64("NaT")
