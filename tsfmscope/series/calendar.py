@@ -91,11 +91,12 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
             whole = seconds + (milliseconds * per_second // 1000 + steps * multiple) // per_second
         dates = whole.astype("datetime64[s]")
     elif period:
-        dates = np.asarray(_period_dates(starts, steps * multiple, period))
+        dates = _period_dates(starts, steps * multiple, period)
     else:
         dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
     dates[steps < 0] = np.datetime64("NaT")
-    return dates
+    result: np.ndarray = dates
+    return result
 
 
 def window_dates(windows: Windows, before: int) -> Dates:
