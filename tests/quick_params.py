@@ -1,4 +1,4 @@
-"""The params of the profile full with fewer repetitions of what takes most of the time of `inspect` and `recommend`."""
+"""The params of the profile full with fewer repetitions of what takes most of the time of `inspect`."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ print(refused)
 def test_a_damaged_checkpoint(tmp_path: Path, family: str, changes: list[Edit], weights: bool) -> None:
     folder = tmp_path / "model"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / f"{family}-nano", folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / f"{family}-mini", folder)
     path = folder / ("model.safetensors" if weights else "config.json")
     path.write_bytes(edited(path.read_bytes(), changes, first=4000))  # headers: other numbers are other weights
     with suppress(ModelError):

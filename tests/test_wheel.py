@@ -84,15 +84,14 @@ def check_core(program: Path, here: Path) -> None:
     assert {checks[name]["state"] for name in ("extra pipeline", "extra report", "ray", "dvc")} == {"note"}
     assert checks["extra pipeline"]["fix"] == "pip install 'tsfmscope[pipeline]'"
     for command in (
-        ("inspect", "chronos-bolt-nano", "nile"),
-        ("recommend", "nile", "--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "32,64"),
-        ("compress", "chronos-bolt-nano", "core", "--to", "0.5", "--data", "nile", "--context", "64"),
+        ("inspect", "chronos-bolt-mini", "nile"),
+        ("compress", "chronos-bolt-mini", "core", "--to", "0.5", "--data", "nile", "--context", "64"),
         ("export", "core", "core-dense", "--dense"),
     ):
         call(program, *command, at=here)
     for name in ("core", "core-dense"):
         shutil.rmtree(here / name)
-    without_report = call(program, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here, code=1)
+    without_report = call(program, "inspect", "chronos-bolt-mini", "nile", "--out", "look.html", at=here, code=1)
     assert "pip install 'tsfmscope[report]'" in without_report
 
 
@@ -112,17 +111,17 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     assert call(program, "--version", at=here) == f"tsfmscope {VERSION}\n"
     check_core(program, here)
     call(*install, f"{built[1]}[pipeline,baselines,report,moirai]", at=here)
-    assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-nano", "nile", at=here, code=1)
+    assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-mini", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 
     found = {one["name"]: one["state"] for one in json.loads(call(program, "doctor", "--json", at=here))}
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
-    inspect = ("inspect", "moirai-nano", "nile", "--json")
+    inspect = ("inspect", "moirai-mini", "nile", "--json")
     assert call(program, *inspect, at=here) == call(sys.executable, "-m", "tsfmscope", *inspect, at=ROOT)
-    (vector,) = json.loads(call(program, "embed", "chronos-bolt-nano", "nile", "--json", at=here))
+    (vector,) = json.loads(call(program, "embed", "chronos-bolt-mini", "nile", "--json", at=here))
     assert len(vector["vector"]) == 64
-    call(program, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
+    call(program, "inspect", "chronos-bolt-mini", "nile", "--out", "look.html", at=here)
     assert "no database at" in call(python, "-m", "tsfmscope", "sql", "select 1", at=here, code=2)
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())

@@ -262,8 +262,8 @@ def certify(
         `conditions` of docs/compression.md and the `outcome`: certified, not certified or too few tasks.
 
     Raises:
-        ArgumentError: an argument is out of range, a model does not forecast, both are the same, or no data set can be
-            scored. It is a ValueError.
+        ArgumentError: an argument is out of range, a model does not forecast or does not read the data, both are the
+            same, or no data set can be scored. It is a ValueError.
         HealthError: a forecast is not finite.
     """
     progress.show("loading the models")

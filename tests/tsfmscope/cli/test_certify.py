@@ -12,22 +12,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tsfmscope as ts
-from tests.quick_params import QUICK_PARAMS
 from tsfmscope.cli.app import app
 from tsfmscope.functions import certify as certifying
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
-ROOT = Path(__file__).parents[3]
-MODELS = ("chronos-bolt-mini", "chronos-bolt-nano")
+CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
+MODELS = ("chronos-bolt-mini", "patchtst-mini")
 HOW = ("--context", "64", "--horizon", "12")
 LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     monkeypatch.chdir(tmp_path)
     Path("many").mkdir()
     for seed in range(11):
@@ -65,11 +62,8 @@ def scores(name: str, values: np.ndarray) -> tuple[float, float]:
     future = np.concatenate([values[end - 12 : end].T for end in ends]).astype(np.float64)
     origins = np.repeat([end - 12 for end in ends], 2)
     windows = Windows(context, future.astype(np.float32), ["a", "b"] * 2, origins, "mine", "", 1)
-    forecast = (
-        ChronosBolt.load(ROOT / "tsfmscope" / "checkpoints" / name)
-        .forecast(windows, levels=LEVELS, seeds=[0] * 4)
-        .values
-    )
+    model = family_class(name.removesuffix("-mini")).load(CHECKPOINTS / name)
+    forecast = model.forecast(windows, levels=LEVELS, seeds=[0] * 4).values
     losses = 0.0
     for index, level in enumerate(LEVELS):
         less = future - forecast[:, index]
@@ -119,11 +113,11 @@ def change_scores(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.fixture
-def copy_of_nano(folder: Path) -> str:
-    """A model with the forecasts of chronos-bolt-nano, in another folder."""
+def copy_of_mini(folder: Path) -> str:
+    """A model with the forecasts of chronos-bolt-mini, in another folder."""
     target = folder / "copy"
     target.mkdir()
-    for file in (ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-nano").iterdir():
+    for file in (CHECKPOINTS / "chronos-bolt-mini").iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return "chronos-bolt:copy"
 
@@ -138,9 +132,9 @@ def copy_of_nano(folder: Path) -> str:
     ],
 )
 def test_the_outcome_is_the_exit_code(
-    monkeypatch: pytest.MonkeyPatch, copy_of_nano: str, factor: float, outcome: str, code: int, sentence: str
+    monkeypatch: pytest.MonkeyPatch, copy_of_mini: str, factor: float, outcome: str, code: int, sentence: str
 ) -> None:
-    arguments = ("chronos-bolt-nano", copy_of_nano, "--data", "many", *HOW, "--max-series", "1")
+    arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "many", *HOW, "--max-series", "1")
     change_scores(monkeypatch, factor)
     done = run(*arguments, "--picture", "plot.png")
     assert done.exit_code == code and sentence in done.stdout
@@ -157,11 +151,11 @@ def test_the_outcome_is_the_exit_code(
         assert document(*arguments, code=0) == found
 
 
-def test_too_few_tasks_are_neither_pass_nor_fail(copy_of_nano: str) -> None:
-    done = run("chronos-bolt-nano", copy_of_nano, "--data", "nile", "--data", "co2", "--context", "64")
+def test_too_few_tasks_are_neither_pass_nor_fail(copy_of_mini: str) -> None:
+    done = run("chronos-bolt-mini", copy_of_mini, "--data", "nile", "--data", "co2", "--context", "64")
     assert done.exit_code == 3
     assert "too few tasks: 2 sources, needed 10 or more" in done.stdout and "neither pass nor fail" in done.stdout
-    one = document("chronos-bolt-nano", copy_of_nano, "--data", "nile", "--context", "64", code=3)
+    one = document("chronos-bolt-mini", copy_of_mini, "--data", "nile", "--context", "64", code=3)
     assert one["t_limit"] is one["log_ratio_sd"] is one["conditions"][0]["value"] is None
 
 
@@ -175,16 +169,16 @@ def write_table(path: str, n_series: int) -> None:
 @pytest.mark.parametrize(
     ("factor", "code", "sentence"),
     [
-        (1.0, 0, "on average below 1.02 times that of chronos-bolt-nano on series like those of shops.csv; mean ratio"),
-        (1.03, 4, "not certified: chronos-bolt:copy against chronos-bolt-nano fails: mean ratio, upper 95 % limit."),
+        (1.0, 0, "on average below 1.02 times that of chronos-bolt-mini on series like those of shops.csv; mean ratio"),
+        (1.03, 4, "not certified: chronos-bolt:copy against chronos-bolt-mini fails: mean ratio, upper 95 % limit."),
     ],
 )
 def test_one_table_is_judged_by_its_series(
-    monkeypatch: pytest.MonkeyPatch, copy_of_nano: str, factor: float, code: int, sentence: str
+    monkeypatch: pytest.MonkeyPatch, copy_of_mini: str, factor: float, code: int, sentence: str
 ) -> None:
     write_table("shops.csv", 12)
     change_scores(monkeypatch, factor)
-    arguments = ("chronos-bolt-nano", copy_of_nano, "--data", "shops.csv", *HOW)
+    arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW)
     done = run(*arguments, "--picture", "plot.png")
     assert done.exit_code == code and sentence in done.stdout
     assert done.stdout.startswith("scope: series like those of shops.csv, and nothing else; 12 series\n")
@@ -198,23 +192,23 @@ def test_one_table_is_judged_by_its_series(
     assert found["tasks"][0]["n_values"] == 12 * 2 * 12
 
 
-def test_a_table_of_many_series_is_judged_by_groups_of_them(copy_of_nano: str) -> None:
+def test_a_table_of_many_series_is_judged_by_groups_of_them(copy_of_mini: str) -> None:
     write_table("shops.csv", 204)
-    found = document("chronos-bolt-nano", copy_of_nano, "--data", "shops.csv", *HOW, "--max-series", "300", code=0)
+    found = document("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW, "--max-series", "300", code=0)
     assert found["scope"] == "scope: series like those of shops.csv, and nothing else; 50 groups of 204 series"
     assert found["n_units"] == 50 and len(found["parts"]) == 10
-    sample = document("chronos-bolt-nano", copy_of_nano, "--data", "shops.csv", *HOW, "--max-series", "20", code=0)
+    sample = document("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW, "--max-series", "20", code=0)
     assert sample["n_units"] == 20 and len(sample["parts"]) == 5
 
 
-def test_too_few_series_of_one_table_are_neither_pass_nor_fail(copy_of_nano: str) -> None:
+def test_too_few_series_of_one_table_are_neither_pass_nor_fail(copy_of_mini: str) -> None:
     write_table("shops.csv", 9)
-    done = run("chronos-bolt-nano", copy_of_nano, "--data", "shops.csv", *HOW)
+    done = run("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW)
     assert done.exit_code == 3 and "too few tasks: 9 series, needed 10 or more" in done.stdout
     assert "Give more series." in done.stdout
 
 
-def test_copies_of_a_file_are_one_source(copy_of_nano: str) -> None:
+def test_copies_of_a_file_are_one_source(copy_of_mini: str) -> None:
     """Copies that are renamed, shuffled, stored in another format, or without a series, and a chain of overlaps."""
     Path("copies").mkdir()
     rows = waves(1)
@@ -229,7 +223,7 @@ def test_copies_of_a_file_are_one_source(copy_of_nano: str) -> None:
     for number in range(8):
         Path(f"copies/h{number}.csv").write_bytes(Path("copies/a.csv").read_bytes())
     write(waves(2), "copies/other.csv")
-    arguments = ("chronos-bolt-nano", copy_of_nano, "--data", "copies", *HOW, "--max-series", "1")
+    arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "copies", *HOW, "--max-series", "1")
     done = run(*arguments)
     assert done.exit_code == 3 and done.stdout.startswith("scope: general; 2 sources")
     for name in ("b.csv", "c.csv", "d.csv", "e.csv", "f.parquet", "g.csv", "h7.csv"):
@@ -256,8 +250,8 @@ def base_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("base_without_loss")
-def test_a_base_without_loss_fails_where_the_small_model_has_one(copy_of_nano: str) -> None:
-    arguments = ("chronos-bolt-nano", copy_of_nano, "--data", "nile", "--data", "many", *HOW, "--max-series", "1")
+def test_a_base_without_loss_fails_where_the_small_model_has_one(copy_of_mini: str) -> None:
+    arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "nile", "--data", "many", *HOW, "--max-series", "1")
     found = document(*arguments, "--picture", "plot.png", code=4)
     (nile,) = [row for row in found["tasks"] if row["data"] == "nile"]
     assert nile["wql_base"] == 0 and nile["wql_small"] > 0 and nile["ratio"] is None
@@ -267,17 +261,17 @@ def test_a_base_without_loss_fails_where_the_small_model_has_one(copy_of_nano: s
 
 @pytest.mark.usefixtures("base_without_loss")
 def test_a_data_set_without_a_loss_of_the_base_is_in_neither_mean_of_compress() -> None:
-    compress = ["compress", "chronos-bolt-nano", "small", "--data", "nile", "--data", "many/set-0.csv", *HOW, "--json"]
+    compress = ["compress", "chronos-bolt-mini", "small", "--data", "nile", "--data", "many/set-0.csv", *HOW, "--json"]
     found = json.loads(CliRunner().invoke(app, compress, catch_exceptions=False).stdout)
     (wql,) = [row for row in found["costs"] if row["quantity"] == "wql"]
     (other,) = [row for row in found["tasks"] if row["data"] != "nile"]
     assert (wql["before"], wql["after"]) == (pytest.approx(other["wql_base"]), pytest.approx(other["wql_small"]))
 
 
-def test_data_that_calibrated_the_small_model_are_left_out(copy_of_nano: str) -> None:
+def test_data_that_calibrated_the_small_model_are_left_out(copy_of_mini: str) -> None:
     """The record holds for the compressed model, its exports, copies of the data, and records of earlier versions."""
     names = [f"many/set-{seed}.csv" for seed in (0, 3)]
-    compress = ["compress", "chronos-bolt-nano", "small", "--to", "0.5", *HOW, "--max-series", "1"]
+    compress = ["compress", "chronos-bolt-mini", "small", "--to", "0.5", *HOW, "--max-series", "1"]
     done = CliRunner().invoke(
         app, [*compress, *(item for name in names for item in ("--data", name))], catch_exceptions=False
     )
@@ -290,11 +284,11 @@ def test_data_that_calibrated_the_small_model_are_left_out(copy_of_nano: str) ->
     recipe = json.loads(Path("small/recipe.json").read_text())
     assert len(recipe["calibration_series"]) == 2
     for folder in ("small", "copied", "dense"):
-        found = run("chronos-bolt-nano", folder, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
+        found = run("chronos-bolt-mini", folder, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
         assert [(row["data"], row["reason"]) for row in json.loads(found)["left_out"]] == expected, folder
-    table = run("chronos-bolt-nano", "small", "--data", "many/copy.csv", *HOW).stdout
+    table = run("chronos-bolt-mini", "small", "--data", "many/copy.csv", *HOW).stdout
     assert table.splitlines()[0].endswith("these calibrated or healed the small model: many/copy.csv")
-    done = run("chronos-bolt-nano", "small", *(item for name in names for item in ("--data", name)), *HOW)
+    done = run("chronos-bolt-mini", "small", *(item for name in names for item in ("--data", name)), *HOW)
     assert done.exit_code == 2 and "it calibrated or healed the small model" in " ".join(done.stderr.split())
 
 
@@ -303,7 +297,7 @@ def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
     one, two = (f"many/set-{seed}.csv" for seed in (0, 3))
     how: dict[str, Any] = {"method": "activation-aware", "context": 64, "horizon": 12, "max_series": 1}
     options = [text for key, value in how.items() for text in (f"--{key.replace('_', '-')}", str(value))]
-    for source, target, data in (("chronos-bolt-nano", "first", one), ("first", "second", two)):
+    for source, target, data in (("chronos-bolt-mini", "first", one), ("first", "second", two)):
         done = CliRunner().invoke(app, ["compress", source, target, "--to", "0.5", "--data", data, *options])
         assert done.exit_code == 0, done.output
     ts.compress("first", two, to=0.3, **how).save("saved")
@@ -311,7 +305,7 @@ def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
     assert CliRunner().invoke(app, export, catch_exceptions=False).exit_code == 0
     for folder in ("second", "saved", "onnx"):
         found = json.loads(
-            run("chronos-bolt-nano", folder, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
+            run("chronos-bolt-mini", folder, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
         )
         assert {row["data"] for row in found["left_out"]} == {one, two}, folder
 
@@ -325,14 +319,14 @@ def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
     ],
 )
 def test_a_record_without_digests_names_its_data_sets(
-    copy_of_nano: str, method: dict[str, Any], names: set[str]
+    copy_of_mini: str, method: dict[str, Any], names: set[str]
 ) -> None:
     recipe = {"recipe": {"method": method, "calibration": {"datasets": ["many/set-0.csv"]}}}
     Path("copy/recipe.json").write_text(json.dumps(recipe))
     (Path("copy") / "checksums.sha256").unlink(missing_ok=True)
-    assert CliRunner().invoke(app, ["export", copy_of_nano, "exported"], catch_exceptions=False).exit_code == 0
-    for small in (copy_of_nano, "exported"):
-        found = run("chronos-bolt-nano", small, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
+    assert CliRunner().invoke(app, ["export", copy_of_mini, "exported"], catch_exceptions=False).exit_code == 0
+    for small in (copy_of_mini, "exported"):
+        found = run("chronos-bolt-mini", small, "--data", "many", *HOW, "--max-series", "1", "--json").stdout
         assert {row["data"] for row in json.loads(found)["left_out"]} == names
 
 
@@ -351,15 +345,15 @@ def test_tasks_without_a_ratio_are_left_out_with_their_reason() -> None:
     assert "left out: task many/zeros.csv, horizon 12: WQL is undefined" in run(*MODELS, "--data", "many", *HOW).stdout
 
 
-def test_a_ratio_of_zero_is_left_out(monkeypatch: pytest.MonkeyPatch, copy_of_nano: str) -> None:
+def test_a_ratio_of_zero_is_left_out(monkeypatch: pytest.MonkeyPatch, copy_of_mini: str) -> None:
     change_scores(monkeypatch, 0.0)
-    done = run("chronos-bolt-nano", copy_of_nano, "--data", "nile", "--context", "64")
+    done = run("chronos-bolt-mini", copy_of_mini, "--data", "nile", "--context", "64")
     assert done.exit_code == 2 and "nile: the ratio of WQL is undefined: base" in " ".join(done.stderr.split())
 
 
 def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
-    arguments = ("chronos-t5-nano", "chronos-bolt-nano", "--data", "nile", "--context", "64")
-    first, second, other = (document(*arguments, "--seed", seed, code=4)["tasks"][0] for seed in ("1", "1", "2"))
+    arguments = ("chronos-t5-mini", "chronos-bolt-mini", "--data", "nile", "--context", "64")
+    first, second, other = (document(*arguments, "--seed", seed, code=3)["tasks"][0] for seed in ("1", "1", "2"))
     assert first == second
     assert first["wql_base"] != other["wql_base"] and first["wql_small"] == other["wql_small"]
 
@@ -368,19 +362,19 @@ def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
     ("arguments", "code", "message"),
     [
         (("t5-text-nano", MODELS[1], "--data", "nile"), 2, "expected models that forecast; family t5-text does not"),
-        ((*MODELS, "--data", "english"), 2, "english: text data, but the models read series"),
+        ((*MODELS, "--data", "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
         ((MODELS[1], MODELS[1], "--data", "nile"), 2, "expected another model than the base, got the same checkpoint"),
-        ((MODELS[1], f"checkpoints/{MODELS[1]}", "--data", "nile"), 2, "got the same checkpoint"),
+        ((MODELS[1], f"chronos-bolt:{MODELS[1]}", "--data", "nile"), 2, "got the same checkpoint"),
         ((*MODELS, "--data", "none.csv"), 2, "got 'none.csv', which is no file, no folder and no data set"),
         ((*MODELS, "--data", "nile", "--data", "nille"), 2, "got 'nille', which is no file"),
         ((*MODELS,), 2, "Missing option '--data'"),
         ((MODELS[0],), 2, "Missing argument"),
-        ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a model of params.yaml, a folder"),
-        ((*MODELS, "--data", "nile", "--horizon", "0"), 2, "Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--horizon", "-3"), 2, "Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--margin", "1"), 2, "--margin: got 1, expected a ratio above 1"),
-        ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "--margin: got nan, expected a ratio above 1"),
-        ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "--worst: got 0.9, expected a ratio above 1"),
+        ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a bundled model, a folder"),
+        ((*MODELS, "--data", "nile", "--horizon", "0"), 2, "0 is not in the range 1<=x<=1024"),
+        ((*MODELS, "--data", "nile", "--horizon", "-3"), 2, "-3 is not in the range 1<=x<=1024"),
+        ((*MODELS, "--data", "nile", "--margin", "1"), 2, "margin: got 1.0, expected above 1"),
+        ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "margin: got nan, expected above 1"),
+        ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "'--worst': 0.9 is not in the range x>=1"),
         ((*MODELS, "--data", "nile", "--picture", "a.pdf"), 2, "--picture a.pdf: expected a name that ends in .png"),
         ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
         ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),

@@ -22,7 +22,6 @@ from stages.commands import doctor as pipeline_doctor
 from stages.commands import report
 from stages.config.params import ParamsError
 from store.errors import QueryError, StoreError
-from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
@@ -33,7 +32,7 @@ from tsfmscope.functions import doctor as doctor_checks
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "recommend", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
+    *("inspect", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
     *(
         "save-results",
         "plan",
@@ -67,7 +66,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's params and checkpoints, a file of one's own, a catalogue and a page."""
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
+    (tmp_path / "params.yaml").write_text((ROOT / "params" / "full.yaml").read_text())
     (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     (tmp_path / "data" / "figures").mkdir(parents=True)
     (tmp_path / "data" / "results.duckdb").symlink_to(results)
@@ -124,9 +123,9 @@ def test_every_command_that_prints_results_has_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "keys"),
     [
-        (("inspect", "chronos-bolt-nano", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
-        (("embed", "chronos-bolt-nano", "nile", "--context", "64"), {"series", "vector"}),
-        (("export", "chronos-bolt-nano", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
+        (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
+        (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
+        (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
         (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
         (("tables", "geometry"), {"name", "meaning", "columns"}),
         (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),

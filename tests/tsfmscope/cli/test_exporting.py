@@ -94,7 +94,7 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
         ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
         (".", None, "names no known family; pass one with --family"),
         (".", "chronos-9", "unknown family 'chronos-9'"),
-        ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the family out"),
+        ("chronos-t5-mini", "moirai", "is of family chronos-t5; leave the family out"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_named(tmp_path: Path, name: str, family: str | None, wrong: str) -> None:
@@ -105,4 +105,4 @@ def test_a_name_that_cannot_be_used_is_named(tmp_path: Path, name: str, family: 
 
 def test_a_folder_that_holds_files_is_left_alone(compressed: Path) -> None:
     with pytest.raises(ArgumentError, match="not empty; name a new folder"):
-        export("chronos-t5-nano", compressed, dense=True)
+        export("chronos-t5-mini", compressed, dense=True)

@@ -39,16 +39,16 @@ def test_the_folder_has_the_model_and_its_description_and_the_output_the_facts(t
 
 
 def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> None:
-    # Of the checkpoints, PatchTST's is exported fastest: a third of the time of chronos-bolt-nano.
-    done = run("export", "patchtst-nano", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
+    # Of the checkpoints, PatchTST's is exported fastest: a third of the time of chronos-bolt-mini.
+    done = run("export", "patchtst-mini", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
     assert done.exit_code == 0, done.stderr
     assert " in float32 and " in done.stdout and done.stdout.rstrip().endswith(" in int8")
     data = ("--data", "nile", "--data", "co2", "--data", "sunspots", "--context", "64", "--horizon", "12")
-    judged = run("certify", "patchtst-nano", "int8", *data, "--json")
+    judged = run("certify", "patchtst-mini", "int8", *data, "--json")
     assert judged.exit_code == 3, judged.stderr
     ratios = [row["ratio"] for row in json.loads(judged.stdout)["tasks"]]
     assert len(ratios) == 3 and all(0.8 < ratio < 1.25 and ratio != 1 for ratio in ratios)
-    longer = run("certify", "patchtst-nano", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
+    longer = run("certify", "patchtst-mini", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
     assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
 
 
@@ -56,7 +56,7 @@ def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> N
     ("arguments", "code", "words"),
     [
         (("bolt", "out", "--bits", "4"), 2, "--bits: got 4, expected 8; leave it out for 32 bits"),
-        (("chronos-t5-nano", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
+        (("chronos-t5-mini", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
         (("bolt", "out", "--context", "33"), 2, "export bolt --onnx: --context: got 33, expected 1 to 32"),
         (("bolt", "out", "--dense"), 2, "--dense and --onnx: got both, expected one"),
         (("bolt", "bolt"), 2, "bolt: is there already, and not empty; name a new folder"),

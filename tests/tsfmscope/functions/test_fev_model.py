@@ -18,7 +18,7 @@ import tsfmscope as ts
 from tsfmscope import lens
 from tsfmscope.compression.export import densify, save
 from tsfmscope.errors import DataError, ModelError
-from tsfmscope.functions.model import Model
+from tsfmscope.functions.load import Model
 from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One compressed model in memory, as a folder, and as a dense export."""
-    made = ts.compress("chronos-bolt-nano", "nile", to=0.25, method="joint", context=CONTEXT, horizon=HORIZON)
+    made = ts.compress("chronos-bolt-mini", "nile", to=0.25, method="joint", context=CONTEXT, horizon=HORIZON)
     narrow, dense = (tmp_path_factory.mktemp(name) for name in ("narrow", "dense"))
     made.save(narrow)
     save(densify(ts.load(narrow).family), dense)
@@ -91,7 +91,7 @@ def our_scores(model: Model) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "name", ["chronos-bolt-nano", "chronos-t5-nano", "lag-llama-nano", "memory", "narrow", "dense"]
+    "name", ["chronos-bolt-mini", "chronos-t5-mini", "lag-llama-mini", "memory", "narrow", "dense"]
 )
 def test_fev_scores_a_model_as_we_do(name: str, small: dict[str, Any], folder: Path) -> None:
     """Dense and compressed, direct quantiles, sample paths and calendar features; missing values and short series."""
@@ -107,7 +107,7 @@ def test_fev_scores_a_model_as_we_do(name: str, small: dict[str, Any], folder: P
 def test_a_compressed_folder_and_its_dense_export_have_one_score(small: dict[str, Any], folder: Path) -> None:
     task = task_of(folder)
     scores = {}
-    for name, reference in {"base": "chronos-bolt-nano", **small}.items():
+    for name, reference in {"base": "chronos-bolt-mini", **small}.items():
         model = ts.fev_model(reference, context=CONTEXT)
         scores[name] = task.evaluation_summary(model.fit_predict(task), model_name=name)["test_error"]
     assert scores["narrow"] == pytest.approx(scores["memory"], rel=1e-5)
@@ -117,7 +117,7 @@ def test_a_compressed_folder_and_its_dense_export_have_one_score(small: dict[str
 
 def test_predictions_have_the_levels_of_the_task_and_the_order_of_its_series(folder: Path) -> None:
     """The median is the point forecast, also where the task names other levels or none."""
-    model = ts.fev_model("chronos-bolt-nano", context=CONTEXT)
+    model = ts.fev_model("chronos-bolt-mini", context=CONTEXT)
     with_median, without, none = (
         model.fit_predict(task_of(folder, num_windows=1, quantile_levels=levels, eval_metric="MASE", extra_metrics=[]))
         for levels in (LEVELS, [0.9, 0.2], [])
@@ -141,7 +141,7 @@ def test_every_target_is_forecast_alone_and_covariates_are_not_read(folder: Path
     """The predictions are those of fev's own univariate targets; only the seeds' names join id and column."""
     path = {"dataset_path": str(folder / "both.parquet"), "horizon": HORIZON, "quantile_levels": [0.1]}
     write(folder / "both.parquet", ("y", "x"))
-    for name in ("chronos-bolt-nano", "chronos-t5-nano"):
+    for name in ("chronos-bolt-mini", "chronos-t5-mini"):
         model = ts.fev_model(name, context=CONTEXT)
         both = model.fit_predict(fev.Task(**path, target=["x", "y"]))[0]
         split = model.fit_predict(fev.Task(**path, generate_univariate_targets_from=["x", "y"]))[0]["target"]
@@ -149,21 +149,21 @@ def test_every_target_is_forecast_alone_and_covariates_are_not_read(folder: Path
             joined = [row for pair in zip(both["x"][level], both["y"][level], strict=True) for row in pair]
             np.testing.assert_allclose(joined, split[level][:], rtol=1e-5)
     with_covariate = fev.Task(**path, target="x", known_dynamic_columns=["y"])
-    direct = ts.fev_model("chronos-bolt-nano", context=CONTEXT)
+    direct = ts.fev_model("chronos-bolt-mini", context=CONTEXT)
     found = direct.fit_predict(with_covariate)[0]["x"]["predictions"]
     np.testing.assert_allclose(found[:], direct.fit_predict(fev.Task(**path, target="x"))[0]["x"]["predictions"][:])
 
 
 def test_long_horizons_long_contexts_and_other_frequencies(folder: Path) -> None:
     """A horizon beyond the model's own, max_context_length, cutoffs that are dates, and months."""
-    model = ts.fev_model("chronos-bolt-nano", context=CONTEXT)
+    model = ts.fev_model("chronos-bolt-mini", context=CONTEXT)
     task = task_of(folder, horizon=90, num_windows=1, initial_cutoff="2024-02-01", max_context_length=10)
     (predictions,) = model.fit_predict(task)
     # The two short series have no 90 steps after the cutoff; fev leaves them out.
     assert np.shape(predictions["target"]["0.9"]) == (3, 90)
     months = pd.date_range("2020-01-31", periods=60, freq="ME")
     pd.DataFrame({"id": "a", "timestamp": months, "target": np.arange(60.0)}).to_parquet("months.parquet")
-    for name in ("lag-llama-nano", "moirai-nano"):
+    for name in ("lag-llama-mini", "moirai-mini"):
         months_task = fev.Task(dataset_path="months.parquet", horizon=6, quantile_levels=[0.5])
         assert np.isfinite(ts.fev_model(name, context=24).fit_predict(months_task)[0]["target"]["0.5"]).all()
 
@@ -171,7 +171,7 @@ def test_long_horizons_long_contexts_and_other_frequencies(folder: Path) -> None
 def test_the_seed_decides_the_samples(folder: Path) -> None:
     task = task_of(folder, num_windows=1)
     first, again, other = (
-        ts.fev_model("chronos-t5-nano", context=CONTEXT, samples=5, seed=seed).fit_predict(task)[0]["target"]["0.9"][:]
+        ts.fev_model("chronos-t5-mini", context=CONTEXT, samples=5, seed=seed).fit_predict(task)[0]["target"]["0.9"][:]
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -184,7 +184,7 @@ def test_series_without_values_are_counted_and_infinite_ones_refused(
     frame = pd.read_parquet("days.parquet")
     frame.loc[frame["id"] == "item-1", "target"] = np.nan
     frame.to_parquet("empty.parquet")
-    model = ts.fev_model("chronos-bolt-nano", context=CONTEXT)
+    model = ts.fev_model("chronos-bolt-mini", context=CONTEXT)
     with caplog.at_level(logging.WARNING, "tsfmscope"):
         model.fit_predict(fev.Task(**arguments | {"dataset_path": "empty.parquet"}))
     assert "empty.parquet: 1 of 5 series have no observed value among the last 64 steps before -6" in caplog.text
@@ -199,7 +199,7 @@ def test_series_without_values_are_counted_and_infinite_ones_refused(
 def test_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for options, message in (({"context": 0}, "context: got 0"), ({"samples": 0}, "samples: got 0")):
         with pytest.raises(ValueError, match=message):
-            ts.fev_model("chronos-bolt-nano", **options)
+            ts.fev_model("chronos-bolt-mini", **options)
     with pytest.raises(
         ModelError, match="t5-text-nano: expected a model that forecasts, but family t5-text reads text"
     ):
@@ -210,4 +210,4 @@ def test_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ModuleNotFoundError, match=r"module 'fev' is missing; install it with `pip install 'tsfmscope\[fev"
     ):
-        ts.fev_model("chronos-bolt-nano")
+        ts.fev_model("chronos-bolt-mini")

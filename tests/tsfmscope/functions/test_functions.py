@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 import tsfmscope as ts
 from store.errors import QueryError
-from tests.quick_params import QUICK_PARAMS
-from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
+from tests.tsfmscope.models.families import FORECASTERS
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
@@ -29,7 +28,7 @@ from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.functions.load import Model
 from tsfmscope.series.data_sets import DRAWN
 
-ROOT = Path(__file__).parents[3]
+CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": (
@@ -55,9 +54,7 @@ CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, with a params file that measures in less time."""
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
+    """A user's folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -71,7 +68,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return ts.load("chronos-bolt-nano")
+    return ts.load("chronos-bolt-mini")
 
 
 def _signature(name: str) -> str:
@@ -123,7 +120,7 @@ def test_inspect_measures_every_layer(model: Model, frame: pd.DataFrame, tmp_pat
         assert row["zeta"] == pytest.approx(ts.isotropy(of_layer)["zeta"])
         if not pd.isna(row["effective_dimension"]):
             assert row["effective_dimension"] == ts.effective_dimension(of_layer)
-    assert "chronos-bolt-nano on data, context 64" in repr(report)
+    assert "chronos-bolt-mini on data, context 64" in repr(report)
     assert "<table" in report._repr_html_()
     for suffix in ("html", "png", "svg", "csv", "parquet"):
         assert report.save(tmp_path / "new" / f"look.{suffix}").stat().st_size > 500
@@ -182,7 +179,7 @@ def test_inspect_returns_what_the_command_prints(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("english", "english: text data, but model chronos-bolt-nano reads series"),
+        ("english", "english: text data, but model chronos-bolt-mini reads series"),
         (np.ones(100) * 1j, "data: expected .* numbers .* complex128"),
         (np.ma.masked_array(np.ones(100) * 1j), "data: expected .* numbers .* complex128"),
         ([np.zeros((2, 3)), np.zeros(4)], "data: expected .* numbers"),
@@ -227,7 +224,7 @@ def test_a_rank_below_the_rounding_error_of_bfloat16_is_marked() -> None:
     """The same tolerance is above the rounding error of float32."""
     how: dict[str, Any] = {"context": 64, "rows": 200, "epsilon": 1e-4}
     for precision, expected in (("float32", False), ("bfloat16", True)):
-        layers = ts.inspect(ts.load("chronos-bolt-nano", precision=precision), "nile", **how).layers
+        layers = ts.inspect(ts.load("chronos-bolt-mini", precision=precision), "nile", **how).layers
         assert layers[layers["stack"] == "encoder"]["below_noise_floor"].eq(expected).all(), precision
 
 
@@ -243,10 +240,10 @@ def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.Data
     assert report.layers["zeta"].isna().all() and "–" in report._repr_html_()
 
 
-@pytest.mark.parametrize("family", [name for name in FORECASTERS if name in SMALLEST])
+@pytest.mark.parametrize("family", [name for name in FORECASTERS if (CHECKPOINTS / f"{name}-mini").is_dir()])
 def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
     short = np.r_[np.full(292, np.nan), np.arange(8.0)]
-    vectors = ts.embed(SMALLEST[family].name, frame.assign(closed=0.0, same=3.0, short=short), context=96)
+    vectors = ts.embed(f"{family}-mini", frame.assign(closed=0.0, same=3.0, short=short), context=96)
     assert list(vectors.index) == ["a", "b", "closed", "same", "short"] and not vectors.attrs["skipped"]
     assert np.isfinite(vectors.to_numpy()).all()
     assert not np.allclose(vectors.loc["a"], vectors.loc["b"])
@@ -299,7 +296,7 @@ def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.
 
 def test_certify_returns_what_the_command_prints(frame: pd.DataFrame) -> None:
     frame.to_csv("mine.csv", index_label="time")
-    names = ("chronos-bolt-mini", "chronos-bolt-nano")
+    names = ("chronos-bolt-mini", "timesfm-mini")
     found = ts.certify(*names, ["nile", frame, "mine.csv"], context=64, horizon=[6, 12])
     assert [(row["data"], row["horizon"]) for row in found.tasks] == [
         (name, horizon) for name in ("nile", "data[1]", "mine.csv") for horizon in (6, 12)
@@ -326,7 +323,7 @@ def test_certify_takes_a_model_in_memory_and_names_wrong_arguments(model: Model,
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
         ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
         ({"margin": 1.0}, "margin: got 1.0, expected above 1"),
-        ({"small": "chronos-bolt-nano"}, "small: expected another model than the base"),
+        ({"small": "chronos-bolt-mini"}, "small: expected another model than the base"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.certify(**{"base": model, "small": small, "data": [frame]} | options)  # type: ignore[arg-type]
@@ -350,7 +347,7 @@ def test_weights_of_any_module() -> None:
     with pytest.raises(ValueError, match=r"expected at least one torch\.nn\.Linear"):
         ts.weights(torch.nn.ReLU())
     with pytest.raises(TypeError, match=r"module: got str, expected a torch\.nn\.Module or a model"):
-        ts.weights("chronos-bolt-nano")  # type: ignore[arg-type]
+        ts.weights("chronos-bolt-mini")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sizes", [{}, {"kdim": 6, "vdim": 5}], ids=["joined", "apart"])
@@ -375,8 +372,8 @@ def test_weights_contain_the_projections_of_attention_and_name_what_they_leave_o
 
 
 def test_a_model_compressed_with_32_bits_is_saved_in_float32(tmp_path: Path) -> None:
-    model = ts.load("chronos-bolt-nano").family
-    compress_model(model, {"method": "svd", "ranks": {"share": 0.5}, "bits": 32}, base_model="nano", tables={})
+    model = ts.load("chronos-bolt-mini").family
+    compress_model(model, {"method": "svd", "ranks": {"share": 0.5}, "bits": 32}, base_model="mini", tables={})
     save(model, tmp_path / "small")
     stored = load_file(tmp_path / "small" / "compressed.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float32}
@@ -412,7 +409,7 @@ def test_the_command_embed_has_a_row_per_series_and_a_line_per_reason(name: str)
     wide.to_csv("wide.csv")
     long.to_csv("mine.csv", index=False)
     long.to_parquet("mine.parquet")
-    done = CliRunner().invoke(app, ["embed", "chronos-bolt-nano", name, "--context", "40", "--json"])
+    done = CliRunner().invoke(app, ["embed", "chronos-bolt-mini", name, "--context", "40", "--json"])
     assert {row["series"] for row in json.loads(done.stdout)} == {"long", "short", "closed"}
     assert "left out: 1 series: all NaN" in done.stderr
 
@@ -429,12 +426,12 @@ def test_the_steps_that_a_model_reads_are_reported(model: Model, caplog: pytest.
     assert limit is not None and limit < 700
     report = ts.inspect(model, series, context=700, horizon=8, rows=50)
     assert report.layers["n_context_min"].max() == report.layers["n_context_median"].max() == limit
-    note = f"context 700: chronos-bolt-nano reads the last {limit} steps"
+    note = f"context 700: chronos-bolt-mini reads the last {limit} steps"
     assert caplog.messages.count(note) == 1
     far, near = ts.embed(model, series, context=700), ts.embed(model, series, context=limit)
     assert caplog.messages.count(note) == 2
     np.testing.assert_array_equal(far, near)
-    ts.certify(model, "chronos-bolt-mini", [series], context=700, horizon=8)
+    ts.certify(model, "timesfm-mini", [series], context=700, horizon=8)
     assert f"context 700: chronos-bolt reads the last {limit} steps" in caplog.messages
 
 
@@ -516,8 +513,8 @@ def test_results_answer_in_sql(tmp_path: Path) -> None:
 
 
 def test_a_wrong_name_is_answered_with_a_near_one() -> None:
-    with pytest.raises(ArgumentError, match=r"did you mean .*chronos-bolt-nano"):
-        ts.load("chronos-bolt-nanoo")
+    with pytest.raises(ArgumentError, match=r"did you mean .*chronos-bolt-mini"):
+        ts.load("chronos-bolt-minio")
     for name in ("x" * 300, "~nosuch/x", "a\0b"):
         with pytest.raises(ArgumentError, match=r"expected a bundled model, a folder"):
             ts.load(name)
@@ -530,6 +527,6 @@ def test_a_wrong_name_is_answered_with_a_near_one() -> None:
 def test_load_takes_a_folder_and_names_a_wrong_device(model: Model) -> None:
     loaded = ts.load(model.source.folder)
     assert loaded.source.family == "chronos-bolt" and loaded.layers == model.layers
-    assert repr(loaded) == "Model('chronos-bolt-nano', family chronos-bolt, layers: encoder 4, decoder 4, width 64)"
+    assert repr(loaded) == "Model('chronos-bolt-mini', family chronos-bolt, layers: encoder 4, decoder 2, width 64)"
     with pytest.raises(ValueError, match="device: got 'gpu', expected a device of this machine"):
-        ts.load("chronos-bolt-nano", device="gpu")
+        ts.load("chronos-bolt-mini", device="gpu")
