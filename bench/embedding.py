@@ -120,7 +120,7 @@ def series() -> list[Series]:
 def models(device: str) -> Iterator[tuple[str, str, Family]]:
     """Yield family, shape and model: first the committed checkpoints, then the released shapes."""
     for name in RELEASED:
-        yield name, "nano", family_class(name).load(ROOT / "tsfmscope" / "checkpoints" / f"{name}-nano", device=device)
+        yield name, "mini", family_class(name).load(ROOT / "tsfmscope" / "checkpoints" / f"{name}-mini", device=device)
     for name, config in RELEASED.items():
         model = family_class(name).new(config, seed=0)
         model.network.to(device)
@@ -261,20 +261,20 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     changes: dict[str, dict[str, float]] = {}
     print(HEADER, flush=True)
     for name, shape, family in models(device):
-        nano = shape == "nano"
+        mini = shape == "mini"
         rows = QUICK if quick else ROWS.get(name, DEFAULT)
         large = (QUICK_LARGE if quick else LARGE).get(name, rows)
-        cases = {"_nano" if nano else "_default": (rows, rows)} if nano or not quick else {}
-        cases |= {} if quick else {"_nano_all_kept" if nano else "_all_kept": (rows, EVERY)}
-        cases |= {} if nano else {"": (large, large)}
+        cases = {"_mini" if mini else "_default": (rows, rows)} if mini or not quick else {}
+        cases |= {} if quick else {"_mini_all_kept" if mini else "_all_kept": (rows, EVERY)}
+        cases |= {} if mini else {"": (large, large)}
         for case, (rows_of_case, keep) in cases.items():
             line, share = compare(family, rows_of_case, keep, out, repeats)
             shares.setdefault(case, []).append(share)
             print(f"{name:12s} {shape:10s} {line}", flush=True)
         tokens = tokens_from_table(read_table(out, job := token_dump(family, rows, out)))
-        if nano or not quick:
+        if mini or not quick:
             rates_by_model.append((f"{name:12s} {shape:10s}", *rates(family, tokens, seconds, rounds)))
-        if nano:
+        if mini:
             changes[name] = half_changes(family, tokens, kept_rows(tokens, KINDS, rows, sample_seed(job)))
     print("\nbare rate over the best by tokens of a forward pass, * the chosen")
     for name, line, _ in rates_by_model:

@@ -26,7 +26,7 @@ from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.models.config_family import family_of_folder
 
 CHECKPOINTS = Path(__file__).parents[1] / "tsfmscope" / "checkpoints"
-QUICK = "chronos-bolt-nano"
+QUICK = "chronos-bolt-mini"
 MODELS = ("chronos-bolt-mini", "chronos-2-mini", "patchtst-mini", "timesfm-mini", "timesfm-2.5-mini")
 WIDE = "chronos-bolt, width 512"
 SHAPE = {"d_model": 512, "d_ff": 2048, "d_kv": 64, "num_heads": 8, "num_layers": 6, "num_decoder_layers": 6}

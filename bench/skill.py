@@ -43,7 +43,7 @@ from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.bundled import load_bundled
 from tsfmscope.series.files.parquet import MIN_LENGTH, load_parquet, select
 from tsfmscope.series.seasons import gluonts_seasonality
 from tsfmscope.series.types import Series, Windows
@@ -60,8 +60,6 @@ WHOLES = {"australian_electricity"}
 BASELINES = ("auto-theta", "seasonal-naive", "gluonts-naive")
 # Largest number of series per set of forecasters that take seconds per series.
 SLOW = {"auto-theta": 16, "chronos-t5-mini": 8, "lag-llama-mini": 12, "time-moe-mini": 8, "wavetoken-mini": 8}
-# Nanos that forecast. They were trained on the first part of the bundled sets, which are left out of their rows.
-NANOS = ("chronos-2-nano", "chronos-bolt-nano", "moirai-nano", "patchtst-nano", "timesfm-nano")
 
 
 class Part(NamedTuple):
@@ -138,8 +136,6 @@ def measure(name: str, pairs: Sequence[tuple[Part, Windows]], count: int) -> Ite
     """Yield a row of the CSV file for each part."""
     model, weights = load(name)
     for part, windows in spread_parts(pairs, count):
-        if name in NANOS and part.dataset in BUNDLED:
-            continue
         seeds = [sample_seed(0, row) for row in range(len(windows))]
         values = model.forecast(windows, levels=QUANTILES, samples=SAMPLES, seeds=seeds).values
         failed = model.failed if isinstance(model, Local) else {}
@@ -182,7 +178,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     minis = sorted(folder.name for folder in (ROOT / "tsfmscope" / "checkpoints").glob("*-mini"))
-    names = options.models or (["gluonts-naive", "patchtst-mini"] if options.quick else [*BASELINES, *minis, *NANOS])
+    names = options.models or (["gluonts-naive", "patchtst-mini"] if options.quick else [*BASELINES, *minis])
     out = options.out or (None if options.quick else OUT)
     pairs = cut_windows([*guided_parts(), *report_parts(options.corpus)])
     rows = read_rows(out) if out and out.is_file() else []

@@ -44,7 +44,7 @@ import pyarrow as pa
 from bench.memory import MIB, peak, resident_bytes
 from bench.store_rows import Rows, Scale
 from store import catalogue
-from store.query import LOCKED
+from tsfmscope.read_only_database import LOCKED
 
 THREADS, MEMORY, RUNS, PAGE = 2, "2GB", 3, 1000
 FULL = {"views": Scale(), "million": Scale(measured=False, spectra=1_000_000)}
@@ -142,8 +142,20 @@ def build(folder: Path) -> dict[str, float]:
     with duckdb.connect(str(folder / "results.duckdb")) as connection:
         connection.execute("""
             insert into inference by name
-            select *, n as n_clusters, 0.05 as alpha, 0 as seed, 0.01 as p, 1 as n_tests, -1.0 as low, 1.0 as high
-            from inference_estimates
+            with tests as (
+                select study, 'correlation' as answer, measure, "grouping", 'all' as block, 'spearman' as statistic
+                from correlation_blocks
+                union
+                select study, answer, measure, "grouping", block, statistic
+                from rank_units
+                union
+                select study, if(kind = 'dataset', 'sign_test', kind || '_effect'), measure, kind, pair, statistic
+                from pair_signs
+            )
+            select
+                *, 9 as n, 9 as n_clusters, 0.5 as estimate, 0.05 as alpha, 0 as seed, 0.01 as p, 1 as n_tests,
+                -1.0 as low, 1.0 as high
+            from tests
         """)
     return {"seconds": seconds, "mb": mb, "gb": (folder / "results.duckdb").stat().st_size / 1e9}
 

@@ -98,7 +98,13 @@ QUESTIONS = {
     "last layers": Question("select model, dataset, condition, zeta_adjusted from last_layer", last_layers),
     "mean errors": Question("select model, dataset, condition, nmse from scores", mean_errors),
     "correlation by model": Question(
-        "select model, spearman from correlation_by_model where measure = 'zeta_adjusted'", correlations
+        """
+        select block as model, spearman
+        from correlation_blocks
+        where measure = 'zeta_adjusted'
+            and "grouping" = 'per_model'
+        """,
+        correlations,
     ),
     "ranks by layer": Question(
         """

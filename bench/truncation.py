@@ -111,7 +111,7 @@ def main() -> None:
     print(table_line("model", "size", {method: method for method in METHODS}, "seconds of the last"))
     pairs = []
     for name in names:
-        folder = ROOT / "tsfmscope" / "checkpoints" / f"{name}-nano"
+        folder = ROOT / "tsfmscope" / "checkpoints" / f"{name}-mini"
         dense = loss(family_class(name).load(folder), windows)
         for size in SIZES[-2:] if options.quick else SIZES:
             lost: dict[str, float] = {}

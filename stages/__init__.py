@@ -50,10 +50,6 @@ _SWEPT = (
     *("checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
     *("heads", "spectra", "forecasts", "theory"),
 )
-_RESULTS = (
-    *map(_out, _TABLES),
-    *map(_timings, _SWEPT),
-)
 
 STAGES: tuple[Stage, ...] = (
     Stage(
@@ -170,14 +166,14 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "tables",
         "results.duckdb: every table and view, for SQL",
-        reads=_RESULTS,
+        reads=(*map(_out, _TABLES), *map(_timings, _SWEPT)),
         writes=(_out("results.duckdb"),),
         params=("seed", "studies"),
     ),
     Stage(
         "report",
         "pages of the results and of the run, figures as PNG and SVG, the headline metrics and the plots",
-        reads=_RESULTS,
+        reads=tuple(map(_out, ("checkpoints", "compression", "embeddings", "results.duckdb"))),
         writes=(_out("report.html"), _out("run.html"), _out("figures"), _out("metrics.json"), _out("plots")),
         params=("profile", "seed", "studies", "geometry", "report"),
         metrics=(_out("metrics.json"),),

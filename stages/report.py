@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,6 @@ from stages import BY_NAME, DATA
 from stages.config.params import Params
 from stages.planning.pca_states import answer_islands
 from stages.planning.report_figures import FIGURES, write_figures
-from stages.planning.sources import sources
-from store import catalogue
 from store.files import write_text
 from store.report_queries import ReportQuery, load_queries
 from tsfmscope.report.dvc_metrics import KEY_COLUMNS, nest_rows
@@ -36,18 +33,12 @@ LOCK = Path("dvc.lock")
 
 
 def main(params: Params) -> None:
-    """Write data/report.html, data/run.html, data/figures, data/metrics.json and data/plots.
-
-    All of them are made from the Parquet files, not from results.duckdb.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "results.duckdb")
-        catalogue.build(path, sources(), seed=params.seed)
-        # One thread, so that the outputs have the same bytes each time.
-        with store.open(path, threads=1) as connection:
-            tables = answer_tables(connection, params)
-            metrics = _answer_metrics(connection, params.report_study)
-            plots = _answer_dvc_plots(connection, params)
+    """Write data/report.html, data/run.html, data/figures, data/metrics.json and data/plots from results.duckdb."""
+    # One thread, so that the outputs have the same bytes each time.
+    with store.open(threads=1) as connection:
+        tables = answer_tables(connection, params)
+        metrics = _answer_metrics(connection, params.report_study)
+        plots = _answer_dvc_plots(connection, params)
     pngs = write_figures(tables)
     outs = read_lock(LOCK)
     write_text(PAGE, render(tables, pngs, outs))
@@ -59,15 +50,15 @@ def main(params: Params) -> None:
 
 
 def read_lock(lock: Path) -> dict[str, str]:
-    """Return path -> MD5 of the inputs of this stage from dvc.lock, which DVC writes after each stage.
+    """Return path -> MD5 of the files of rows that results.duckdb is made from; {} if there is no dvc.lock.
 
-    Returns {} if there is no dvc.lock.
+    DVC writes dvc.lock after each stage.
     """
     if not lock.is_file():
         return {}
     entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()
     outs = [out for entry in entries for out in entry.get("outs", [])]
-    return {out["path"]: out["md5"] for out in outs if out["path"] in BY_NAME["report"].reads and "md5" in out}
+    return {out["path"]: out["md5"] for out in outs if out["path"] in BY_NAME["tables"].reads and "md5" in out}
 
 
 def answer_tables(connection: duckdb.DuckDBPyConnection, params: Params) -> ReportTables:

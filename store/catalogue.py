@@ -1,6 +1,6 @@
 """Build of results.duckdb from the Parquet files of all stages: tables with comments, views, checks.
 
-One process writes the database at the end of the pipeline, under a temporary name. No stage depends on it.
+One process writes the database under a temporary name; the report reads it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from store import checksums, files, generated_checks, sample
 from store.errors import CheckFailed, StoreError
-from store.schema import TABLES, arrow_schema
+from store.schema import TABLES
 from store.tables import answers, results
 from store.tables.columns import Table
 
@@ -149,43 +148,25 @@ def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[
                 connection.execute("insert into embeddings_sample by name select * from sampled")
                 connection.unregister("sampled")
         elif table.is_printed:
-            connection.register("printed", read_printed(table))
-            connection.execute(f"insert into {table.name} by name select * from printed")
-            connection.unregister("printed")
+            path = resources("store") / "published" / f"{table.name}.csv"
+            rows = f"read_csv({_text(path)}, all_varchar = true, header = true)"
+            connection.execute(f"insert into {table.name} by name select * from {rows}")
         elif paths := sources.get(table.name):
             _insert(connection, table, paths)
-
-
-def read_printed(table: Table) -> pa.Table:
-    """Read the rows of store/published/NAME.csv with the column types of the schema; an empty field is null.
-
-    Raises ValueError if the header differs from the columns of the schema.
-    """
-    schema = arrow_schema(table.name)
-    with (resources("store") / "published" / f"{table.name}.csv").open("rb") as file:
-        types = pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""])
-        rows = pyarrow.csv.read_csv(file, convert_options=types)
-    if rows.column_names != schema.names:
-        raise ValueError(f"{table.name}.csv: expected the columns {schema.names}, got {rows.column_names}")
-    return rows.cast(schema)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
     columns = ["study varchar not null"] if table.by_study else []
     columns += [f'"{c.name}" {_sql_type(c.type)}{"" if c.null else " not null"}' for c in table.columns]
     connection.execute(f"create table {table.name} ({', '.join(columns)})")
-    connection.execute(f"comment on table {table.name} is {_text(describe_rows(table))}")
+    meaning = f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
+    connection.execute(f"comment on table {table.name} is {_text(meaning)}")
     for column in table.columns:
         connection.execute(f'comment on column {table.name}."{column.name}" is {_text(column.comment)}')
     if table.by_study:
         connection.execute(
             f"comment on column {table.name}.study is 'study that requested the row, by its name in params'"
         )
-
-
-def describe_rows(table: Table) -> str:
-    """Return what a row of the table is, and its key, as one or two sentences."""
-    return f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:

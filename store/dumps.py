@@ -152,11 +152,7 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
     States of float32 are a read-only memory map of the file. Nothing is verified here: the caller
     must compare the file's fingerprint, as a sweep does before each job.
     """
-    return batch_states(layer_batch(path, (stack, layer, normed)))
-
-
-def batch_states(batch: pa.RecordBatch) -> States:
-    """Convert a record batch of an embedding dump to `States`."""
+    batch = layer_batch(path, (stack, layer, normed))
     state, types, series = batch["state"], batch["type"], batch["series"].cast(pa.string())
     flat = state.flatten().to_numpy()
     return {

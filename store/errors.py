@@ -6,8 +6,7 @@ StoreError
 ├── StoreFull       the disk of a store is full or not writable
 ├── DamagedFile     a file is not as it was written: its checksum differs
 ├── DamagedPart     a part could not be read at the end of a run and was moved out of the store
-├── CheckFailed     a check of the schema or of store/sql/checks returned rows
-└── QueryError      a query, or the database that it reads, cannot be used
+└── CheckFailed     a check of the schema or of store/sql/checks returned rows
 """
 
 from tsfmscope.errors import TsfmscopeError
@@ -48,9 +47,3 @@ class DamagedPart(StoreError):
 
 class CheckFailed(StoreError):
     """The catalogue contains rows that must not exist."""
-
-
-class QueryError(StoreError):
-    """A query, or the database that it reads, cannot be used."""
-
-    exit_code = 2

@@ -1,4 +1,4 @@
-"""SQL access to the catalogue, strictly read-only: no query can write a file or read another one."""
+"""Statements on the catalogue, each in a thread that Ctrl-C stops, and what an error's message lacks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,11 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from store.errors import QueryError
-from tsfmscope.errors import StillRunning
+from tsfmscope.errors import QueryError, StillRunning
 
 DATABASE = Path("data/results.duckdb")
 # Seconds in which a statement must end after Ctrl-C; otherwise StillRunning is raised.
 INTERRUPT_S = 1.0
-# The option read_only alone does not stop COPY ... TO from writing, nor queries from reading any
-# file.
-LOCKED = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    # Without external access, DuckDB may still write to this folder, to the database and to its
-    # log.
-    "temp_directory": "",
-}
-# Statements that are executed after the file has been opened.
-SHUT = ("set disabled_filesystems = 'LocalFileSystem'", "set lock_configuration = true")
-
 RELATIONS = """
     select table_name as name, 'table' as kind, comment from duckdb_tables() where not internal
     union all
@@ -42,38 +27,16 @@ COLUMNS = """
     select column_name as "column", lower(data_type) as type, comment as meaning
     from duckdb_columns() where not internal and table_name = $1 order by column_index
 """
-NO_DATABASE = "no database at {path}; `make repro` (or `dvc repro`) creates it, `dvc pull` fetches it"
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
-# Types that Arrow lacks: DuckDB gives it other values for them, such as -1 for a large UHUGEINT.
-NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|TIME WITH TIME ZONE|BIT|VARIANT|GEOMETRY)\b")
+# Types that Arrow, Parquet or JSON lack: DuckDB gives Arrow other values for some, such as -1 for a large UHUGEINT.
+AS_TEXT = re.compile(r"\b(UHUGEINT|TIME(?! ZONE)|INTERVAL|BLOB|BIT|UUID|MAP|UNION|VARIANT|GEOMETRY)\b")
 # Names inside the text of a type: labels of an enum and fields of a struct.
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 # Maximum size in bytes of a .sql file, or of standard input.
 LARGEST_SQL = 2**24
 # Maximum number of tables that a message names.
 MANY = 8
-
-
-def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a read-only, locked connection to a catalogue. QueryError if there is no file or it does not open.
-
-    threads: number of DuckDB threads; None uses all cores. One thread sums in a fixed order, so that results
-    have the same last digits each time.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise QueryError(NO_DATABASE.format(path=path))
-    config = LOCKED if threads is None else LOCKED | {"threads": str(threads)}
-    try:
-        connection = duckdb.connect(str(path), read_only=True, config=config)
-    except duckdb.Error as error:
-        raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
-    if connection.execute("select not current_setting('lock_configuration')").fetchall()[0][0]:
-        # Skipped if another connection of this process has executed them already.
-        for statement in SHUT:
-            connection.execute(statement)
-    return connection
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
@@ -125,13 +88,13 @@ def _run_in_thread(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 
 def _with_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Cast the columns whose values Arrow would change to DuckDB's own text."""
+    """Cast the columns of the types AS_TEXT to DuckDB's own text."""
     kinds = [QUOTED.sub("", str(kind)) for kind in relation.types]
-    if not any(map(NOT_IN_ARROW.search, kinds)):
+    if not any(map(AS_TEXT.search, kinds)):
         return relation
     names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
     columns = (
-        f"#{place}{'::varchar' if NOT_IN_ARROW.search(kind) else ''} as {name}"
+        f"#{place}{'::varchar' if AS_TEXT.search(kind) else ''} as {name}"
         for place, (kind, name) in enumerate(zip(kinds, names, strict=True), 1)
     )
     return relation.project(", ".join(columns))
@@ -143,7 +106,14 @@ def read_sql(text: str | None) -> str:
     Raises QueryError for what is no regular file, too large or not UTF-8.
     """
     if text is None or text == "-":
-        return _standard_input()
+        data = sys.stdin.buffer.read(LARGEST_SQL + 1)
+        if len(data) > LARGEST_SQL:
+            raise QueryError(f"standard input: expected at most {LARGEST_SQL} bytes of SQL, got more")
+        try:
+            # UTF-8 whatever the locale is.
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise QueryError(f"standard input: expected SQL in UTF-8, got {error}; convert it") from None
     if not text.endswith(".sql") or len(text.split()) > 1:
         return text
     try:
@@ -152,17 +122,6 @@ def read_sql(text: str | None) -> str:
         return Path(text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise QueryError(f"{text} cannot be read: {error}") from error
-
-
-def _standard_input() -> str:
-    """Read all of standard input as UTF-8, whatever the locale is."""
-    data = sys.stdin.buffer.read(LARGEST_SQL + 1)
-    if len(data) > LARGEST_SQL:
-        raise QueryError(f"standard input: expected at most {LARGEST_SQL} bytes of SQL, got more")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise QueryError(f"standard input: expected SQL in UTF-8, got {error}; convert it") from None
 
 
 def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from store import query, saved_results
 from store.catalogue import create_empty, queries, question
-from store.errors import QueryError
 from store.generated_checks import generate
+from store.render import markdown
 from store.schema import TABLES
 from store.tables.columns import Table
+from tsfmscope.errors import QueryError
 
 HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
 STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
@@ -80,17 +81,15 @@ def tables(requested: Sequence[Table]) -> str:
 
     If all tables are requested, return the whole page, with views and checks.
     """
-    parts = [f"## {table.name}\n\nA{about(table)[1:]}.\n\n{_table(HEADINGS, columns(table))}" for table in requested]
+    parts = []
+    for table in requested:
+        rows = about(table)
+        parts.append(f"## {table.name}\n\n{rows[0].upper()}{rows[1:]}.\n\n{markdown([HEADINGS, *columns(table)])}\n")
     if len(requested) < len(TABLES):
         return "\n".join(parts)
     sql = resources("store") / "sql"
     for folder, title in FOLDERS.items():
         checks = list(generate(TABLES.values())) if folder == "checks" else []
-        rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
-        parts.append(f"## {title}\n\n{_table(('query', 'question or rule'), rows)}")
+        lines = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
+        parts.append(f"## {title}\n\n{markdown([('query', 'question or rule'), *lines])}\n")
     return "\n".join([HEAD, *parts])
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Conversion of rows to text (csv, json, markdown, terminal cells) and to Parquet.
+"""Conversion of rows to text (csv, json, markdown, cells of a terminal) and to Parquet, and files of them.
 
 Columns are addressed by position, because an SQL result may repeat a name.
 """
@@ -10,15 +10,17 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store.errors import QueryError
+from store import files
+from tsfmscope.errors import QueryError
 from tsfmscope.printable import UNPRINTABLE, printable
 
 FORMATS = ("table", "csv", "json", "markdown")
@@ -32,37 +34,48 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
     control characters are escaped. In csv, control characters except line breaks and tabs are escaped if
     `terminal` is set, which means that the output goes to a terminal. ValueError for another format.
     """
-    rows = list(_rows(table, finite=form == "json"))
+    rows = python_rows(table)
     if form == "json":
         names = unique_names(table.column_names)
-        objects = [dict(zip(names, row, strict=True)) for row in rows]
-        return _escape_unicode(json.dumps(objects, indent=1, ensure_ascii=False))
+        objects = [dict(zip(names, map(to_json, row), strict=True)) for row in rows]
+        text = json.dumps(objects, indent=1, ensure_ascii=False)
+        # json.dumps escapes C0 only, not DEL, C1 and direction marks.
+        return UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
     if form not in ("csv", "markdown"):
         raise ValueError(f"format {form!r}: expected one of {', '.join(FORMATS[1:])}")
     lines = [table.column_names, *([cell_text(value) for value in row] for row in rows)]
     if form == "markdown":
-        return _markdown(lines)
-    return _csv([[printable(text, keep="\n\t") for text in line] for line in lines] if terminal else lines)
+        return markdown(lines)
+    if terminal:
+        lines = [[printable(text, keep="\n\t") for text in line] for line in lines]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    return buffer.getvalue().removesuffix("\n")
 
 
-def cells(table: pa.Table, *, digits: int = 6) -> list[list[str]]:
-    """Shorten values for a terminal: floats to `digits` significant digits, lists to their first three items.
+def short_text(value: Any) -> str:
+    """Shorten a value for a terminal: floats to six significant digits, lists to their first three items.
 
     A text of several lines, such as a traceback, becomes its last line. The other formats contain every line.
     """
-    return [[printable(_short(value, digits)) for value in row] for row in _rows(table, finite=False)]
+    return printable(_short(value, 6))
+
+
+def write(rows: pa.Table, form: str, out: Path) -> None:
+    """Write rows to a new file; the format table is written as CSV. Raises QueryError if the file exists."""
+    if out.exists():
+        raise QueryError(f"--out {out}: the file exists; delete it or choose another name")
+    with files.atomic(out) as temporary:
+        if form == "parquet":
+            temporary.write_bytes(parquet(rows))
+        else:
+            temporary.write_text(render(rows, "csv" if form == "table" else form) + "\n", encoding="utf-8")
 
 
 def parquet(table: pa.Table) -> bytes:
-    """Serialise rows as a Parquet file.
-
-    Repeated column names are numbered as in json. Raises QueryError for a type that Parquet does not have.
-    """
+    """Serialise rows as a Parquet file; repeated column names are numbered as in json."""
     sink = pa.BufferOutputStream()
-    try:
-        pq.write_table(table.rename_columns(unique_names(table.column_names)), sink)
-    except pa.ArrowNotImplementedError as error:
-        raise QueryError(f"Parquet has no such type: {error}; cast the column to varchar") from error
+    pq.write_table(table.rename_columns(unique_names(table.column_names)), sink)
     return bytes(sink.getvalue())
 
 
@@ -89,47 +102,19 @@ def cell_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
 
 
-def _rows(table: pa.Table, *, finite: bool = True) -> Iterator[tuple[Any, ...]]:
-    """Return rows of Python values. finite: whether NaN and infinity become None, as JSON requires."""
-    columns = [_python_values(column) for column in table.columns]
-    if unknown := [index for index, column in enumerate(columns) if column is None]:
-        for index, texts in zip(unknown, _duckdb_texts(table, unknown), strict=True):
-            columns[index] = texts
-    if finite:
-        columns = [[to_json(value) for value in column or ()] for column in columns]
-    return zip(*(column or () for column in columns), strict=True)
+def python_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return rows of Python values; dates and times are ISO 8601."""
+    return list(zip(*map(_python_values, table.columns), strict=True))
 
 
-def _python_values(column: pa.ChunkedArray) -> list[Any] | None:
-    """Return the Python values of a column.
-
-    Return None if Python lacks the type or a value, such as date 'infinity'.
-    """
-    if not _has_python_type(column.type):
-        return None
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the Python values of a column; DuckDB's texts if Python lacks a value, such as date 'infinity'."""
     try:
         return [_isoformat(value) for value in column.to_pylist()]
     except (OverflowError, ValueError):
-        return None
-
-
-def _duckdb_texts(table: pa.Table, indices: Sequence[int]) -> list[list[Any]]:
-    """Return the columns at these positions as DuckDB's own text."""
-    names = [f"c{index}" for index in indices]
-    some = pa.table([table.column(index) for index in indices], names)
-    with duckdb.connect() as connection:
-        lines = connection.from_arrow(some).project(", ".join(f"{name}::varchar" for name in names)).fetchall()
-    return [[line[index] for line in lines] for index in range(len(indices))]
-
-
-def _has_python_type(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _has_python_type(kind.value_type)
-    if pa.types.is_struct(kind):
-        return all(_has_python_type(field.type) for field in kind)
-    simple = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_date, pa.types.is_timestamp)
-    return any(test(kind) for test in (*simple, *text))
+        with duckdb.connect() as connection:
+            texts = connection.from_arrow(pa.table({"c": column})).project("c::varchar").fetchall()
+        return [text for (text,) in texts]
 
 
 def _isoformat(value: Any) -> Any:
@@ -164,13 +149,8 @@ def _short(value: Any, digits: int) -> str:
     return cell_text(to_json(value)).strip("\r\n")
 
 
-def _csv(lines: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue().removesuffix("\n")
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of text, of which the first is the heading, as a Markdown table."""
     heading, *body = lines
     rule = ["---"] * len(heading)
     return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in [heading, rule, *body])
@@ -179,8 +159,3 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 def _markdown_cell(text: str) -> str:
     text = text.replace("\\", "\\\\").replace("|", "\\|")
     return printable(re.sub(r"\r\n|\r|\n", "<br>", text))
-
-
-def _escape_unicode(text: str) -> str:
-    r"""Write DEL, C1 and direction marks in JSON as \uXXXX; json.dumps escapes C0 only."""
-    return UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)

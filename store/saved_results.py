@@ -9,8 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from store import catalogue, files, query
-from store.errors import QueryError
 from store.schema import TABLES
+from tsfmscope import read_only_database
+from tsfmscope.errors import QueryError
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
 LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")
@@ -33,7 +34,7 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
         raise QueryError(f"--tables: unknown table {unknown[0]!r}, near: {near}")
     if foreign := sorted(path.name for path in folder.glob("*.parquet") if path.stem not in TABLES):
         raise QueryError(f"{folder}: {foreign[0]} is no table of the results; choose a folder without other files")
-    with query.connect(database) as connection:
+    with read_only_database.connect(database) as connection:
         names = [name for name in known if name in tables or (not tables and name not in LEFT_OUT)]
         names = [name for name in names if connection.execute(f'select 1 from "{name}" limit 1').fetchall()]
         if not names:
@@ -55,11 +56,11 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
     """Open results read-only: a DuckDB file, or a folder that `save` wrote, of which a temporary database is made.
 
     Raises QueryError if there are no results at the path or another version wrote them, and DamagedFile if a file of
-    the folder is not as it was written. threads: as in query.connect.
+    the folder is not as it was written. threads: as in read_only_database.connect.
     """
     path = Path(path)
     if not path.is_dir():
-        return query.connect(path, threads=threads)
+        return read_only_database.connect(path, threads=threads)
     sources = {name: [file] for name in TABLES if (file := path / f"{name}.parquet").is_file()}
     if not sources:
         raise QueryError(f"{path}: no saved results: expected TABLE.parquet files, as `tsfmscope save-results` writes")
@@ -71,7 +72,8 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
             raise QueryError(
                 f"{path}: does not fit this version of tsfmscope ({error}); save the results again with this version"
             ) from error
-        return query.connect(database, threads=threads)  # the open file stays readable after its folder is deleted
+        # The open file stays readable after its folder is deleted.
+        return read_only_database.connect(database, threads=threads)
 
 
 def _as_saved(name: str, schema: pa.Schema) -> pa.Schema:

@@ -8,6 +8,7 @@ TsfmscopeError
 │       └── MissingOnHubError  the hub has no such repository, revision or file
 ├── HealthError         hidden states or forecasts are invalid (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
+├── QueryError          a query, or the database that it reads, cannot be used
 └── SweepError          the cluster, or the code on it, would make every further job fail
 """
 
@@ -47,6 +48,12 @@ class HealthError(TsfmscopeError):
 
 class StaleInputError(TsfmscopeError):
     """An input changed between planning and the start of a job."""
+
+
+class QueryError(TsfmscopeError):
+    """A query, or the database that it reads, cannot be used."""
+
+    exit_code = 2
 
 
 class SweepError(TsfmscopeError):

@@ -10,7 +10,7 @@ import typer
 
 def commit_checkpoints(
     folder: Annotated[Path, typer.Argument(help="Folder of the checkpoints that are committed to git.")] = Path(
-        "checkpoints"
+        "tsfmscope/checkpoints"
     ),
 ) -> None:
     """Copy pretrained checkpoints to a folder kept by git.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stages.commands.options import RESULTS, Json, Results
+from tsfmscope.cli.output import print_many_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,8 @@ def sql(
     statement. For a prompt with history and completion, use DuckDB's own: duckdb -readonly
     data/results.duckdb
     """
-    from store import query, rows_output, saved_results
+    from store import query, render, saved_results
+    from tsfmscope.errors import QueryError
 
     if statement is None and stdin_is_terminal():
         typer.echo(context.get_help())
@@ -60,14 +62,18 @@ def sql(
     tables = list(query.statements(connection, text))
     # Not closed after Ctrl-C, since closing waits for a statement that still runs.
     connection.close()
-    if out is not None:
-        rows_output.write(rows_output.single(tables), output_format.value, out)
-    elif output_format is Format.parquet:
-        rows_output.write_parquet(rows_output.single(tables))
-    elif output_format is Format.json:
-        print_rows(rows_output.single(tables), output_format, show_all)
-    else:
-        for rows in tables:
+    if len(tables) != 1 and (out is not None or output_format in (Format.json, Format.parquet)):
+        raise QueryError(
+            f"got {len(tables)} statements, expected one: --json, --format parquet and --out take the rows of one"
+        )
+    for rows in tables:
+        if out is not None:
+            render.write(rows, output_format.value, out)
+        elif output_format is Format.parquet:
+            if sys.stdout.isatty():
+                raise QueryError("--format parquet: expected --out FILE, or a pipe; a terminal cannot show it")
+            sys.stdout.buffer.write(render.parquet(rows))
+        else:
             print_rows(rows, output_format, show_all)
 
 
@@ -78,9 +84,9 @@ def stdin_is_terminal() -> bool:
 
 def print_rows(rows: pa.Table, form: Format, show_all: bool = False) -> None:
     """Print rows as a table, CSV, JSON or Markdown."""
-    from store import render, terminal_table
+    from store import render
 
     if form is Format.table:
-        terminal_table.show(rows, is_complete=show_all)
+        print_many_rows(rows.column_names, render.python_rows(rows), render.short_text, is_complete=show_all)
     else:
         typer.echo(render.render(rows, form.value, terminal=sys.stdout.isatty()))

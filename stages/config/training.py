@@ -215,7 +215,7 @@ class Checkpoints(Strict):
     """Stage checkpoints: weights of every model; a model with a recipe is pretrained here."""
 
     committed: str | None = Field(
-        "checkpoints", description="folder with checkpoints committed to git; null: train them again"
+        "tsfmscope/checkpoints", description="folder with checkpoints committed to git; null: train them again"
     )
     recipes: dict[str, Recipe] = Field({})
     skill: Skill = Skill()

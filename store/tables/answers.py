@@ -142,7 +142,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "evidence": "kind of evidence that the grouping gives",
     },
     "flow_against_flat": {
-        "ratio": "score of the first divided by that of the second, geometric mean over seeds [ratio]"
+        "family": "model family",
+        "ratio": "score of the first divided by that of the second, geometric mean over seeds [ratio]",
     },
     "forecast_scores": {
         "is_baseline": "whether the model is a local baseline, which is fitted to each series",
@@ -157,6 +158,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "pretrained_loss": {
+        "family": "model family",
         "line": "models of one recipe with narrow heads, of all seeds",
         "ratio": "score divided by that of the dense model with the same seed, geometric mean [ratio]",
     },

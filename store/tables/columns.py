@@ -19,7 +19,7 @@ class Column:
 
     unit: "" if there is none. source: paper with section or equation, or section of docs/science.md; "" if
     the column needs none. null: whether values may be null. more_isotropic: for a measure of isotropy, which
-    values mean more isotropic states; the view `isotropy` and `tsfmscope recommend` then offer it. needs_reason:
+    values mean more isotropic states; the view `isotropy` then offers it. needs_reason:
     whether a row in which the value is null must have a text in column `reason`. range: least and largest value,
     or item of a list; None is no limit. slack: amount by which rounding may exceed the range. references: columns
     as TABLE.COLUMN, of tables or views; each value must occur in at least one of them. if_null: column whose value

@@ -53,7 +53,7 @@ def facts() -> dict[tuple[str, str], set[int]]:
     return {
         ("README.md", "models"): {len(default.expand("isotropy", "models")), forecasters("full"), 14},
         ("README.md", "families"): {trained, len(onnx)},
-        # 14 models of the choice by isotropy on eight data sets: docs/advice.md.
+        # 14 models of the choice by isotropy on eight data sets: docs/findings/advice.md.
         ("README.md", "forecasters"): {forecasters("default")},
         ("docs/index.md", "models"): {len(default.expand("isotropy", "models")), forecasters("full")},
         ("docs/index.md", "families"): {trained},

@@ -75,9 +75,8 @@ def checkout(folder: Path, data: Path | None = None) -> Checkout:
     ask = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if ((ROOT / name).is_file() or (ROOT / name).is_symlink()) and not name.startswith(
-            ("tests/", "docs/", "bench/")
-        ):
+        left_out = name.startswith(("tests/", "docs/", "bench/")) and not name.startswith("tests/checkpoints/")
+        if ((ROOT / name).is_file() or (ROOT / name).is_symlink()) and not left_out:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     shutil.copy2(ROOT / "params" / "smoke.yaml", folder / "params.yaml")

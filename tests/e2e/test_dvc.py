@@ -54,7 +54,7 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
     assert second.sql("select count(*) as n from geometry where study = 'isotropy'")[0]["n"] == 144
 
     def add(block: dict[str, Any]) -> None:
-        block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "tsfmscope/checkpoints/chronos-bolt-nano"}
+        block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "tests/checkpoints/chronos-bolt-nano"}
 
     second.params(add)
     second.repro("embeddings")

@@ -17,7 +17,7 @@ from tests.e2e.checkout import ROOT, Checkout, checkout
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 # Model -> its layers, with both states of the last one, and its stacks.
-MODELS = {"chronos-t5-nano": (12, 2), "lag-llama-nano": (6, 1)}
+MODELS = {"chronos-t5-mini": (10, 2), "lag-llama-mini": (6, 1)}
 LARGEST = float(np.finfo(np.float32).max)
 STEP = np.arange(160)
 WALK = np.random.default_rng(0).standard_normal(160).cumsum()
@@ -72,7 +72,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
     def change(block: dict[str, Any]) -> None:
         block["models"] = {name: {} for name in sorted(MODELS)}
-        block["checkpoints"]["skill"] = {"windows": 100, "samples": 2, "bootstrap": 200}
+        block["checkpoints"] = {"skill": {"windows": 100, "samples": 2, "bootstrap": 200}}
         horizons = {"mixed": 12, "one-step-ahead": 1, "without-windows": 12, "never": 12}
         folders = {n: {"source": "folder", "file": f"{n}.parquet", "horizon": h} for n, h in horizons.items()}
         block["datasets"] |= {"max_series": 16, "sets": folders}
@@ -120,7 +120,7 @@ def test_every_layer_of_every_model_is_measured_on_them(hostile: Checkout) -> No
     )
     found = {(row["dataset"], row["model"]): (row["n"], row["stacks"]) for row in rows}
     expected = {(dataset, model): MODELS[model] for dataset in ("mixed", "one-step-ahead") for model in MODELS}
-    expected["one-step-ahead", "chronos-t5-nano"] = (6, 1)  # no decoder row reads the only future step
+    expected["one-step-ahead", "chronos-t5-mini"] = (6, 1)  # no decoder row reads the only future step
     assert found == expected
     rows = hostile.sql("select reason from skipped where dataset = 'one-step-ahead'")
     assert {row["reason"] for row in rows} == {"no token of stack decoder stands for a value"}

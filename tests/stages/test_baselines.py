@@ -65,12 +65,12 @@ def test_a_job_a_baseline_and_data_set_of_series_where_a_study_asks(
 def test_a_validation_window_is_another_job_of_another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _series(tmp_path, "nile")
-    made = {"model": "chronos-bolt-nano", "family": "chronos-bolt", "modality": "series", "options": None}
-    made |= {"ref": "tsfmscope/checkpoints/chronos-bolt-nano", "fingerprint": "f"}
-    monkeypatch.setattr(planning, "checkpoints", lambda: {"chronos-bolt-nano": made})
-    study = {"title": "v", "models": ["chronos-bolt-nano"], "datasets": ["nile"], "conditions": ["c"]}
+    made = {"model": "chronos-bolt-mini", "family": "chronos-bolt", "modality": "series", "options": None}
+    made |= {"ref": "tsfmscope/checkpoints/chronos-bolt-mini", "fingerprint": "f"}
+    monkeypatch.setattr(planning, "checkpoints", lambda: {"chronos-bolt-mini": made})
+    study = {"title": "v", "models": ["chronos-bolt-mini"], "datasets": ["nile"], "conditions": ["c"]}
     studies = {"both": study | {"measures": ["forecasts", "validation"]}, "last": study | {"measures": ["forecasts"]}}
-    models = {"chronos-bolt-nano": {"family": "chronos-bolt", "ref": "tsfmscope/checkpoints/chronos-bolt-nano"}}
+    models = {"chronos-bolt-mini": {"family": "chronos-bolt", "ref": "tsfmscope/checkpoints/chronos-bolt-mini"}}
     params = _params(tmp_path, models=models, studies=studies, report={"study": "both"})
     last, earlier = forecasts.plan(params)
     assert (last.job.task.table, last.studies) == ("forecasts", ["both", "last"])

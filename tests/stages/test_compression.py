@@ -45,7 +45,7 @@ Change = Callable[[dict[str, Any]], None]
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
     """`params(change)`: the smoke profile, changed, in a folder of its own with series and the row of a checkpoint."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
+    shutil.copytree(ROOT / "tests" / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
     checkpoint()
     for seed, name in enumerate(("linear-2", "seasonality-2")):
         write_parquet(Path(f"data/kernelsynth/series/{name}.parquet"), series_table(kernelsynth_series(4, seed)))

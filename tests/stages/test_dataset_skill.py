@@ -24,7 +24,7 @@ from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[2]
-BOLT, THEIRS, BASELINE = "chronos-bolt-nano", "theirs", "auto-theta"
+BOLT, THEIRS, BASELINE = "chronos-bolt-mini", "theirs", "auto-theta"
 FOLDER = str(ROOT / "tsfmscope" / "checkpoints" / BOLT)
 
 
@@ -130,7 +130,7 @@ def test_a_data_set_is_trained_on_by_recipes_that_mix_it_in(
 
 def test_an_embedding_from_a_recipe_on_bundled_series_counts(here: Path) -> None:
     params = params_of(here)
-    recipe = params.checkpoints.recipes[BOLT]
+    recipe = params.checkpoints.recipes[BOLT].model_copy(update={"mixture": {"bundled": 1.0}})
     params.checkpoints.recipes["first"] = recipe
     changes = {"mixture": {"kernelsynth": 1.0}, "embedding_from": "first"}
     params.checkpoints.recipes[BOLT] = recipe.model_copy(update=changes)

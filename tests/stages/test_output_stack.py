@@ -1,15 +1,13 @@
-"""The rows of a plug-in with unusual names of stacks stand for its output stack in tables, views and rankings."""
+"""The rows of a plug-in with unusual names of stacks stand for its output stack in tables and views."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import store
 import tsfmscope as ts
@@ -26,7 +24,6 @@ from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
 from tsfmscope import lens
-from tsfmscope.cli.app import app
 from tsfmscope.conformance import findings
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.models import registry
@@ -112,11 +109,6 @@ def test_the_views_read_the_last_layer_of_the_output_stack(tmp_path: Path) -> No
     assert values == [(last["zeta"],)]
 
 
-def test_recommend_ranks_by_the_output_stack_and_inspect_reports_both() -> None:
-    command = ["recommend", "mine.csv", "--models", "two-stacks:model", "--contexts", "32,64", "--rows", "60"]
-    done = CliRunner().invoke(app, [*command, "--horizon", "12", "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    candidates = json.loads(done.stdout)["candidates"]
-    assert [(one["stack"], one["layer"]) for one in candidates] == [("backbone", 2)] * 2
+def test_inspect_reports_both_stacks() -> None:
     layers = ts.inspect("model", "mine.csv", context=64, horizon=12, rows=60).layers
     assert list(layers["stack"]) == ["stem"] * 3 + ["backbone"] * 4

@@ -140,8 +140,8 @@ def test_only_external_inputs_always_runs() -> None:
     assert [name for name, stage in DVC.items() if stage.get("always_changed")] == ["external_inputs"]
 
 
-def test_results_are_read_by_no_stage() -> None:
-    assert all("data/results.duckdb" not in stage.reads for stage in STAGES)
+def test_the_catalogue_is_built_once_and_read_by_the_report_alone() -> None:
+    assert [stage.name for stage in STAGES if "data/results.duckdb" in stage.reads] == ["report"]
 
 
 def test_statistics_depends_on_every_stage_whose_tables_it_reads() -> None:

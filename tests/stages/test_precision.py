@@ -27,7 +27,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """A base, the same weights in bfloat16, that one compressed, and a model of other weights made from the base."""
     monkeypatch.chdir(tmp_path)
     block = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())
-    of_base = {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-nano"}
+    of_base = {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-mini"}
     block["models"] = {
         BASE: of_base,
         ROUNDED: of_base | {"options": HALF, "base_model": BASE},

@@ -49,7 +49,7 @@ def at_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
 
     def make(seed: int) -> Params:
         block: dict[str, Any] = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())
-        block["models"] = {"t5": {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-nano"}}
+        block["models"] = {"t5": {"family": "chronos-t5", "ref": "checkpoint:chronos-t5-mini"}}
         study = {"title": "s", "models": ["t5"], "datasets": ["linear-2"], "conditions": ["noisy"]}
         block["studies"] = {"s": study | {"measures": ["isotropy", "validation", "planes", "inputs"]}}
         block |= {"report": {"study": "s"}, "seed": seed}

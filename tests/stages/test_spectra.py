@@ -23,7 +23,7 @@ MODEL = "chronos-t5-nano"
 def trained(tmp_path: Path) -> Path:
     """A checkpoint with snapshots of its training, each of other weights."""
     folder = tmp_path / MODEL
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / MODEL, folder)
+    shutil.copytree(ROOT / "tests" / "checkpoints" / MODEL, folder)
     for step in (0, 100):
         snapshot = folder / registry.SNAPSHOTS / f"step-{step}"
         snapshot.mkdir(parents=True)

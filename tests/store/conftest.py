@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 import store
+from stages.planning.inference import infer
 from store import catalogue, files
 from store.schema import TABLES
 from store.stage_store import StageStore
 from store.tables.columns import Column
+from tsfmscope.statistics.study import Options
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
 TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
@@ -131,6 +133,18 @@ def open_results(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a catalogue of some rows."""
     with store.open(build_results(folder, tables)) as connection:
+        yield connection
+
+
+@contextmanager
+def open_inferred_results(
+    folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a catalogue of some rows and of their statistics."""
+    with open_results(folder, tables) as connection:
+        inference = infer(connection, Options(permutations=99, resamples=99))
+    (folder / "inferred").mkdir()
+    with open_results(folder / "inferred", {**tables, "inference": inference}) as connection:
         yield connection
 
 

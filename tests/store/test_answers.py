@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import store
-from tests.store.conftest import open_results
+from tests.store.conftest import open_inferred_results, open_results
 
 MODELS, DATASETS, CONDITIONS = [f"m{n}" for n in range(4)], [f"d{n}" for n in range(6)], ["c1", "c2"]
 
@@ -49,7 +49,7 @@ def connection(units, rows, tmp_path_factory: pytest.TempPathFactory):
     studies += [{"study": "s", "stage": "forecasts", "job_key": f"f{n}"} for n in range(len(geometry))]
     checkpoints = [rows["checkpoints"] | {"model": model} for model in (*MODELS, "m0@half")]
     tables = {"geometry": geometry, "forecasts": forecasts, "study_jobs": studies, "checkpoints": checkpoints}
-    with open_results(folder, tables) as opened:
+    with open_inferred_results(folder, tables) as opened:
         yield opened
 
 

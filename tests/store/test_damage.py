@@ -21,6 +21,7 @@ from store.errors import StoreError
 from store.stage_outputs import dump_files
 from store.stage_store import StageStore
 from store.table_folder import parquet_files
+from tsfmscope.errors import QueryError
 
 KEYS = [f"{n:064d}" for n in range(6)]
 TABLES = ("geometry", "dumps", "failures", "datasets", "embeddings_sample")  # the others hold times of this machine
@@ -112,7 +113,7 @@ def attempted(what: Callable[[], Results]) -> tuple[Results | None, str]:
     """Results, or the text of the error in their place."""
     try:
         return what(), ""
-    except (StoreError, duckdb.Error) as error:
+    except (StoreError, QueryError, duckdb.Error) as error:
         return None, str(error)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.store.conftest import open_results
+from tests.store.conftest import open_inferred_results
 
 CONTEXTS = {"c500": 500, "c100": 100}
 LENGTHS = {"long": (100, 500, 500), "short": (16, 94, 95), "mixed": (40, 60, 500)}  # most steps of each series
@@ -35,7 +35,7 @@ def connection(
         made["forecasts"].append(rows["forecasts"] | identity | none | {"job_key": keys["forecasts"]})
         made["study_jobs"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
     made["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in "abc"]
-    with open_results(folder, made) as opened:
+    with open_inferred_results(folder, made) as opened:
         yield opened
 
 

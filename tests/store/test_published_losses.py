@@ -14,6 +14,7 @@ from scipy import stats
 
 from stages.planning.inference import infer
 from store import catalogue, files
+from tests.stages.estimates import differences
 from tsfmscope.requested_size import requested_size
 from tsfmscope.statistics.study import Options
 
@@ -64,8 +65,7 @@ def answered(losses, rows, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         found = files.to_arrow("inference", infer(connection, OPTIONS))
         connection.register("found", found)
         connection.execute("insert into inference by name select * from found")
-        differ = (catalogue.resources("store") / "sql" / "checks" / "inference_differs_from_rows.sql").read_text()
-        assert connection.sql(differ).fetchall() == []
+        assert differences(connection, found.to_pylist()) == []
         asked = "select * from published_vs_measured where starts_with(figure, 'ranks') and published is not null"
         yield connection.sql(asked).to_arrow_table().to_pylist()
 

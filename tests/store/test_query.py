@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from store import catalogue, files, query, render
-from store.errors import QueryError
 from tests.store.conftest import build_results
+from tsfmscope import read_only_database
+from tsfmscope.errors import QueryError
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def database(tmp_path_factory: pytest.TempPathFactory, rows) -> Path:
 def test_nothing_is_written_and_nothing_else_is_read(database: Path, tmp_path: Path, statement: str) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     before = files.fingerprint(database)
-    with query.connect(database) as connection, pytest.raises(QueryError):
+    with read_only_database.connect(database) as connection, pytest.raises(QueryError):
         query.query(connection, statement.format(folder=tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["secret.csv"]
     assert files.fingerprint(database) == before
@@ -55,7 +56,7 @@ def test_nothing_is_written_and_nothing_else_is_read(database: Path, tmp_path: P
 
 def test_a_python_variable_is_not_a_table(database: Path) -> None:
     outside = pa.table({"x": [1]})
-    with query.connect(database) as connection, pytest.raises(QueryError, match="outside"):
+    with read_only_database.connect(database) as connection, pytest.raises(QueryError, match="outside"):
         query.query(connection, "select * from outside")
     assert len(outside) == 1
 
@@ -78,7 +79,10 @@ def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tm
     beside = tmp_path / "copy.duckdb.tmp"
     beside.mkdir()
     (beside / "secret.csv").write_text("a\n1\n")
-    with query.connect(copy) as connection, pytest.raises(QueryError, match="has been disabled by configuration"):
+    with (
+        read_only_database.connect(copy) as connection,
+        pytest.raises(QueryError, match="has been disabled by configuration"),
+    ):
         query.query(connection, statement.format(database=copy))
     assert files.fingerprint(copy) == files.fingerprint(database)
     found = sorted(path.name for path in tmp_path.rglob("*"))
@@ -86,7 +90,7 @@ def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tm
 
 
 def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Path) -> None:
-    with query.connect(database) as first, query.connect(database) as second:
+    with read_only_database.connect(database) as first, read_only_database.connect(database) as second:
         assert query.query(first, "select model from training") == query.query(second, "select model from training")
         with pytest.raises(QueryError, match="has been disabled by configuration"):
             query.query(second, f"select * from read_blob('{database}')")
@@ -106,7 +110,7 @@ def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Pa
     ],
 )
 def test_a_wrong_name_is_answered_with_the_near_ones(database: Path, statement: str, near: str) -> None:
-    with query.connect(database) as connection, pytest.raises(QueryError, match=near):
+    with read_only_database.connect(database) as connection, pytest.raises(QueryError, match=near):
         list(query.statements(connection, statement))
 
 
@@ -119,13 +123,13 @@ def test_near_names_are_the_alike_ones_and_then_those_that_hold_the_name() -> No
 
 def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match=r"no database at .*none\.duckdb; `make repro`"):
-        query.connect(tmp_path / "none.duckdb")
+        read_only_database.connect(tmp_path / "none.duckdb")
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "r.duckdb").write_text("not a database, though it is long enough to be looked at" * 99)
     with pytest.raises(QueryError, match=r"r\.duckdb does not open as a DuckDB file"):
-        query.connect(tmp_path / "r.duckdb")
+        read_only_database.connect(tmp_path / "r.duckdb")
 
 
 TABLE = pa.table(
@@ -162,13 +166,15 @@ def test_an_unknown_format_is_refused() -> None:
 
 def test_cells_shorten_numbers_and_lists() -> None:
     table = pa.table({"x": [1 / 3], "list": [[1.0, 2.0, 3.0, 4.0]]})
-    assert render.cells(table) == [["0.333333", "[1, 2, 3, … 4 items]"]]
+    (cells,) = render.python_rows(table)
+    assert list(map(render.short_text, cells)) == ["0.333333", "[1, 2, 3, … 4 items]"]
 
 
 def test_a_cell_of_a_traceback_is_its_last_line() -> None:
     text = "Traceback (most recent call last):\n  in f\nValueError: got NaN\n"
     table = pa.table({"traceback": [text], "message": ["one line\n"]})
-    assert render.cells(table) == [["ValueError: got NaN (last of 3 lines)", "one line"]]
+    (cells,) = render.python_rows(table)
+    assert list(map(render.short_text, cells)) == ["ValueError: got NaN (last of 3 lines)", "one line"]
     assert json.loads(render.render(table, "json"))[0]["traceback"] == text
 
 

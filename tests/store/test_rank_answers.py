@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.store.conftest import open_results
+from tests.store.conftest import open_inferred_results
 
 EPSILONS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4)
 WIDTH = 16
@@ -69,7 +69,7 @@ def connection(spectra, rows, tmp_path_factory: pytest.TempPathFactory):
         "study_jobs": [{"study": "s", "stage": "spectra", "job_key": "k"}],
         "studies": [rows["studies"] | {"study": "s", "figure": "ranks Fig. 2", "x_axis": x_axis}],
     }
-    with open_results(folder, tables) as opened:
+    with open_inferred_results(folder, tables) as opened:
         yield opened
 
 

@@ -24,7 +24,7 @@ from tasks.forecasts import evaluate
 from tasks.geometry import entry
 from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
-from tests.tsfmscope.models.families import FORECASTERS, SMALLEST
+from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
 from tsfmscope.geometry import cai
 from tsfmscope.geometry.measures import MEASURES
 from tsfmscope.geometry.repeats import MEASURES as REPEATED
@@ -38,7 +38,7 @@ FAST = {"chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"}
 # Families of networks that read images or find nearest codes: minutes each.
 LONG = {"timesfm", "totem", "visionts"}
 MARKS = {name: [pytest.mark.slow, pytest.mark.long] if name in LONG else [pytest.mark.slow] for name in FORECASTERS}
-FAMILIES = [pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if name in SMALLEST]
+FAMILIES = [pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if name in COMMITTED]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {
     "k_max": 3, "restarts": 1, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 20_000, "permutations": 3,
@@ -149,7 +149,7 @@ CASES = {
 
 @functools.cache
 def model(family: str) -> Forecaster:
-    return family_class(family).load(SMALLEST[family])
+    return family_class(family).load(COMMITTED[family])
 
 
 def job(case: Case, **more: Any) -> Job:

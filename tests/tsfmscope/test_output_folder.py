@@ -13,13 +13,13 @@ from tsfmscope.errors import ArgumentError
 from tsfmscope.output_folder import PROBE, check_new, check_writable
 
 ROOT = Path(__file__).resolve().parents[3]
-BOLT = f"chronos-bolt:{ROOT / 'checkpoints' / 'chronos-bolt-nano'}"
+BOLT = f"chronos-bolt:{ROOT / 'checkpoints' / 'chronos-bolt-mini'}"
 COMMANDS = {
     "compress": ("tsfmscope", "compress", BOLT, "{}", "--data", "nile", "--context", "64"),
     "export": (
         "tsfmscope",
         "export",
-        str(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-nano"),
+        str(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-mini"),
         "{}",
         "--family",
         "chronos-bolt",

@@ -83,7 +83,7 @@ def test_a_file_of_data_that_is_none_is_an_error_that_names_it(
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "generation_config.json", "tokenizer.json"])
 def test_a_file_of_a_checkpoint_that_is_none_is_an_error_that_names_it(tmp_path: Path, kind: str, name: str) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-nano", folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-mini", folder)
     (folder / name).unlink(missing_ok=True)
     ODD[kind][0](folder / name)
     for read in (registry.fingerprint, registry.family_class("chronos-bolt").load):
@@ -117,7 +117,7 @@ def test_an_onnx_model_that_is_no_file_is_an_error_that_names_it(tmp_path: Path,
 @pytest.mark.parametrize("kind", ODD)
 def test_checksums_that_are_no_file_are_an_error_that_names_them(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "moirai-nano", folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "moirai-mini", folder)
     (folder / "checksums.sha256").unlink()
     ODD[kind][0](folder / "checksums.sha256")
     with pytest.raises(ModelError, match=f"checksums.sha256: {ODD[kind][1]}"):
@@ -126,7 +126,7 @@ def test_checksums_that_are_no_file_are_an_error_that_names_them(tmp_path: Path,
 
 def test_a_tokenizer_too_large_to_be_one_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-nano", folder)
+    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-mini", folder)
     (folder / "tokenizer.json").touch()
     os.truncate(folder / "tokenizer.json", LARGEST_TEXT + 1)
     with pytest.raises(TsfmscopeError, match=r"tokenizer\.json: expected at most"):

@@ -28,7 +28,7 @@ def check_family(
 
     \b
     tsfmscope check-family chronos-bolt
-    tsfmscope check-family chronos-bolt --checkpoint tsfmscope/checkpoints/chronos-bolt-nano --json
+    tsfmscope check-family chronos-bolt --checkpoint tsfmscope/checkpoints/chronos-bolt-mini --json
 
     docs/plugins.md lists the checks. Exit codes: 0 if every check passes or does not apply, 1 if one fails, 2
     if there is no such family or no model of it.

@@ -170,8 +170,8 @@ def output_shares(
     V-O: the mean square of the head's own outputs. Q-K: the head's mean squared score times the mean squared
     spread of its outputs W_O W_V z over keys, which is to first order the squared change of the output. Both
     are divided by the mean square of the layer's output; all are 0 where that is 0.
-    At a tenth of the attention parameters, a budget by these errors raises the loss of chronos-bolt-nano by
-    2.9 % and of chronos-t5-nano by 2.3 %; a budget by the relative errors of the products alone raises it by
+    At a tenth of the attention parameters, a budget by these errors raises the loss of a small Chronos-Bolt by
+    2.9 % and of a small Chronos-T5 by 2.3 %; a budget by the relative errors of the products alone raises it by
     8.0 % and 5.0 %.
     head_outputs, keys: as in `weighted_output_factors` and `weighted_score_factors`.
     qk: the factors from `weighted_score_factors`; empty if scores are not compressed.

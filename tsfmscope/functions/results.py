@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.saved_results import connect
+from tsfmscope.errors import QueryError
+from tsfmscope.read_only_database import connect
 
 if TYPE_CHECKING:
     import duckdb
@@ -15,7 +16,8 @@ def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnecti
     """Open the results of the pipeline, read-only.
 
     Args:
-        path: DuckDB file, or a folder that `tsfmscope save-results` wrote.
+        path: DuckDB file that a run of the pipeline built. For a folder that `tsfmscope save-results` wrote, use
+            `tsfmscope sql --results FOLDER` of a checkout.
 
     Returns:
         A DuckDB connection: `results().sql("select …").df()` is a DataFrame. No statement can write a file or
@@ -23,6 +25,7 @@ def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnecti
 
     Raises:
         QueryError: there are no results at the path, or another version wrote them.
-        DamagedFile: a file of the folder is not as it was written.
     """
+    if Path(path).is_dir():
+        raise QueryError(f"{path}: expected a DuckDB file, got a folder; `tsfmscope sql --results {path}` reads it")
     return connect(path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 COLUMNS = ("measure", "grouping", "rule", "n", "times", "low", "high")
-# Default measure of `tsfmscope recommend`.
+# Measure of the choice that the figure shows.
 MEASURE = "zeta_adjusted_corrected"
 CHOICES = {
     "model": "model",
@@ -32,7 +32,7 @@ LEAD = (
     "For each data set, the model and context length whose ζ′ is nearest to its null are chosen. Their NMSE is divided "
     "by that of the best choice in hindsight. Other rules choose by the error on the window before, the largest "
     "context, or at random. advice_over_it is the NMSE of this choice divided by that of the rule: below 1, this "
-    "choice is better. `tsfmscope recommend` makes such a ranking."
+    "choice is better."
 )
 CAPTION = "NMSE divided by that of the best choice: geometric mean over data sets, with 95 % bootstrap intervals."
 

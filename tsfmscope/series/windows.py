@@ -253,7 +253,10 @@ class Observed:
 
     def __str__(self) -> str:
         line = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
-        return line if self.is_filled else f"{line}; {describe_unfilled([self.context], self.longest)}"
+        if self.is_filled:
+            return line
+        padding = f"the longest has {self.longest} steps before its horizon, the rest is padding"
+        return f"{line}; no series fills context {self.context}: {padding}"
 
 
 def longest_context(series: Sequence[Series], horizon: int) -> int:
@@ -262,9 +265,3 @@ def longest_context(series: Sequence[Series], horizon: int) -> int:
     Returns 0 if there is no series.
     """
     return max([len(item.values) - horizon for item in series], default=0)
-
-
-def describe_unfilled(contexts: Sequence[int], longest: int | None) -> str:
-    """Return one line that names the contexts that no series fills."""
-    names = ", ".join(map(str, contexts))
-    return f"no series fills context {names}: the longest has {longest} steps before its horizon, the rest is padding"

@@ -13,47 +13,83 @@ with rules (rule, position) as (
         ('chance', 4)
 ),
 
+advice as (
+    select
+        *,
+        regexp_replace(statistic, '^regret_|^advised_less_|_models$', '', 'g') as rule,
+        replace(statistic, rule, 'RULE') as kind
+    from inference
+    where answer = 'advice_regret'
+),
+
+regrets as (
+    select * from advice where kind = 'regret_RULE'
+),
+
+tests as (
+    select * from advice where kind = 'advised_less_RULE'
+),
+
+models as (
+    select * from advice where kind = 'advised_less_RULE_models'
+),
+
+choices as (
+    select
+        study,
+        measure,
+        unnest(['model_and_context', 'model', 'context']) as "grouping",
+        dataset,
+        unnest(['', condition, model]) as choice
+    from advice_candidates
+    where is_filled
+),
+
+choice_sizes as (
+    select
+        *,
+        count(*) as n
+    from choices
+    group by all
+    having n >= 2
+),
+
 sizes as (
     select
         study,
         measure,
         "grouping",
-        sum(n_candidates)::bigint as n_candidates,
-        sum(n_choices)::bigint as n_choices
-    from advice_regrets
-    group by
-        study,
-        measure,
-        "grouping"
+        count(*) as n_choices,
+        sum(n)::bigint as n_candidates
+    from choice_sizes
+    group by all
 ),
 
 unfilled as (
     select
         study,
         measure,
-        count(*) as n
+        count(*) as n_unfilled
     from advice_candidates
     where not is_filled
-    group by
-        study,
-        measure
+    group by all
 ),
 
 final as (
     select
-        estimates.study,
-        estimates.measure,
-        estimates."grouping",
-        rules.rule,
-        estimates.n,
+        study,
+        measure,
+        "grouping",
+        rule,
+        regrets.n,
         sizes.n_choices,
         sizes.n_candidates,
-        coalesce(unfilled.n, 0) as n_unfilled,
-        estimates.estimate as regret,
+        coalesce(unfilled.n_unfilled, 0) as n_unfilled,
+        regrets.estimate as regret,
         regrets.low,
         regrets.high,
-        exp(estimates.estimate) as ratio,
-        less.estimate as advised_less,
+        exp(regrets.estimate) as ratio,
+        tests.estimate as advised_less,
         tests.low as advised_less_low,
         tests.high as advised_less_high,
         tests.p,
@@ -65,52 +101,26 @@ final as (
         case
             when tests.high < 0 and tests.p <= tests.alpha then 'better'
             when tests.low > 0 and tests.p <= tests.alpha then 'worse'
-            when less.estimate is not null then 'undecided'
+            when tests.estimate is not null then 'undecided'
         end as advice_is,
         tests.method,
         models.method as method_models,
         tests.interval_method,
-        coalesce(tests.reason, case when rules.rule = 'advised' or less.estimate is null then regrets.reason end) as reason,
+        coalesce(tests.reason, case when rule = 'advised' or tests.estimate is null then regrets.reason end) as reason,
         regrets.alpha,
         regrets.seed
-    from advice_estimates as estimates
+    from regrets
     inner join rules
-        on estimates.statistic = 'regret_' || rules.rule
+        using (rule)
     inner join sizes
-        on sizes.study = estimates.study
-        and sizes.measure = estimates.measure
-        and sizes."grouping" = estimates."grouping"
+        using (study, measure, "grouping")
     left join unfilled
-        on unfilled.study = estimates.study
-        and unfilled.measure = estimates.measure
-    left join advice_estimates as less
-        on less.study = estimates.study
-        and less.measure = estimates.measure
-        and less."grouping" = estimates."grouping"
-        and less.statistic = 'advised_less_' || rules.rule
-    left join inference as regrets
-        on regrets.answer = 'advice_regret'
-        and regrets.study = estimates.study
-        and regrets.measure = estimates.measure
-        and regrets."grouping" = estimates."grouping"
-        and regrets.statistic = estimates.statistic
-    left join inference as tests
-        on tests.answer = 'advice_regret'
-        and tests.study = estimates.study
-        and tests.measure = estimates.measure
-        and tests."grouping" = estimates."grouping"
-        and tests.statistic = 'advised_less_' || rules.rule
-    left join inference as models
-        on models.answer = 'advice_regret'
-        and models.study = estimates.study
-        and models.measure = estimates.measure
-        and models."grouping" = estimates."grouping"
-        and models.statistic = 'advised_less_' || rules.rule || '_models'
-    order by
-        estimates.study,
-        estimates.measure,
-        estimates."grouping",
-        rules.position
+        using (study, measure)
+    left join tests
+        using (study, measure, "grouping", rule)
+    left join models
+        using (study, measure, "grouping", rule)
+    order by study, measure, "grouping", rules.position
 )
 
 select * from final

@@ -18,13 +18,9 @@ with final as (
         p_by,
         n_tests,
         reason
-    from tested_estimates
+    from inference
     where answer = 'compression_fidelity'
 )
 
 select * from final
-order by
-    study,
-    method,
-    model,
-    measure
+order by study, method, model, measure

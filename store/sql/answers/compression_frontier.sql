@@ -27,8 +27,7 @@ means as (
         exp(avg(ln(wql)) filter (where wql > 0)) as wql_ratio,
         exp(avg(ln(mase)) filter (where mase > 0)) as mase_ratio
     from ratios
-    group by
-        model
+    group by all
 ),
 
 times as (
@@ -45,8 +44,7 @@ times as (
         and base.run = compressed.run
         and base.node = compressed.node
         and base.device = compressed.device
-    group by
-        compression.model
+    group by all
 ),
 
 distances as (
@@ -59,8 +57,7 @@ distances as (
         select distinct * exclude (study)
         from fidelity
     )
-    group by
-        model
+    group by all
 ),
 
 final as (
@@ -95,7 +92,4 @@ final as (
 )
 
 select * from final
-order by
-    base_model,
-    method,
-    attention_ratio
+order by base_model, method, attention_ratio

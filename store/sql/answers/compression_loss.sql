@@ -22,7 +22,7 @@ with final as (
         n_tests,
         method as test,
         reason
-    from tested_estimates
+    from inference
     where answer = 'compression_loss'
 )
 

@@ -9,11 +9,7 @@ with final as (
     select * exclude (kind)
     from pair_tests
     where kind = 'context'
-    order by
-        study,
-        measure,
-        pair,
-        statistic
+    order by study, measure, pair, statistic
 )
 
 select * from final

@@ -4,27 +4,22 @@
 -- Models with a base_model (compressed, or read with other options) and snapshots are left out, because they are
 -- not independent of it.
 with measured as (
-    select distinct
-        study,
-        measure
+    select distinct study, measure
     from nmse_against_isotropy
 ),
 
 units as (
     select
-        measured.study,
-        measured.measure,
-        count(units.model) as n_own,
-        count(units.model) filter (where units.isotropy is null or units.log_nmse is null) as n_null,
-        count(units.model) filter (where units.is_floored) as n_floored,
-        count(units.model) filter (where not units.is_filled) as n_unfilled
+        study,
+        measure,
+        count(model) as n_own,
+        count(model) filter (where isotropy is null or log_nmse is null) as n_null,
+        count(model) filter (where is_floored) as n_floored,
+        count(model) filter (where not is_filled) as n_unfilled
     from measured
-    left join independent_units as units
-        on units.study = measured.study
-        and units.measure = measured.measure
-    group by
-        measured.study,
-        measured.measure
+    left join independent_units
+        using (study, measure)
+    group by all
 ),
 
 groupings ("grouping", position, evidence) as (
@@ -35,35 +30,44 @@ groupings ("grouping", position, evidence) as (
         ('pooled', 4, 'no evidence: differences between data sets and models make it')
 ),
 
-estimates as (
+blocks as (
     select
         study,
         measure,
         "grouping",
-        sum(n)::bigint as n,
         count(spearman) as n_blocks,
         count(*) - count(spearman) as n_blocks_undefined,
-        avg(spearman) as spearman,
         avg(pearson) as pearson
     from correlation_blocks
-    group by
-        study,
-        measure,
-        "grouping"
+    group by all
+),
+
+tests as (
+    select *
+    from inference
+    where answer = 'correlation'
+        and statistic = 'spearman'
+),
+
+centred as (
+    select *
+    from inference
+    where answer = 'correlation'
+        and statistic = 'double_centred'
 ),
 
 final as (
     select
-        units.study,
-        units.measure,
-        groupings."grouping",
-        coalesce(estimates.n, 0) as n,
-        coalesce(estimates.n_blocks, 0) as n_blocks,
-        coalesce(estimates.n_blocks_undefined, 0) as n_blocks_undefined,
+        study,
+        measure,
+        "grouping",
+        coalesce(tests.n, 0) as n,
+        coalesce(blocks.n_blocks, 0) as n_blocks,
+        coalesce(blocks.n_blocks_undefined, 0) as n_blocks_undefined,
         units.n_null,
         units.n_floored,
         units.n_unfilled,
-        estimates.spearman,
+        tests.estimate as spearman,
         tests.low,
         tests.high,
         tests.p,
@@ -73,19 +77,19 @@ final as (
         tests.p_smallest,
         tests.critical,
         tests.detectable,
-        case when groupings."grouping" = 'within_dataset' then centred.double_centred end as double_centred,
-        centred_tests.p as double_centred_p,
-        centred_tests.p_bh as double_centred_p_bh,
-        centred_tests.p_by as double_centred_p_by,
-        estimates.pearson,
+        centred.estimate as double_centred,
+        centred.p as double_centred_p,
+        centred.p_bh as double_centred_p_bh,
+        centred.p_by as double_centred_p_by,
+        blocks.pearson,
         tests.method,
         tests.interval_method,
-        centred_tests.method as double_centred_method,
+        centred.method as double_centred_method,
         nullif(
             concat_ws(
                 '; ',
                 tests.reason,
-                case when centred_tests.p is null then centred_tests.reason end,
+                case when centred.p is null then centred.reason end,
                 case when units.n_own = 0 then 'every model is made from another' end
             ),
             ''
@@ -94,29 +98,13 @@ final as (
         groupings.evidence
     from units
     cross join groupings
-    left join estimates
-        on estimates.study = units.study
-        and estimates.measure = units.measure
-        and estimates."grouping" = groupings."grouping"
-    left join inference as tests
-        on tests.answer = 'correlation'
-        and tests.study = units.study
-        and tests.measure = units.measure
-        and tests."grouping" = groupings."grouping"
-        and tests.statistic = 'spearman'
-    left join correlation_centred as centred
-        on centred.study = units.study
-        and centred.measure = units.measure
-    left join inference as centred_tests
-        on centred_tests.answer = 'correlation'
-        and centred_tests.study = units.study
-        and centred_tests.measure = units.measure
-        and centred_tests."grouping" = groupings."grouping"
-        and centred_tests.statistic = 'double_centred'
-    order by
-        units.study,
-        units.measure,
-        groupings.position
+    left join blocks
+        using (study, measure, "grouping")
+    left join tests
+        using (study, measure, "grouping")
+    left join centred
+        using (study, measure, "grouping")
+    order by study, measure, groupings.position
 )
 
 select * from final

@@ -18,7 +18,7 @@ with final as (
         n_tests,
         method,
         reason
-    from tested_estimates
+    from inference
     where answer = 'flow_against_flat'
 )
 

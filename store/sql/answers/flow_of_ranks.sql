@@ -11,12 +11,7 @@ with stacks as (
     from spectra
     where what = 'input'
         and not normed
-    group by
-        study,
-        model,
-        dataset,
-        condition,
-        stack
+    group by all
 ),
 
 inputs as (

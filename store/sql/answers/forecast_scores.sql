@@ -27,11 +27,7 @@ cells as (
         avg(forecasts.mase) as mase
     from forecasts
     semi join common
-        on common.study = forecasts.study
-        and common.dataset = forecasts.dataset
-        and common.condition = forecasts.condition
-        and common.series = forecasts.series
-        and common.origin = forecasts.origin
+        using (study, dataset, condition, series, origin)
     group by all
 ),
 
@@ -58,10 +54,7 @@ final as (
     left join compression
         on compression.model = cells.model
     group by all
-    order by
-        cells.study,
-        wql_ratio,
-        cells.model
+    order by cells.study, wql_ratio, cells.model
 )
 
 select * from final

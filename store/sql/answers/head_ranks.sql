@@ -20,15 +20,7 @@ with heads as (
     where what = 'weight'
         and head is not null
         and reason is null
-    group by
-        study,
-        model,
-        step,
-        stack,
-        layer,
-        matrix,
-        attention,
-        epsilon
+    group by all
 ),
 
 final as (

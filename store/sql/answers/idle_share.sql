@@ -20,11 +20,7 @@ with lives as (
         max(ended) as last_ended
     from timeline
     where run is not null
-    group by
-        stage,
-        run,
-        node,
-        actor
+    group by all
 ),
 
 comings as (
@@ -47,9 +43,7 @@ most as (
         run,
         greatest(1, max(actors)) as actors
     from living
-    group by
-        stage,
-        run
+    group by all
 ),
 
 together as (
@@ -68,11 +62,8 @@ together as (
         max(lives.last_ended) as last_ended
     from lives
     inner join most
-        on most.stage = lives.stage
-        and most.run = lives.run
-    group by
-        lives.stage,
-        lives.run
+        using (stage, run)
+    group by all
 ),
 
 each_and_together as (
@@ -101,11 +92,7 @@ final as (
     inner join runs
         on runs.stage = totals.stage
         and runs.started = totals.run
-    order by
-        totals.run,
-        totals.stage,
-        totals.node nulls first,
-        totals.actor
+    order by totals.run, totals.stage, totals.node nulls first, totals.actor
 )
 
 select * from final

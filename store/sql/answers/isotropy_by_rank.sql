@@ -17,12 +17,7 @@ with layers as (
         avg(isoscore) as isoscore,
         avg(log_isotropy_scaled) as log_isotropy_scaled
     from geometry
-    group by
-        study,
-        model,
-        stack,
-        layer,
-        normed
+    group by all
 ),
 
 dimensions as (
@@ -36,18 +31,11 @@ dimensions as (
         any_value(width) as width
     from effective_dimension
     where variance_share = 0.8
-    group by
-        study,
-        model,
-        stack,
-        layer,
-        normed
+    group by all
 ),
 
 compressed as (
-    select distinct
-        layers.study,
-        compression.base_model
+    select distinct layers.study, compression.base_model
     from layers
     inner join compression
         on compression.model = layers.model
@@ -89,11 +77,4 @@ final as (
 )
 
 select * from final
-order by
-    study,
-    base_model,
-    stack,
-    layer,
-    normed,
-    method,
-    rank_ratio
+order by study, base_model, stack, layer, normed, method, rank_ratio

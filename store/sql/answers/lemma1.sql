@@ -21,14 +21,8 @@ with final as (
         max(norm) as norm_largest,
         min(reason) as reason
     from lemma1_instances
-    group by
-        model,
-        stack,
-        n_tokens
-    order by
-        model,
-        stack,
-        n_tokens
+    group by all
+    order by model, stack, n_tokens
 )
 
 select * from final

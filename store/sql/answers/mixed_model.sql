@@ -8,9 +8,7 @@ with counts as (
         count(*) as n,
         stddev_pop(isotropy) as isotropy_sd
     from correlation_units
-    group by
-        study,
-        measure
+    group by all
 ),
 
 final as (
@@ -34,9 +32,7 @@ final as (
         on inference.answer = 'mixed_model'
         and inference.study = counts.study
         and inference.measure = counts.measure
-    order by
-        counts.study,
-        counts.measure
+    order by counts.study, counts.measure
 )
 
 select * from final

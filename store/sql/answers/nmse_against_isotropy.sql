@@ -20,12 +20,9 @@ final as (
         scores.n_null as n_windows_null
     from isotropy
     inner join scored
-        on scored.study = isotropy.study
+        using (study)
     left join scores
-        on scores.study = isotropy.study
-        and scores.model = isotropy.model
-        and scores.dataset = isotropy.dataset
-        and scores.condition = isotropy.condition
+        using (study, model, dataset, condition)
 )
 
 select * from final

@@ -7,15 +7,11 @@
 -- If only the precision differs, both models draw samples with the same seeds. Otherwise a ratio of
 -- sampled forecasts contains chance.
 with made as (
-    select distinct
-        model,
-        base_model
+    select distinct model, base_model
     from cell_scores
     where base_model is not null
     union
-    select distinct
-        model,
-        base_model
+    select distinct model, base_model
     from last_layer
     where base_model is not null
 ),
@@ -69,10 +65,7 @@ seen as (
         max(2 * layer + normed::integer) as place,
         arg_max(zeta_adjusted_corrected, 2 * layer + normed::integer) as zeta
     from last_layer
-    group by
-        model,
-        dataset,
-        condition
+    group by all
 ),
 
 changes as (
@@ -114,9 +107,7 @@ final as (
         on losses.model = pairs.model
     left join states
         on states.model = pairs.model
-    order by
-        pairs.base_model,
-        pairs.model
+    order by pairs.base_model, pairs.model
 )
 
 select * from final

@@ -2,18 +2,10 @@
 -- log Z is that of the logits as the model emits them, over teacher-forced forecast positions.
 -- Isotropy is that of the last layer (view last_layer).
 with cells as (
-    select
-        study,
-        model,
-        dataset,
-        condition
+    select study, model, dataset, condition
     from last_layer
     union
-    select
-        study,
-        model,
-        dataset,
-        condition
+    select study, model, dataset, condition
     from scores
 ),
 
@@ -42,9 +34,7 @@ final as (
         scores.log_nmse
     from partition
     left join cells
-        on cells.model = partition.model
-        and cells.dataset = partition.dataset
-        and cells.condition = partition.condition
+        using (model, dataset, condition)
     left join last_layer
         on last_layer.study = cells.study
         and last_layer.model = partition.model
@@ -55,11 +45,7 @@ final as (
         and scores.model = partition.model
         and scores.dataset = partition.dataset
         and scores.condition = partition.condition
-    order by
-        cells.study,
-        partition.model,
-        partition.dataset,
-        partition.condition
+    order by cells.study, partition.model, partition.dataset, partition.condition
 )
 
 select * from final

@@ -17,13 +17,9 @@ with final as (
         p_by,
         n_tests,
         reason
-    from tested_estimates
+    from inference
     where answer = 'pretrained_loss'
 )
 
 select * from final
-order by
-    study,
-    family,
-    line,
-    measure
+order by study, family, line, measure

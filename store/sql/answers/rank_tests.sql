@@ -20,7 +20,7 @@ with final as (
         detectable,
         method,
         reason
-    from tested_estimates
+    from inference
     where answer = 'rank_tests'
 )
 

@@ -9,10 +9,7 @@ with final as (
             rename (estimate as share)
     from pair_tests
     where kind = 'dataset'
-    order by
-        study,
-        measure,
-        pair
+    order by study, measure, pair
 )
 
 select * from final

@@ -9,18 +9,8 @@ with final as (
         sum(n)::bigint as n,
         count(distinct series) as n_series
     from skipped
-    group by
-        stage,
-        model,
-        dataset,
-        condition,
-        reason
-    order by
-        stage,
-        dataset,
-        model,
-        condition,
-        reason
+    group by all
+    order by stage, dataset, model, condition, reason
 )
 
 select * from final

@@ -38,14 +38,8 @@ final as (
         avg(key_uncentred) as key_uncentred,
         min(reason) as reason
     from measured
-    group by
-        model,
-        stack,
-        layer
-    order by
-        model,
-        stack,
-        layer
+    group by all
+    order by model, stack, layer
 )
 
 select * from final

@@ -43,8 +43,4 @@ final as (
 )
 
 select * from final
-order by
-    family,
-    whose,
-    method,
-    rank_ratio
+order by family, whose, method, rank_ratio

@@ -16,8 +16,7 @@ with spread as (
         max(slope) as largest,
         stddev_samp(slope) / sqrt(count(*)) as standard_error
     from theory_seed_slopes
-    group by
-        experiment
+    group by all
 ),
 
 quantiles as (
@@ -62,8 +61,7 @@ final as (
             else 'differs'
         end as verdict
     from halves
-    order by
-        experiment
+    order by experiment
 )
 
 select * from final

@@ -19,14 +19,8 @@ with final as (
         arg_max(bound, ratio) as worst_bound,
         arg_max(setting, ratio) as worst_setting
     from theory_ratios
-    group by
-        experiment,
-        form,
-        kind
-    order by
-        kind,
-        experiment,
-        form
+    group by all
+    order by kind, experiment, form
 )
 
 select * from final

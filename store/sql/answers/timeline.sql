@@ -62,13 +62,7 @@ final as (
     from placed
     left join failures
         on failures.key = placed.key
-    order by
-        placed.stage,
-        placed.run,
-        placed.node,
-        placed.actor,
-        began,
-        placed.key
+    order by placed.stage, placed.run, placed.node, placed.actor, began, placed.key
 )
 
 select * from final

@@ -9,9 +9,7 @@ with ends as (
         arg_max(loss, step) as loss,
         min(loss) as lowest_loss
     from training
-    group by
-        model,
-        job_key
+    group by all
 ),
 
 pretrained as (

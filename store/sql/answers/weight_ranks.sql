@@ -11,10 +11,7 @@ with models as (
     where what = 'weight'
         and head is null
         and reason is null
-    group by
-        study,
-        model,
-        stack
+    group by all
 ),
 
 weights as (
@@ -23,9 +20,7 @@ weights as (
         (ranks.layer - 1) / nullif(models.deepest - 1, 0) as depth
     from matrix_ranks as ranks
     inner join models
-        on models.study = ranks.study
-        and models.model = ranks.model
-        and models.stack = ranks.stack
+        using (study, model, stack)
     where ranks.what = 'weight'
         and ranks.head is null
         and ranks.reason is null

@@ -1,26 +1,8 @@
 -- In each block of units, how do isotropy and log NMSE correlate (null with fewer than three units or without spread)?
 with blocks as (
     select
-        'within_dataset' as "grouping",
-        dataset as block,
-        *
-    from correlation_units
-    union all
-    select
-        'per_model' as "grouping",
-        model as block,
-        *
-    from correlation_units
-    union all
-    select
-        'per_dataset' as "grouping",
-        dataset || ' / ' || condition as block,
-        *
-    from correlation_units
-    union all
-    select
-        'pooled' as "grouping",
-        'all' as block,
+        unnest(['within_dataset', 'per_model', 'per_dataset', 'pooled']) as "grouping",
+        unnest([dataset, model, dataset || ' / ' || condition, 'all']) as block,
         *
     from correlation_units
 ),
@@ -32,17 +14,11 @@ ranks as (
         rank() over by_log_nmse + (count(*) over (by_log_nmse range between current row and current row) - 1) / 2 as rank_nmse
     from blocks
     window
-        by_isotropy as (
-            partition by study, measure, "grouping", block
-            order by isotropy
-        ),
-        by_log_nmse as (
-            partition by study, measure, "grouping", block
-            order by log_nmse
-        )
+        by_isotropy as (partition by study, measure, "grouping", block order by isotropy),
+        by_log_nmse as (partition by study, measure, "grouping", block order by log_nmse)
 ),
 
-estimates as (
+final as (
     select
         study,
         measure,
@@ -52,25 +28,11 @@ estimates as (
         count(distinct model) as n_models,
         count(distinct dataset) as n_datasets,
         count(distinct condition) as n_conditions,
-        corr(rank_isotropy, rank_nmse) as spearman,
-        corr(isotropy, log_nmse) as pearson,
-        count(*) >= 3
-            and count(distinct isotropy) > 1
-            and count(distinct log_nmse) > 1 as is_defined
+        n >= 3 and count(distinct isotropy) > 1 and count(distinct log_nmse) > 1 as is_defined,
+        case when is_defined then corr(rank_isotropy, rank_nmse) end as spearman,
+        case when is_defined then corr(isotropy, log_nmse) end as pearson
     from ranks
-    group by
-        study,
-        measure,
-        "grouping",
-        block
-),
-
-final as (
-    select
-        * exclude (spearman, pearson, is_defined),
-        case when is_defined then spearman end as spearman,
-        case when is_defined then pearson end as pearson
-    from estimates
+    group by all
 )
 
-select * from final
+select * exclude (is_defined) from final

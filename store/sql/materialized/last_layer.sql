@@ -6,9 +6,7 @@ with models as (
         model,
         any_value(base_model) as base_model
     from geometry
-    group by
-        study,
-        model
+    group by all
 ),
 
 standing as (
@@ -29,9 +27,7 @@ last as (
         arg_max(geometry.rowid, 2 * geometry.layer + geometry.normed::integer) as place
     from geometry
     inner join standing
-        on standing.study = geometry.study
-        and standing.model = geometry.model
-        and standing.stack = geometry.stack
+        using (study, model, stack)
     group by
         geometry.study,
         geometry.model,

@@ -6,9 +6,7 @@
 -- depth: number of layers of the model.
 with printed_studies as (
     -- Only studies of figures with printed numbers are used.
-    select
-        study,
-        figure
+    select study, figure
     from studies
     where figure in (select figure from published_numbers)
 ),
@@ -45,11 +43,7 @@ states as (
         layers.share_of_3
     from cells
     inner join layer_variances as layers
-        on layers.study = cells.study
-        and layers.model = cells.model
-        and layers.dataset = cells.dataset
-        and layers.condition = cells.condition
-        and layers.stack = cells.stack
+        using (study, model, dataset, condition, stack)
     where layers.layer >= 1
         and not layers.normed
         and cells.study in (
@@ -101,11 +95,7 @@ errors as (
     from forecasts
     where isfinite(nmse)
         and study in (select study from printed_studies)
-    group by
-        study,
-        model,
-        dataset,
-        condition
+    group by all
 ),
 
 cosines as (
@@ -158,12 +148,9 @@ final as (
         end as no_interval
     from cells
     inner join datasets
-        on datasets.dataset = cells.dataset
+        using (dataset)
     inner join quantities
-        on quantities.study = cells.study
-        and quantities.model = cells.model
-        and quantities.dataset = cells.dataset
-        and quantities.condition = cells.condition
+        using (study, model, dataset, condition)
 )
 
 select * from final

@@ -48,13 +48,7 @@ embeddings as (
         using (epsilon)
     anti join snapshot_models
         using (model)
-    group by
-        study,
-        model,
-        family,
-        modality,
-        dataset,
-        epsilon
+    group by all
 ),
 
 slopes as (
@@ -85,12 +79,7 @@ slopes as (
         unit,
         regr_slope(share, depth)
     from attention
-    group by
-        study,
-        model,
-        modality,
-        epsilon,
-        unit
+    group by all
     having count(distinct layer) > 1
 ),
 
@@ -122,12 +111,7 @@ model_means as (
         epsilon,
         avg(value) as value
     from slopes
-    group by
-        study,
-        model,
-        modality,
-        matrix,
-        epsilon
+    group by all
     union all
     select
         study,
@@ -137,11 +121,7 @@ model_means as (
         epsilon,
         avg(share)
     from attention
-    group by
-        study,
-        model,
-        modality,
-        epsilon
+    group by all
     union all
     select
         study,
@@ -151,11 +131,7 @@ model_means as (
         epsilon,
         avg(share)
     from embeddings
-    group by
-        study,
-        model,
-        modality,
-        epsilon
+    group by all
 ),
 
 series_slopes as (
@@ -177,10 +153,7 @@ series_slopes as (
             epsilon,
             regr_slope(value, x) as value
         from constants
-        group by
-            study,
-            model,
-            epsilon
+        group by all
         having count(distinct x) > 1
     ) as slopes
     inner join checkpoints
@@ -203,11 +176,7 @@ overall as (
         avg(value) as value
     from series_slopes
     where n_families >= 6
-    group by
-        study,
-        matrix,
-        epsilon,
-        family
+    group by all
     union all
     select
         study,
@@ -283,10 +252,7 @@ signals as (
         null::double as x,
         max(share) filter (where dataset = 'noise') - max(share) filter (where dataset = 'sinusoid') as value
     from embeddings
-    group by
-        study,
-        epsilon,
-        model
+    group by all
     having count(*) filter (where dataset in ('noise', 'sinusoid')) = 2
 ),
 
@@ -366,8 +332,7 @@ trends as (
         grid_values.value
     from grid_values
     inner join model_x_values
-        on model_x_values.study = grid_values.study
-        and model_x_values.model = grid_values.model
+        using (study, model)
 ),
 
 all_units as (

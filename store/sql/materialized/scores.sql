@@ -45,11 +45,7 @@ means as (
         avg(mase) as mase,
         avg(mase_gluonts) as mase_gluonts
     from windows
-    group by
-        study,
-        model,
-        dataset,
-        condition
+    group by all
 ),
 
 final as (

@@ -21,9 +21,7 @@ spreads as (
         measured.* replace ('log_partition_spread' as measure, -partition.log_z_sd as isotropy)
     from measured
     inner join partition
-        on partition.model = measured.model
-        and partition.dataset = measured.dataset
-        and partition.condition = measured.condition
+        using (model, dataset, condition)
     where measured.measure = 'zeta'
 ),
 
@@ -49,10 +47,7 @@ final as (
         earlier.log_nmse as log_nmse_earlier
     from candidates
     left join validation_scores as earlier
-        on earlier.study = candidates.study
-        and earlier.model = candidates.model
-        and earlier.dataset = candidates.dataset
-        and earlier.condition = candidates.condition
+        using (study, model, dataset, condition)
     where candidates.isotropy is not null
         and candidates.log_nmse is not null
         and candidates.noise = 0

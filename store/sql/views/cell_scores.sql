@@ -9,10 +9,7 @@ with final as (
         any_value(mase) as mase,
         any_value(mase_gluonts) as mase_gluonts
     from scores
-    group by
-        model,
-        dataset,
-        condition
+    group by all
 )
 
 select * from final

@@ -52,11 +52,7 @@ kept as (
     inner join compression
         on compression.model = fidelity.model
     where fidelity.overlap is not null
-    group by
-        fidelity.study,
-        compression.method,
-        compression.base_model,
-        fidelity.model
+    group by all
 ),
 
 originals as (

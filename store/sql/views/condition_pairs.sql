@@ -20,15 +20,11 @@ with units as (
     anti join snapshot_models
         on snapshot_models.model = measured.model
     anti join confirming_datasets
-        on confirming_datasets.study = measured.study
-        and confirming_datasets.dataset = measured.dataset
+        using (study, dataset)
 ),
 
 named as (
-    select distinct
-        units.study,
-        units.dataset,
-        datasets.domain
+    select distinct units.study, units.dataset, datasets.domain
     from units
     inner join datasets
         on datasets.dataset = units.dataset

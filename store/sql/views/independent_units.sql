@@ -6,8 +6,7 @@ with final as (
     anti join snapshot_models
         on snapshot_models.model = measured.model
     anti join confirming_datasets
-        on confirming_datasets.study = measured.study
-        and confirming_datasets.dataset = measured.dataset
+        using (study, dataset)
     where measured.base_model is null
 )
 

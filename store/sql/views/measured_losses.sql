@@ -27,10 +27,6 @@ with cut as (
         and inference.statistic = 'mean'
 ),
 
-narrow as (
-    select * from pretrained_lines
-),
-
 lines as (
     select
         study,
@@ -42,7 +38,7 @@ lines as (
         any_value(size) as size,
         case when count(*) = 1 then any_value(model) else line || ', ' || count(*) || ' seeds' end as model,
         any_value(is_reused) as is_reused
-    from narrow
+    from pretrained_lines as narrow
     where not is_shared
         and kinds is null
     group by
@@ -110,12 +106,8 @@ clocked as (
     inner join timings
         on timings.key = forecasts.job_key
         and timings.stage = 'forecasts'
-    where forecasts.model in (select unnest([model, base_model]) from narrow)
-    group by
-        forecasts.study,
-        forecasts.model,
-        forecasts.dataset,
-        forecasts.condition
+    where forecasts.model in (select unnest([model, base_model]) from pretrained_lines)
+    group by all
 ),
 
 times as (
@@ -125,19 +117,15 @@ times as (
         narrow.line,
         exp(avg(ln(nullif(clocked.seconds, 0) / nullif(dense.seconds, 0)))) as measured,
         count(*) as n
-    from narrow
+    from pretrained_lines as narrow
     inner join clocked
-        on clocked.study = narrow.study
-        and clocked.model = narrow.model
+        using (study, model)
     inner join clocked as dense
         on dense.study = narrow.study
         and dense.model = narrow.base_model
         and dense.dataset = clocked.dataset
         and dense.condition = clocked.condition
-    group by
-        narrow.study,
-        narrow.family,
-        narrow.line
+    group by all
 ),
 
 final as (
@@ -151,9 +139,7 @@ final as (
         'times of one run, next to other jobs' as no_interval
     from lines
     inner join times
-        on times.study = lines.study
-        and times.family = lines.family
-        and times.line = lines.line
+        using (study, family, line)
 )
 
 select * from final

@@ -21,12 +21,9 @@ with final as (
         case when scores.wql > 0 and isfinite(scores.wql) then ln(scores.wql) end as log_wql
     from nmse_against_isotropy as measured
     inner join population
-        on population.model = measured.model
+        using (model)
     left join scores
-        on scores.study = measured.study
-        and scores.model = measured.model
-        and scores.dataset = measured.dataset
-        and scores.condition = measured.condition
+        using (study, model, dataset, condition)
 )
 
 select * from final

@@ -14,8 +14,7 @@ with losses as (
         score.value
     from pretrained_lines as lines
     inner join scores as narrow
-        on narrow.study = lines.study
-        and narrow.model = lines.model
+        using (study, model)
     inner join scores as dense
         on dense.study = lines.study
         and dense.model = lines.base_model

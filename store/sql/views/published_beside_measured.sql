@@ -15,17 +15,9 @@ with printed as (
         on studies.figure = published_values.figure
 ),
 
-numbers as (
-    select * from measured_numbers
-),
-
 models as (
-    select distinct
-        study,
-        family,
-        model,
-        depth
-    from numbers
+    select distinct study, family, model, depth
+    from measured_numbers
 ),
 
 states as (
@@ -65,9 +57,8 @@ states as (
         end as remedy
     from printed
     left join models
-        on models.study = printed.study
-        and models.family = printed.family
-    left join numbers as measured
+        using (study, family)
+    left join measured_numbers as measured
         on measured.study = printed.study
         and measured.model = models.model
         and measured.paper = printed.dataset
@@ -110,8 +101,7 @@ either_score as (
         ) as told
     from matches
     where quantity in ('WQL', 'MASE')
-    group by
-        number
+    group by all
 ),
 
 losses as (
@@ -153,8 +143,7 @@ losses as (
         end as remedy
     from printed
     left join matches
-        on matches.number = printed.number
-        and matches.quantity = printed.quantity
+        using (number, quantity)
     left join either_score
         on either_score.number = printed.number
         and starts_with(printed.quantity, 'score ')

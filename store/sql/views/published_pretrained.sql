@@ -18,9 +18,7 @@ costs as (
         max(value) filter (where quantity = 'space') as space_ratio
     from printed
     where quantity in ('time', 'space')
-    group by
-        figure,
-        first
+    group by all
 ),
 
 final as (
@@ -37,8 +35,7 @@ final as (
         printed.value
     from printed
     left join costs
-        on costs.figure = printed.figure
-        and costs.first = printed.first
+        using (figure, first)
     where printed.quantity not in ('time', 'space')
 )
 

@@ -20,9 +20,7 @@ final as (
         count(*) as n_points,
         regr_slope(height, place) as slope
     from points
-    group by
-        experiment,
-        seed
+    group by all
     having count(distinct place) > 1
 )
 

@@ -15,11 +15,7 @@ final as (
         avg(nmse) as nmse,
         case when avg(nmse) is not null then ln(greatest(avg(nmse), 1e-6)) end as log_nmse
     from windows
-    group by
-        study,
-        model,
-        dataset,
-        condition
+    group by all
 )
 
 select * from final

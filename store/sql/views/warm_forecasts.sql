@@ -12,11 +12,7 @@ with ended_runs as (
 ),
 
 jobs as (
-    select distinct
-        job_key,
-        model,
-        dataset,
-        condition
+    select distinct job_key, model, dataset, condition
     from forecasts
 ),
 

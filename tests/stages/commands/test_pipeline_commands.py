@@ -69,28 +69,28 @@ def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_han
 
 def test_plan_extrapolates_the_work_of_a_model_from_its_finished_jobs(folder: Path) -> None:
     params = yaml.safe_load((folder / "params.yaml").read_text())
-    params["models"] = {"patchtst-nano": {}, "lag-llama-nano": {}}
+    params["models"] = {"patchtst-mini": {}, "lag-llama-mini": {}}
     first = next(iter(params["datasets"]["sets"]))
     params["studies"] = {"own": {"title": "own", "models": "all", "datasets": "all", "conditions": ["noisy"]}}
     params["report"] = {"study": "own"}
     params["checkpoints"]["committed"] = str(ROOT / "tsfmscope" / "checkpoints")
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     # One finished cell of one model, with an activation file.
-    row = valid_row("dumps") | {"job_key": "a", "model": "patchtst-nano", "dataset": first, "condition": "noisy"}
+    row = valid_row("dumps") | {"job_key": "a", "model": "patchtst-mini", "dataset": first, "condition": "noisy"}
     write_rows(folder / "data/embeddings/dumps/00000.parquet", "dumps", [row | {"rows": 700, "bytes": 9000}])
-    timing = valid_row("timings") | {"stage": "embeddings", "subject": "patchtst-nano", "seconds": 1.5}
+    timing = valid_row("timings") | {"stage": "embeddings", "subject": "patchtst-mini", "seconds": 1.5}
     unknown = [row for row in json.loads(run("plan", "--json").stdout)["work"] if row["measured"]]
     assert [(row["jobs"], row["seconds"]) for row in unknown] == [(None, None)]
     # A job that ran twice counts once.
     write_rows(folder / "data/timings/embeddings/timings/00000.parquet", "timings", [timing | {"seconds": 9.0}, timing])
     work = {(row["stage"], row["model"]): row for row in json.loads(run("plan", "--json").stdout)["work"]}
     assert set(work) == set(itertools.product(("tokens", "embeddings", "forecasts", "geometry"), params["models"]))
-    found = work["embeddings", "patchtst-nano"]
+    found = work["embeddings", "patchtst-mini"]
     cells = found["cells"]
     assert cells > 1
     assert (found["measured"], found["jobs"], found["rows"]) == (1, cells, 700 * cells)
     assert (found["bytes"], found["seconds"]) == (9000 * cells, 1.5 * cells)
-    assert {row["seconds"] for key, row in work.items() if key != ("embeddings", "patchtst-nano")} == {None}
+    assert {row["seconds"] for key, row in work.items() if key != ("embeddings", "patchtst-mini")} == {None}
     (line,) = [line for line in run("plan").stdout.splitlines() if line.split()[:1] == ["embeddings"]]
     assert line.split() == ["embeddings", str(2 * cells), str(cells), str(cells), str(700 * cells), *line.split()[5:]]
 

@@ -129,8 +129,8 @@ class TestTables:
         assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
         (view,) = json.loads(run("tables", "flow_of_ranks", "--results", database, "--json")[1])
         assert view["kind"] == "view" and view["meaning"].startswith("How does")
-        (stored,) = json.loads(run("tables", "advice_regrets", "--results", database, "--json")[1])
-        assert stored["kind"] == "table" and stored["meaning"].startswith("On each data set")
+        (stored,) = json.loads(run("tables", "correlation_blocks", "--results", database, "--json")[1])
+        assert stored["kind"] == "table" and stored["meaning"].startswith("In each block")
 
     def test_an_unknown_view_gives_near_names(self, database: Path) -> None:
         code, _, complaint = run("tables", "flow_of_rank", "--results", database)

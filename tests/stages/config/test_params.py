@@ -57,8 +57,8 @@ def test_a_model_of_the_catalogue_needs_no_definition_and_a_recipe_of_the_file_r
     block = {"models": {"chronos-bolt-mini": {}}, "studies": studies}
     block["checkpoints"] = {"recipes": {"chronos-bolt-mini": recipe}}
     assert parse(yaml.safe_dump(block)).checkpoints.recipes["chronos-bolt-mini"].seed == 7
-    with pytest.raises(ParamsError, match=r"models.chronos-bolt-nanoo is not in .*did you mean chronos-bolt-nano"):
-        parse(yaml.safe_dump({"models": {"chronos-bolt-nanoo": {}}, "studies": studies}))
+    with pytest.raises(ParamsError, match=r"models.chronos-bolt-minio is not in .*did you mean chronos-bolt-mini"):
+        parse(yaml.safe_dump({"models": {"chronos-bolt-minio": {}}, "studies": studies}))
 
 
 @pytest.mark.parametrize(

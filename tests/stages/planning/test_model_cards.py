@@ -106,10 +106,11 @@ def test_a_committed_checkpoint_that_is_not_in_data_gets_its_card_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    params, kept = params_of(tmp_path, NANO, {}), tmp_path / "kept" / NANO
+    recipe = load(ROOT / "params" / "smoke.yaml").checkpoints.recipes[NANO].model_dump(exclude_defaults=True)
+    params, kept = params_of(tmp_path, NANO, {NANO: recipe}), tmp_path / "kept" / NANO
     with pytest.raises(ModelError, match="run `dvc repro checkpoints`"):
         commit(params, kept.parent)
-    shutil.copytree(ROOT / "tsfmscope" / "checkpoints" / NANO, kept, ignore=shutil.ignore_patterns(CARD, RUN_RECORD))
+    shutil.copytree(ROOT / "tests" / "checkpoints" / NANO, kept, ignore=shutil.ignore_patterns(CARD, RUN_RECORD))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     commit(params, kept.parent)
     after = {path.name: path.read_bytes() for path in kept.iterdir()}

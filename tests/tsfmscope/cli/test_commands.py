@@ -21,11 +21,11 @@ from typer.testing import CliRunner, Result
 from stages.commands import doctor as pipeline_doctor
 from stages.commands import report
 from stages.config.params import ParamsError
-from store.errors import QueryError, StoreError
+from store.errors import StoreError
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ModelError, QueryError
 from tsfmscope.extras import EXTRAS
 from tsfmscope.functions import doctor as doctor_checks
 

@@ -90,7 +90,7 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
 @pytest.mark.parametrize(
     ("name", "family", "wrong"),
     [
-        ("chronos-t5-nanno", None, "did you mean chronos-t5-"),
+        ("chronos-t5-minni", None, "did you mean chronos-t5-"),
         ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
         (".", None, "names no known family; pass one with --family"),
         (".", "chronos-9", "unknown family 'chronos-9'"),

@@ -32,7 +32,7 @@ from tsfmscope.series.types import Windows
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 # Every family of docs/compression.md, as a checkpoint and as a small model. The context is no multiple of a patch.
 MODELS = (
-    *("chronos-bolt-nano", "chronos-2-nano", "moirai-2-mini", "timesfm-nano", "timesfm-2.5-mini", "patchtst-nano"),
+    *("chronos-bolt-mini", "chronos-2-mini", "moirai-2-mini", "timesfm-mini", "timesfm-2.5-mini", "patchtst-mini"),
     "patchtst-fm-mini",
 )  # fmt: skip
 ONE_LAYER = {"num_layers": 1, "num_decoder_layers": 1, "num_hidden_layers": 1, "initializer_factor": 0.05}

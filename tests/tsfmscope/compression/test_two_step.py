@@ -33,6 +33,7 @@ from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics import means
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "tsfmscope" / "checkpoints"
+NANO = Path(__file__).resolve().parents[2] / "tsfmscope" / "checkpoints" / "chronos-bolt-nano"
 REAL = ["covid_deaths", "dominick", "exchange_rate", "fred_md", "hospital", "metr_la_week", "nn5_weekly", "pedestrian"]
 REAL += ["solar_weekly", "traffic_weekly", "weather_rain", "weather_solar", "weather_sunshine", "dominick_categories"]
 PUBLISHED = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
@@ -148,10 +149,10 @@ def test_a_single_window_holds_nothing_out_and_takes_the_simplest(toy: Any, wind
 
 
 def test_splits_begin_with_truncated_heads_alone_and_thin_factors_alone() -> None:
-    plain = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
+    plain = family_class("chronos-bolt").load(NANO)
     assert two_step.splits(plain, 0.4) == pytest.approx([0.4, 1, 0.6, 0.8])
     rotary = family_class("moirai").load(
-        CHECKPOINTS / "moirai-nano"
+        CHECKPOINTS / "moirai-mini"
     )  # queries and keys, half of the parameters, are not truncated
     assert two_step.splits(rotary, 0.2) == pytest.approx([0.2, 1, 0.6, 0.65, 0.7, 0.8])
     assert two_step.splits(rotary, 1) == [1]
@@ -223,7 +224,7 @@ def assert_no_candidate_is_better(
 @pytest.mark.parametrize("method", ["activation-aware-2step", two_step.REFIT])
 @pytest.mark.parametrize("budget", [pytest.param(0.25, marks=pytest.mark.slow), 0.1])
 def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget: float, method: str) -> None:
-    base = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
+    base = family_class("chronos-bolt").load(NANO)
     sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}
     fitted = ["seasonality-1", "trend-1", "stochastic-1"]
     spec: dict[str, Any] = {"datasets": fitted, "windows": 8, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
@@ -279,7 +280,7 @@ def test_a_quarter_fitted_on_synthetic_series_is_no_worse_than_a_candidate_and_n
 @pytest.mark.parametrize(("family", "count"), [("chronos-t5", 2), ("chronos-bolt", 8), ("moirai", 8)])
 def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
     """Of the last states, on windows whose futures lie after calibration's; for Moirai, V-O alone is truncated."""
-    base = family_class(family).load(CHECKPOINTS / f"{family}-nano")
+    base = family_class(family).load(CHECKPOINTS / f"{family}-mini")
     names = ["co2", "elnino", "sunspots"]
     spec: dict[str, Any] = {
         "datasets": names,

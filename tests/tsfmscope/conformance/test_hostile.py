@@ -169,7 +169,7 @@ def test_an_adapter_is_not_loaded(family: str, marker: Path, tmp_path: Path) -> 
 def test_verify_runs_no_command_that_a_moirai_config_names(place: str, marker: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(
-        ROOT / "tsfmscope/checkpoints/moirai-nano", folder, ignore=shutil.ignore_patterns("checksums.sha256")
+        ROOT / "tsfmscope/checkpoints/moirai-mini", folder, ignore=shutil.ignore_patterns("checksums.sha256")
     )
     output = json.loads((folder / "config.json").read_text())["distr_output"]
     normal = {"_target_": "uni2ts.distribution.normal.NormalFixedScaleOutput", "scale": payload(marker)}

@@ -19,7 +19,7 @@ from tsfmscope.series.types import Windows
 ROOT = Path(__file__).parents[3]
 ASKED = {"context": 500, "samples": 4, "seed": 0}
 BOLTS = {
-    "chronos-bolt-nano": ROOT / "tsfmscope" / "checkpoints",
+    "chronos-bolt-nano": ROOT / "tests" / "checkpoints",
     "chronos-bolt-350k": Path(os.environ.get("TSFMSCOPE_WEIGHTS", "")),
 }
 

@@ -19,12 +19,11 @@ from transformers.pytorch_utils import Conv1D
 from typer.testing import CliRunner
 
 import tsfmscope as ts
-from store.errors import QueryError
 from tests.tsfmscope.models.families import FORECASTERS
 from tsfmscope.cli.app import app
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.export import save
-from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.series.data_sets import DRAWN
 

@@ -61,14 +61,14 @@ def names(condition: Callable[[type[Family]], bool] = lambda cls: True) -> list[
     return [name for name, cls in CLASSES.items() if condition(cls)]
 
 
-def committed_checkpoints(name: str) -> list[Path]:
-    """Return the folders of the family's pretrained checkpoints, smallest first."""
-    return [folder for size in ("nano", "mini") if (folder := CHECKPOINTS / f"{name}-{size}").is_dir()]
-
-
 FORECASTERS = names(lambda cls: issubclass(cls, Forecaster))
-# The smallest committed checkpoint of each family that has one.
-SMALLEST = {name: folders[0] for name in FAMILIES if (folders := committed_checkpoints(name))}
+# The committed checkpoint of each family that has one.
+COMMITTED = {
+    name: folder
+    for name in FAMILIES
+    for size in ("mini", "nano")
+    if (folder := CHECKPOINTS / f"{name}-{size}").is_dir()
+}
 OTHERS = names(lambda cls: not issubclass(cls, Forecaster))
 # Families of which each has its own way of reading a folder.
 READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")

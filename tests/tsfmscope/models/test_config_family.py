@@ -40,7 +40,7 @@ def test_a_config_may_name_its_family_as_its_model_type() -> None:
 def test_a_chronos_config_is_recognised_by_its_block_whatever_class_it_names(
     family: str, architectures: list[str] | None, left_out: str
 ) -> None:
-    config = json.loads((CHECKPOINTS / f"{family}-nano" / "config.json").read_text()) | {"architectures": architectures}
+    config = json.loads((CHECKPOINTS / f"{family}-mini" / "config.json").read_text()) | {"architectures": architectures}
     del config[left_out]
     assert family_of_config(config) == family
     pipeline = {"chronos_config": {}, "chronos_pipeline_class": config.get("chronos_pipeline_class")}

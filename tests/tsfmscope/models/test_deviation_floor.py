@@ -78,7 +78,7 @@ def test_a_note_counts_contexts_near_the_floor_only_in_the_small_unit(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     family: Any = example_model(name)
-    model = Model("example", family, ts.load("chronos-bolt-nano").source, "cpu", NO_CALIBRATION)
+    model = Model("example", family, ts.load("chronos-bolt-mini").source, "cpu", NO_CALIBRATION)
     rates = walks(100 * family.deviation_floor)
     note = f"data: 2 of 2 contexts have a standard deviation of at most {NEAR * family.deviation_floor:.2g}"
     ts.embed(model, rates, context=64)
@@ -104,7 +104,7 @@ def test_every_command_that_measures_or_scores_has_the_note(caplog: pytest.LogCa
     assert count() == 1
     ts.states(model, rates, context=64, horizon=8, rows=50)
     assert count() == 1
-    ts.certify(model, ts.load("moirai-nano"), [rates], context=64, horizon=8)
+    ts.certify(model, ts.load("moirai-mini"), [rates], context=64, horizon=8)
     assert count() == 2
-    ts.compress("patchtst-nano", rates, method="svd", context=64, horizon=8)
+    ts.compress("patchtst-mini", rates, method="svd", context=64, horizon=8)
     assert count() == 1

@@ -41,7 +41,7 @@ SEEN = {  # two to ten times what was seen on CPUs with AVX2 and AVX-512: guards
 @functools.cache
 def stored(name: str) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
     """Place, states of a float32 and of a float16 store, and types: first and last states of every stack."""
-    family = family_class(name).load(CHECKPOINTS / f"{name}-nano")
+    family = family_class(name).load(CHECKPOINTS / f"{name}-mini")
     cell = dict(zip(IDENTITY, (name, None, None, None, "sunspots", "c", 200, 0.0), strict=True))
     cell |= {"family": name, "ref": "r", "rows": ROWS, "seed": 0, "format": "arrow"}
     spec = {**cell, "horizon": 33, "min_context": 16, "held_out": None}

@@ -343,7 +343,7 @@ def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, wind
 
 @pytest.mark.parametrize("name", ["chronos-t5", "patchtst"])
 def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: str, windows: Make) -> None:
-    family = CLASSES[name].load(CHECKPOINTS / f"{name}-nano")
+    family = CLASSES[name].load(CHECKPOINTS / f"{name}-mini")
     made = windows(count=4, context=300, horizon=16)
     rows = rows_of(heads.lemma, family, family.tokenize(made), **LEMMA)
     found = [row for row in rows if row["reason"] is None]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.tsfmscope.models.families import READERS, SMALLEST, change_config
+from tests.tsfmscope.models.families import COMMITTED, READERS, change_config
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.checkpoint_folder import LARGEST_CONFIG
 from tsfmscope.models.registry import family_class
@@ -27,7 +27,7 @@ GROWING = 3 * 2**30  # bytes of address space that a load may take
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     """A family and a copy of its committed checkpoint."""
     folder = tmp_path / "model"
-    shutil.copytree(SMALLEST[request.param], folder)
+    shutil.copytree(COMMITTED[request.param], folder)
     return request.param, folder
 
 
@@ -139,7 +139,7 @@ def test_an_odd_dtype_is_refused_or_passed_over(made: tuple[str, Path], value: A
 
 def whole_numbers(family: str) -> Iterator[tuple[str | None, str]]:
     """Keys of config.json, and of the blocks in it, that hold whole numbers."""
-    config = json.loads((SMALLEST[family] / "config.json").read_text())
+    config = json.loads((COMMITTED[family] / "config.json").read_text())
     for block, held in [(None, config), *((key, value) for key, value in config.items() if isinstance(value, dict))]:
         for key, value in held.items():
             if isinstance(value, int) and not isinstance(value, bool):
@@ -148,7 +148,7 @@ def whole_numbers(family: str) -> Iterator[tuple[str | None, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("made", sorted(SMALLEST), indirect=True)
+@pytest.mark.parametrize("made", sorted(COMMITTED), indirect=True)
 def test_no_number_of_a_config_fills_the_memory_or_goes_on_for_ever(made: tuple[str, Path]) -> None:
     family, folder = made
     config = json.loads((folder / "config.json").read_text())

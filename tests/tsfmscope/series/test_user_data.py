@@ -103,7 +103,7 @@ def test_other_data_are_refused_in_one_line(data: Any) -> None:
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "moirai", "timesfm"])
 @pytest.mark.parametrize("level", [1e8, 1e9])
 def test_an_embedding_does_not_depend_on_a_large_level(family: str, level: float) -> None:
-    model = ts.load(f"{family}-nano")
+    model = ts.load(f"{family}-mini")
     # Whole numbers of 1/64 are exact next to both levels.
     values = np.round(640 * np.sin(STEPS / 3)) / 64
     plain, raised = (ts.embed(model, data, context=64).to_numpy() for data in (values, values + level))
@@ -116,7 +116,7 @@ def test_a_forecast_follows_a_large_level() -> None:
 
     values = np.round(640 * np.sin(STEPS / 3)) / 64
     for family in ("chronos-bolt", "chronos-2"):
-        model = ts.load(f"{family}-nano").family
+        model = ts.load(f"{family}-mini").family
         medians = []
         for level in (0.0, 1e9):
             windows, _ = last_windows([Series("d", "s", values + level)], context=48, horizon=8)

@@ -83,7 +83,7 @@ class LagLlamaConfig:
     lags: offsets of the values that a token contains, in steps before the token's own step, ascending.
     missing: value of a missing step. "zero" is 0 in the data's units, as in the release. "median" is the
     context's median, from which a model learns faster, because 0 may be far from the level of the series: a
-    nano model's WQL, relative to that of forecasting the context's median, was 0.34 after 700 training steps
+    small model's WQL, relative to that of forecasting the context's median, was 0.34 after 700 training steps
     with "median", and 0.54 after 1,100 steps with "zero".
     tokens: number of steps at the end of a context that become tokens; the steps before them are history.
     None means context_length.

@@ -139,8 +139,7 @@ class VisionTS(Pretrained, Forecaster):
         (`estimate_periods`), since at inference the period is mostly the true one, and in columns of any other
         period the rows of the image do not continue. One window of five, chosen by torch's generator, has a
         random usual period instead, since the frequency of real data may be wrong or the data without a season.
-        A period longer than a cut context becomes 1. `visionts-nano` was trained with an earlier choice, one
-        random period of 1, 7, 12 and 24 per batch.
+        A period longer than a cut context becomes 1.
         """
         import torch
         from torch.nn import functional

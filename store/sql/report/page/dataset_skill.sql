@@ -9,8 +9,4 @@ select
     wql_ratio as wql_vs_seasonal,
     mae_ratio
 from dataset_skill
-order by
-    is_real desc,
-    dataset,
-    wql_ratio,
-    model
+order by is_real desc, dataset, wql_ratio, model

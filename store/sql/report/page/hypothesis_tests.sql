@@ -28,7 +28,5 @@ select
     if(tests.error = 'wql', confirmed.wql, confirmed.nmse) as n_datasets
 from hypothesis_tests as tests
 left join confirmed
-    on confirmed.study = tests.study
-    and confirmed.measure = tests.measure
-order by
-    tests.name
+    using (study, measure)
+order by tests.name

@@ -10,7 +10,4 @@ select
     mae_low,
     mae_high
 from mean_skill
-order by
-    kind,
-    wql,
-    model
+order by kind, wql, model

@@ -17,13 +17,7 @@ dimensions as (
         avg(dimensions.effective_dimension / dimensions.width) as dimension_share
     from last_layer
     inner join effective_dimension as dimensions
-        on dimensions.study = last_layer.study
-        and dimensions.model = last_layer.model
-        and dimensions.dataset = last_layer.dataset
-        and dimensions.condition = last_layer.condition
-        and dimensions.stack = last_layer.stack
-        and dimensions.layer = last_layer.layer
-        and dimensions.normed = last_layer.normed
+        using (study, model, dataset, condition, stack, layer, normed)
     where last_layer.study = $study
         and dimensions.variance_share = 0.8
     group by last_layer.model

@@ -12,8 +12,4 @@ select
     detectable,
     n_clusters as n_runs
 from population_correlation
-order by
-    study,
-    "grouping",
-    error,
-    measure
+order by study, "grouping", error, measure

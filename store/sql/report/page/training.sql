@@ -1,8 +1,4 @@
 -- Training
-select
-    model,
-    step,
-    loss,
-    learning_rate
+select model, step, loss, learning_rate
 from training
 order by model, step

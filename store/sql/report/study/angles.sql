@@ -16,7 +16,6 @@ select
     ) as degrees
 from angles
 left join model_x_values
-    on model_x_values.study = angles.study
-    and model_x_values.model = angles.model
+    using (study, model)
 where angles.study = $study
 order by angles.model, angles.dataset, angles.condition, angles.what, angles.stack, angles.layer, angles.row

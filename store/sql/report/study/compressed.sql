@@ -1,8 +1,6 @@
 -- Loss of compressed attention by method and size, with the paper's Table 2
 with study_models as (
-    select distinct
-        scored.model,
-        checkpoints.family
+    select distinct scored.model, checkpoints.family
     from (
         select model from forecasts where study = $study
         union all

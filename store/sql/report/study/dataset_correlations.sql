@@ -1,8 +1,6 @@
 -- Correlation of isotropy with error in each data set
 with cells as (
-    select distinct
-        dataset,
-        condition
+    select distinct dataset, condition
     from nmse_against_isotropy
     where study = $study
 ),
@@ -26,9 +24,7 @@ final as (
         and whole.measure = blocks.measure
         and whole.dataset = cells.dataset
         and whole.n = blocks.n
-    order by
-        cells.dataset,
-        cells.condition
+    order by cells.dataset, cells.condition
 )
 
 select * from final

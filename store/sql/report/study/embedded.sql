@@ -33,10 +33,9 @@ select
     ratios.ratio
 from ratios
 left join checkpoints
-    on checkpoints.model = ratios.model
+    using (model)
 left join model_x_values
-    on model_x_values.study = ratios.study
-    and model_x_values.model = ratios.model
+    using (study, model)
 where ratios.ratio > ratios.floor
     and (ratios.j <= 48 or ratios.j % 8 = 0)
 order by ratios.model, ratios.dataset, ratios.condition, ratios.j

@@ -46,11 +46,7 @@ final as (
         and naive.model = 'seasonal-naive'
     left join datasets
         on datasets.dataset = errors.dataset
-    order by
-        errors.dataset,
-        errors.condition,
-        errors.wql,
-        errors.model
+    order by errors.dataset, errors.condition, errors.wql, errors.model
 )
 
 select * from final

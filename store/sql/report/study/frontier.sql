@@ -1,14 +1,10 @@
 -- Accuracy against time, relative to the dense model
 with recursive bases as ( -- of all studies: a model between a compressed one and its root may be in another study
-    select
-        model,
-        base_model
+    select model, base_model
     from forecasts
     where base_model is not null
     union
-    select
-        model,
-        base_model
+    select model, base_model
     from compression
 ),
 
@@ -18,9 +14,7 @@ ancestors as ( -- each model with all models that it is derived from
         base_model as root
     from bases
     union
-    select
-        ancestors.model,
-        bases.base_model
+    select ancestors.model, bases.base_model
     from ancestors
     inner join bases
         on bases.model = ancestors.root
@@ -37,10 +31,7 @@ windows as (
 ),
 
 common_windows as ( -- windows that all models of the study forecast
-    select
-        dataset,
-        condition,
-        series
+    select dataset, condition, series
     from windows
     group by all
     having bool_and(n_future > 0 and not starts_with(coalesce(reason, ''), 'not forecast'))
@@ -58,13 +49,8 @@ cells as (
         avg(windows.mase) as mase
     from windows
     semi join common_windows
-        on common_windows.dataset = windows.dataset
-        and common_windows.condition = windows.condition
-        and common_windows.series = windows.series
-    group by
-        windows.model,
-        windows.dataset,
-        windows.condition
+        using (dataset, condition, series)
+    group by all
 ),
 
 job_times as ( -- seconds per series of warm jobs
@@ -89,9 +75,7 @@ time_ratios as ( -- between jobs of the same run, node and device; baselines alw
         and other.run = dense.run
         and other.node = dense.node
         and (other.device = dense.device or other.model in (select model from baselines))
-    group by
-        dense.model,
-        other.model
+    group by all
 ),
 
 ratios as (

@@ -12,10 +12,9 @@ select
     round(planes.y, 5) as y
 from planes
 left join checkpoints
-    on checkpoints.model = planes.model
+    using (model)
 left join model_x_values
-    on model_x_values.study = planes.study
-    and model_x_values.model = planes.model
+    using (study, model)
 where planes.study = $study
 qualify planes.token % ceil(count(*) over (partition by planes.model, planes.dataset, planes.condition) / 1000) = 0
 order by planes.model, planes.dataset, planes.condition, planes.token

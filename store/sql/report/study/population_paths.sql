@@ -25,7 +25,4 @@ from units
 left join checkpoints
     on checkpoints.model = units.model
 group by all
-order by
-    units.family,
-    units.run,
-    units.step
+order by units.family, units.run, units.step

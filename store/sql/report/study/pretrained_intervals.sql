@@ -15,8 +15,6 @@ select
     loss.high
 from pretrained_lines as lines
 left join pretrained_loss as loss
-    on loss.study = lines.study
-    and loss.family = lines.family
-    and loss.line = lines.line
+    using (study, family, line)
 where lines.study = $study
 order by loss.measure desc, lines.schedule, lines.size desc, lines.line, lines.model

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tsfmscope.models.families import READERS, SMALLEST, change_config
+from tests.tsfmscope.models.families import COMMITTED, READERS, change_config
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import (
@@ -29,14 +29,14 @@ from tsfmscope.models.common.checkpoint_folder import (
 from tsfmscope.models.config_family import family_of_folder
 
 # Families with a checkpoint here; the other families of the same kind read folders with the same functions.
-FAMILIES = sorted(SMALLEST)
+FAMILIES = sorted(COMMITTED)
 
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the smallest checkpoint of a family."""
     family = getattr(request, "param", "chronos-bolt")
-    shutil.copytree(SMALLEST[family], tmp_path / family)
+    shutil.copytree(COMMITTED[family], tmp_path / family)
     (tmp_path / family / "checksums.sha256").unlink()
     return tmp_path / family
 

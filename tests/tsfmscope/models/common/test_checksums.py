@@ -22,8 +22,8 @@ COMMITTED = sorted(path.name for path in ROOT.iterdir() if path.is_dir())
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A checkpoint with a snapshot of its training."""
-    shutil.copytree(ROOT / "chronos-bolt-nano", tmp_path / "m", ignore=shutil.ignore_patterns(SUMS))
-    shutil.copytree(ROOT / "chronos-bolt-nano", tmp_path / "m/snapshots/step-1", ignore=shutil.ignore_patterns(SUMS))
+    shutil.copytree(ROOT / "chronos-bolt-mini", tmp_path / "m", ignore=shutil.ignore_patterns(SUMS))
+    shutil.copytree(ROOT / "chronos-bolt-mini", tmp_path / "m/snapshots/step-1", ignore=shutil.ignore_patterns(SUMS))
     write_sums(tmp_path / "m")
     return tmp_path / "m"
 

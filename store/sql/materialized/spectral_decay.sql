@@ -1,6 +1,6 @@
--- Which lines fit the logarithms of each matrix's singular values?
--- The slopes are those of ln(sigma_j / sigma_1) against ln j (power) and against j (rate). Only
--- singular values above the floor of rounding errors are used.
+-- How fast do the singular values of each matrix decay: as a power of j or exponentially (Yu et al. 2026, Theorem 1)?
+-- power and rate: slopes of ln(sigma_j / sigma_1) against ln j and against j. Only singular values
+-- above the floor of rounding errors are used.
 -- stable_rank: sum of the squared singular values divided by the largest square.
 with numbers as (
     -- The numbers 1, 2, ... and their logarithms, up to the length of the longest spectrum.
