@@ -198,7 +198,7 @@ def test_other_modalities_and_options_are_looked_at_under_their_own_condition(mo
 def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
     said = run(MODEL, "nile").stdout
     found = rows(MODEL, "nile")
-    assert "chronos-bolt-mini on nile: 15 windows of 1 series, context 500" in said
+    assert f"{MODEL} on nile, context 500" in said and "15 windows of 1 series; observed steps" in said
     assert "ζ: mean cosine between tokens" in said
     lines = [line for line in said.splitlines() if re.match(r" *(encoder|decoder) ", line)]
     assert len(lines) == len(found)
@@ -210,6 +210,7 @@ def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
         assert (spread == "") == (row["zeta_sd"] is None)
         assert not spread or float(spread) == pytest.approx(row["zeta_sd"], rel=0.1)
         assert cells[7] == ("–" if row["isoscore"] is None else f"{row['isoscore']:.3f}")
+        assert cells[6] == ("–" if row["k"] is None else str(row["k"]))
         assert cells[10] == str(row["numerical_rank"])
         if row["effective_dimension"] is not None:
             assert row["dimension_share"] == row["effective_dimension"] / row["width"]

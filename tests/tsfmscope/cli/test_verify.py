@@ -63,7 +63,9 @@ def files_of(family: str, folder: Path) -> dict[str, bytes]:
     [("chronos-bolt", "chronos-forecasting"), pytest.param("lag-llama", "", marks=pytest.mark.long)],
 )
 def test_a_whole_model_of_the_hub_passes(server: Hub, family: str, package: str) -> None:
-    trained = {name: (CHECKPOINTS / f"{family}-mini" / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    trained = {
+        name: (CHECKPOINTS / f"{family}-mini" / name).read_bytes() for name in ("config.json", "model.safetensors")
+    }
     commit = server.add(trained | {"README.md": CARD})
     done = run("verify", "hub:org/tiny", *STEPS, "--json")
     assert done.exit_code == 0, done.stdout
