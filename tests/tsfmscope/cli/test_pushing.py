@@ -128,7 +128,7 @@ def test_the_files_are_printed_with_their_sizes_before_anything_is_sent(
 ) -> None:
     server.mood = "403"
     done = run("push", str(folder), "org/tiny")
-    lines = done.stdout.splitlines()
+    lines = done.stderr.splitlines()
     assert done.exit_code == 1 and [line.split()[-1] for line in lines[:4]] == [
         *("checksums.sha256", "compressed.safetensors", "config.json", "recipe.json")
     ]
