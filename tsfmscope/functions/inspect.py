@@ -179,8 +179,9 @@ def inspect(
         A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.
 
     Raises:
-        DataError: the data contain no series, no series is long enough, or the model reads other data.
-        ArgumentError: a name is unknown, or an argument is out of range. It is a ValueError.
+        DataError: the data contain no series, or no series is long enough.
+        ArgumentError: a name is unknown, an argument is out of range, or the model reads other data. It is a
+            ValueError.
         HealthError: hidden states are not finite.
     """
     progress.show("loading the model")

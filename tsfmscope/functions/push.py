@@ -105,7 +105,7 @@ def push(folder: str | Path, name: str, *, public: bool = False) -> hub_upload.U
     """
     prepared = prepare(Path(folder), name)
     for line in prepared.lines():
-        logger.warning(line)
+        logger.warning(line, extra={"is_urgent": True})
     return hub_upload.upload(prepared.files, name, prepared.card, public=public)
 
 

@@ -54,8 +54,9 @@ def states(
         constant ones, are counted by reason in the warnings and in the attribute `skipped`.
 
     Raises:
-        DataError: the data contain no series, no series is long enough, or the model reads other data.
-        ArgumentError: a name is unknown, or another argument is out of range. It is a ValueError.
+        DataError: the data contain no series, or no series is long enough.
+        ArgumentError: a name is unknown, another argument is out of range, or the model reads other data. It is a
+            ValueError.
         ValueError: a kind is unknown, or no token has it.
         HealthError: hidden states are not finite.
     """
