@@ -24,7 +24,7 @@ from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
-from tsfmscope.forecasting.coverage import count_covered
+from tsfmscope.forecasting.scores import count_covered
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
 from tsfmscope.functions.load import Model, as_model, load

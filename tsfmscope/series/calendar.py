@@ -89,7 +89,7 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
         else:
             per_second = SECOND // unit
             whole = seconds + (milliseconds * per_second // 1000 + steps * multiple) // per_second
-        dates = whole.astype("datetime64[s]")
+        dates: Dates = whole.astype("datetime64[s]")
     elif period:
         dates = _period_dates(starts, steps * multiple, period)
     else:
