@@ -37,18 +37,22 @@ SIGNATURES = {
         "model, data, *, to, budget_seconds, method, windows, calibrate_on, heal, bits, context, horizon, max_series, "
         "seed, columns"
     ),
+    "doctor": "",
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
+    "export": "model, folder, *, dense, onnx, context, horizon, bits",
     "fast": "pipeline",
     "fev_model": "model, *, context, samples, seed",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",
     "load": "name, *, family, device, precision",
     "numerical_rank": "x, epsilon",
+    "push": "folder, name, *, public",
     "results": "path",
     "singular_values": "x",
     "states": "model, data, *, context, horizon, rows, kinds, max_series, seed, columns",
     "states_of": "module, run, at",
+    "verify": "model, *, family, context, horizon",
     "weights": "module, *, epsilon",
 }
 CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
