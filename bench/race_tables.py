@@ -106,35 +106,38 @@ def compare_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def draw(table: Table, path: Path) -> None:
-    """Draw the means against the size, as PNG: our method with its interval, the others as thin lines."""
-    import matplotlib as mpl
+    """Draw the means against the size, as PNG: our method in black with its interval, the others as thin lines."""
+    import altair as alt
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    from tsfmscope.report.charts import style
+    from tsfmscope.report.render import convert_svg, draw_svg
 
-    figure, axes = plt.subplots(figsize=(10, 6), dpi=110, layout="constrained")
     order = sorted(table, key=lambda method: -np.mean([one[0] for one in table[method].values()]))
-    for number, method in enumerate(order):
-        sizes = sorted(table[method])
-        mean, low, high = np.array([table[method][size] for size in sizes]).T
-        is_ours, is_point = method == OURS, method in ROUNDED
-        colour = "black" if is_ours else f"C{number % 10}"
-        style = {"marker": "*", "markersize": 13, "linestyle": "none"} if is_point else {
-            "marker": "osD^vPX"[number % 7], "markersize": 5, "linestyle": ("-", "--", ":")[number // 7 % 3],
-        }  # fmt: skip
-        axes.plot(sizes, mean, color=colour, linewidth=2.5 if is_ours else 1.1, label=method, zorder=3, **style)
-        if is_ours:
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, label=f"{method}, 95 % over models")
-    axes.set(xscale="log", yscale="log", xlabel="bytes of the attention that are left, as a share")
-    axes.set_ylabel("WQL over the dense model's, geometric mean over models and data sets")
-    sizes_shown = sorted(table[OURS])
-    for axis, ticks in ((axes.xaxis, sizes_shown), (axes.yaxis, [1.0, 1.1, 1.25, 1.5, 2.0, 3.0])):
-        axis.set_major_locator(mpl.ticker.FixedLocator(ticks))
-        axis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
-        axis.set_minor_locator(mpl.ticker.NullLocator())
-    axes.axhline(1, color="grey", linewidth=0.8)
-    figure.legend(loc="outside right upper", fontsize=8)
-    figure.savefig(path)
+    colours = {name: "black" if name == OURS else style.COLOURS[n % len(style.COLOURS)] for n, name in enumerate(order)}
+    symbols = {name: style.SYMBOLS[n % len(style.SYMBOLS)] for n, name in enumerate(order)}
+    rows: list[dict[str, Any]] = [
+        {"method": method, "size": size, "mean": mean, "low": low, "high": high}
+        for method in order
+        for size, (mean, low, high) in sorted(table[method].items())
+    ]
+    means_of_all = [row["mean"] for row in rows]
+    y = alt.Y("mean:Q", **style.log_axis("WQL over the dense model's, geometric mean", [*means_of_all, 1.0]))
+    base = alt.Chart(alt.InlineData(rows)).encode(
+        x=alt.X(
+            "size:Q", **style.log_axis("share of the attention's bytes that is left", table[OURS], sorted(table[OURS]))
+        )
+    )
+    of_ours = base.transform_filter(alt.datum.method == OURS)
+    shape = alt.Shape("method:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(order))
+    colour = style.stroke("method", colours)
+    chart = alt.layer(
+        style.guide(y=1),
+        base.mark_line(strokeWidth=1.1).encode(y=y, stroke=colour),
+        of_ours.mark_line(strokeWidth=2.5, color="black").encode(y=y),
+        of_ours.mark_area(opacity=0.12, color="black", clip=True).encode(y=style.follow(y, "low"), y2="high:Q"),
+        base.mark_point().encode(y=y, stroke=colour, fill=style.fill("method", colours), shape=shape),
+    ).properties(width=640, height=420)
+    path.write_bytes(convert_svg(draw_svg(chart), ".png"))
 
 
 def read_cells(path: Path | None) -> list[Cell]:

@@ -35,7 +35,7 @@ from tsfmscope.statistics.noninferiority import MARGIN, RELEASE_UNITS, WORST, la
 if TYPE_CHECKING:
     from tsfmscope.cli.certifying import CertifyResult
 
-PICTURES = (".png", ".svg")
+PICTURES = (".png", ".svg", ".pdf")
 CODES = {"certified": 0, "not certified": NOT_CERTIFIED, "too few tasks": TOO_FEW}
 # Heading of the table -> column of the tasks.
 COLUMNS = {
@@ -85,7 +85,7 @@ def certify(
     tz: TimeZone = None,
     season: Season = None,
     picture: Annotated[
-        Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png or .svg.")
+        Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -244,14 +244,14 @@ def _draw(result: CertifyResult, margin: float, worst: float, path: Path) -> Non
 
     from store.files import atomic
     from tsfmscope.report.charts.certificate import draw_certificate
-    from tsfmscope.report.render.mpl_render import render
+    from tsfmscope.report.render import convert_svg, draw_svg
 
     certificate = result.certificate
-    figure = draw_certificate(
+    chart = draw_certificate(
         pd.DataFrame(result.parts), mean=to_ratio(certificate.mean), upper=to_ratio(certificate.upper_limit),
         margin=margin, worst=worst, units=_count_units(result),
     )  # fmt: skip
-    data = render([("", figure)])[path.suffix.removeprefix(".")]
+    data = convert_svg(draw_svg(chart), path.suffix)
     try:
         with atomic(path) as temporary:
             temporary.write_bytes(data)

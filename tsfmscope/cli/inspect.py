@@ -35,7 +35,7 @@ from tsfmscope.cli.progress import show_progress
 if TYPE_CHECKING:
     from tsfmscope.cli.inspection import InspectResult
 
-PLOTS = (".html", ".png", ".svg")
+PLOTS = (".html", ".png", ".svg", ".pdf")
 # Heading of the table -> column of the rows.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
@@ -56,7 +56,7 @@ SPREAD = "±: standard deviation over token samples and cluster starts, from {re
 
 
 PlotFile = Annotated[
-    Path | None, typer.Option(help="File of a plot: .html (one file, no network needed), .png or .svg.")
+    Path | None, typer.Option(help="File of a plot: .html (one file, no network needed), .png, .svg or .pdf.")
 ]
 
 
@@ -185,8 +185,9 @@ def _draw(report: InspectResult, out: Path) -> None:
     import pandas as pd
 
     from store.files import atomic
-    from tsfmscope.report.page.single_model_page import draw_figures, render_page
-    from tsfmscope.report.render.mpl_render import render
+    from tsfmscope.report.charts.layers import draw_layers
+    from tsfmscope.report.page.single_model_page import render_page
+    from tsfmscope.report.render import convert_svg, draw_svg, stack
 
     first = report.rows[0]
     rows = pd.DataFrame(report.rows)
@@ -194,8 +195,8 @@ def _draw(report: InspectResult, out: Path) -> None:
     if out.suffix == ".html":
         data = render_page(title, rows, list(notes(report))).encode()
     else:
-        figures = [(f"{title}: {name.lower()}", figure) for name, figure in draw_figures(rows)]
-        data = render(figures)[out.suffix.removeprefix(".")]
+        chart = stack([(f"{title}: {name.lower()}", chart) for name, chart in draw_layers(rows)])
+        data = convert_svg(draw_svg(chart), out.suffix)
     try:
         with atomic(out) as temporary:
             temporary.write_bytes(data)

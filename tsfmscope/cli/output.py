@@ -35,7 +35,7 @@ def check_plot_file(option: str, path: Path | None, suffixes: Sequence[str]) -> 
         return
     if path.suffix not in suffixes:
         raise ParamsError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
-    importlib.import_module("plotly")
+    importlib.import_module("altair")
 
 
 def print_json(value: Any) -> None:

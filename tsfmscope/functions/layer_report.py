@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Self
 import pandas as pd
 
 from tsfmscope.cli.provenance import license_of_source
-from tsfmscope.report.page.single_model_page import draw_figures, render_page
-from tsfmscope.report.render.mpl_render import render
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
     from tsfmscope.cli.inspection import InspectResult
+    from tsfmscope.report.charts.style import Chart
 
-SUFFIXES = (".html", ".png", ".svg", ".csv", ".parquet")
+SUFFIXES = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
 # Columns that a notebook shows first.
 SHOWN = (
     "stack", "layer", "normed", "n_tokens", "zeta", "zeta_adjusted", "isoscore", "effective_dimension",
@@ -62,15 +59,18 @@ class LayerReport:
         license = str(license_of_source(result.source))
         return cls(layers, title, result.n_windows, result.n_series, result.skipped, license)
 
-    def plot(self, measure: str = "isotropy") -> go.Figure:
-        """Return a plotly figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
-        figures = {title.lower(): figure for title, figure in draw_figures(self.layers)}
-        if measure not in figures:
-            raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(figures)}")
-        return figures[measure]
+    def plot(self, measure: str = "isotropy") -> Chart:
+        """Return an Altair chart by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
+        from tsfmscope.report.charts.layers import draw_layers
+        from tsfmscope.report.render import with_style
+
+        charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
+        if measure not in charts:
+            raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(charts)}")
+        return with_style(charts[measure])
 
     def save(self, path: str | Path) -> Path:
-        """Write both figures as a page (.html) or image (.png, .svg), or the layers (.csv, .parquet).
+        """Write both figures as a page (.html) or image (.png, .svg, .pdf), or the layers (.csv, .parquet).
 
         Missing parent folders are made. Returns the path. Raises ValueError for another suffix, OSError if the
         file cannot be written.
@@ -84,10 +84,15 @@ class LayerReport:
         elif target.suffix == ".parquet":
             self.layers.to_parquet(target, index=False)
         elif target.suffix == ".html":
+            from tsfmscope.report.page.single_model_page import render_page
+
             target.write_text(render_page(self.title, self.layers, [self._sample_text()]), encoding="utf-8")
         else:
-            figures = [(f"{self.title}: {name.lower()}", figure) for name, figure in draw_figures(self.layers)]
-            target.write_bytes(render(figures)[target.suffix.removeprefix(".")])
+            from tsfmscope.report.charts.layers import draw_layers
+            from tsfmscope.report.render import convert_svg, draw_svg, stack
+
+            charts = [(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)]
+            target.write_bytes(convert_svg(draw_svg(stack(charts)), target.suffix))
         return target
 
     def _sample_text(self) -> str:
