@@ -34,7 +34,7 @@ TEXTS = (
     (100, "{:.2f} points", "below {:g} points"),
     (1, "{:g}", "at least {:g}"),
 )
-Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png or .svg.")]
+Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
 
 
 def _check(picture: Path | None) -> None:

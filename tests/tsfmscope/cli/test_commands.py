@@ -225,12 +225,12 @@ class TestDoctor:
         project = tmp_path / "pyproject.toml"
         wanted = ["numpy>=1", "no-such-package-anywhere>=2", "duckdb>=9999", "absent-on-linux; sys_platform == 'win32'"]
         project.write_text(
-            f"[project]\ndependencies = {wanted}\n[project.optional-dependencies]\nreport = ['plotly>=999']\n"
+            f"[project]\ndependencies = {wanted}\n[project.optional-dependencies]\nreport = ['altair>=999']\n"
         )
         monkeypatch.setattr(doctor_checks, "PROJECT", project)
         found = {one.name: one for one in doctor_checks.check_packages()}
         extras = {name: found.pop(f"extra {name}") for name in set(EXTRAS.values())}
-        assert extras["report"].value == f"lacks plotly {importlib.metadata.version('plotly')}"
+        assert extras["report"].value == f"lacks altair {importlib.metadata.version('altair')}"
         assert extras["report"].fix == "pip install 'tsfmscope[report]'"
         assert {one.state for name, one in extras.items() if name != "report"} == {"ok"}
         assert set(found) == {"package no-such-package-anywhere", "package duckdb"}
