@@ -431,7 +431,7 @@ def test_the_steps_that_a_model_reads_are_reported(model: Model, caplog: pytest.
 
 @pytest.mark.parametrize("call", [ts.inspect, ts.embed, ts.states])
 def test_a_context_longer_than_any_model_reads_is_refused(call: Callable[..., Any], model: Model) -> None:
-    with pytest.raises(ValueError, match="context: got 1099511627776, expected at least .* and at most 32768"):
+    with pytest.raises(ValueError, match=r"context: got 1099511627776, expected at least .* and at most 32768"):
         call(model, np.arange(90.0), context=2**40)
 
 
