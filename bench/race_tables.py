@@ -121,21 +121,22 @@ def draw(table: Table, path: Path) -> None:
         for size, (mean, low, high) in sorted(table[method].items())
     ]
     means_of_all = [row["mean"] for row in rows]
-    y = alt.Y("mean:Q", **style.log_axis("WQL over the dense model's, geometric mean", [*means_of_all, 1.0]))
+    y = alt.Y("mean:Q", **style.make_log_axis("WQL over the dense model's, geometric mean", [*means_of_all, 1.0]))
     base = alt.Chart(alt.InlineData(rows)).encode(
         x=alt.X(
-            "size:Q", **style.log_axis("share of the attention's bytes that is left", table[OURS], sorted(table[OURS]))
+            "size:Q",
+            **style.make_log_axis("share of the attention's bytes that is left", table[OURS], sorted(table[OURS])),
         )
     )
     of_ours = base.transform_filter(alt.datum.method == OURS)
     shape = alt.Shape("method:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(order))
-    colour = style.stroke("method", colours)
+    colour = style.encode_stroke("method", colours)
     chart = alt.layer(
-        style.guide(y=1),
+        style.draw_guide(y=1),
         base.mark_line(strokeWidth=1.1).encode(y=y, stroke=colour),
         of_ours.mark_line(strokeWidth=2.5, color="black").encode(y=y),
-        of_ours.mark_area(opacity=0.12, color="black", clip=True).encode(y=style.follow(y, "low"), y2="high:Q"),
-        base.mark_point().encode(y=y, stroke=colour, fill=style.fill("method", colours), shape=shape),
+        of_ours.mark_area(opacity=0.12, color="black", clip=True).encode(y=style.copy_axis(y, "low"), y2="high:Q"),
+        base.mark_point().encode(y=y, stroke=colour, fill=style.encode_fill("method", colours), shape=shape),
     ).properties(width=640, height=420)
     path.write_bytes(convert_svg(draw_svg(chart), ".png"))
 

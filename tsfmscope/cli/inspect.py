@@ -187,7 +187,7 @@ def _draw(report: InspectResult, out: Path) -> None:
     from store.files import atomic
     from tsfmscope.report.charts.layers import draw_layers
     from tsfmscope.report.page.single_model_page import render_page
-    from tsfmscope.report.render import convert_svg, draw_svg, stack
+    from tsfmscope.report.render import convert_svg, draw_svg, stack_charts
 
     first = report.rows[0]
     rows = pd.DataFrame(report.rows)
@@ -195,7 +195,7 @@ def _draw(report: InspectResult, out: Path) -> None:
     if out.suffix == ".html":
         data = render_page(title, rows, list(notes(report))).encode()
     else:
-        chart = stack([(f"{title}: {name.lower()}", chart) for name, chart in draw_layers(rows)])
+        chart = stack_charts([(f"{title}: {name.lower()}", chart) for name, chart in draw_layers(rows)])
         data = convert_svg(draw_svg(chart), out.suffix)
     try:
         with atomic(out) as temporary:

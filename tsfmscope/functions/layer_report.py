@@ -62,12 +62,12 @@ class LayerReport:
     def plot(self, measure: str = "isotropy") -> Chart:
         """Return an Altair chart by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
         from tsfmscope.report.charts.layers import draw_layers
-        from tsfmscope.report.render import with_style
+        from tsfmscope.report.render import apply_style
 
         charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
         if measure not in charts:
             raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(charts)}")
-        return with_style(charts[measure])
+        return apply_style(charts[measure])
 
     def save(self, path: str | Path) -> Path:
         """Write both figures as a page (.html) or image (.png, .svg, .pdf), or the layers (.csv, .parquet).
@@ -89,10 +89,10 @@ class LayerReport:
             target.write_text(render_page(self.title, self.layers, [self._sample_text()]), encoding="utf-8")
         else:
             from tsfmscope.report.charts.layers import draw_layers
-            from tsfmscope.report.render import convert_svg, draw_svg, stack
+            from tsfmscope.report.render import convert_svg, draw_svg, stack_charts
 
             charts = [(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)]
-            target.write_bytes(convert_svg(draw_svg(stack(charts)), target.suffix))
+            target.write_bytes(convert_svg(draw_svg(stack_charts(charts)), target.suffix))
         return target
 
     def _sample_text(self) -> str:
