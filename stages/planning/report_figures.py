@@ -10,7 +10,7 @@ from store.files import atomic, translate_full_disk
 from tsfmscope.report import theory
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.render import SUFFIXES, convert_svg, draw_svg, stack
+from tsfmscope.report.render import SUFFIXES, convert_svg, draw_svg, stack_charts
 from tsfmscope.report.tables import ReportTables, order_models
 
 FIGURES = Path(DATA, "figures")
@@ -34,7 +34,7 @@ def write_figures(tables: ReportTables) -> int:
 
 def _write(name: str, figures: Sequence[Figure]) -> None:
     """Write figures as one image in each format, and their captions as text."""
-    chart, alt = stack([(figure.title, figure.chart) for figure in figures]), " ".join(f.alt for f in figures)
+    chart, alt = stack_charts([(figure.title, figure.chart) for figure in figures]), " ".join(f.alt for f in figures)
     svg = draw_svg(chart, alt)
     images = {suffix: convert_svg(svg, suffix) for suffix in SUFFIXES}
     for suffix, data in {**images, ".txt": join_captions(figures).encode()}.items():

@@ -191,9 +191,9 @@ class CertifyResult:
 
     def plot(self) -> Chart:
         """Return an Altair chart of the ratios of all tasks, or groups of series, with the mean and its limit."""
-        from tsfmscope.report.render import with_style
+        from tsfmscope.report.render import apply_style
 
-        return with_style(self._chart())
+        return apply_style(self._chart())
 
     def _chart(self) -> Chart:
         from tsfmscope.report.charts.certificate import draw_certificate

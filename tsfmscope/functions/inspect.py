@@ -79,12 +79,12 @@ class LayerReport:
     def plot(self, measure: str = "isotropy") -> Chart:
         """Return an Altair chart by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
         from tsfmscope.report.charts.layers import draw_layers
-        from tsfmscope.report.render import with_style
+        from tsfmscope.report.render import apply_style
 
         charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
         if measure not in charts:
             raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(charts)}")
-        return with_style(charts[measure])
+        return apply_style(charts[measure])
 
     def save(self, path: str | Path) -> Path:
         """Write both figures as a page (.html) or image (.png, .svg, .pdf), or the layers (.csv, .parquet).
@@ -107,12 +107,12 @@ class LayerReport:
     def _draw(self, suffix: str) -> bytes:
         from tsfmscope.report.charts.layers import draw_layers
         from tsfmscope.report.page.single_model_page import render_page
-        from tsfmscope.report.render import convert_svg, draw_svg, stack
+        from tsfmscope.report.render import convert_svg, draw_svg, stack_charts
 
         if suffix == ".html":
             return render_page(self.title, self.layers, list(self.sentences())).encode()
         charts = [(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)]
-        return convert_svg(draw_svg(stack(charts)), suffix)
+        return convert_svg(draw_svg(stack_charts(charts)), suffix)
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences about the windows, and about the change of rank over the layers of each stack."""

@@ -63,13 +63,13 @@ def draw_regrets(rows: pd.DataFrame) -> Chart:
     rules = [name for rule, name in RULES.items() if rule in set(rows["rule"])]
     named = rows.assign(name=rows["rule"].map(RULES), choice=rows["grouping"].map(CHOICES))
     named = named.assign(
-        tip=[f"{row.name}\n{row.times:.2f} times the best NMSE, {row.n} data sets" for row in style.each_row(named)]
+        tip=[f"{row.name}\n{row.times:.2f} times the best NMSE, {row.n} data sets" for row in style.iterate_rows(named)]
     )
     places = {name: position for position, name in enumerate(RULES.values()) if name in rules}
     colours, symbols = ({name: values[at] for name, at in places.items()} for values in (COLOURS, SYMBOLS))
     values = named[["times", "low", "high"]].to_numpy(dtype=float).ravel()
-    colour = style.stroke("name", colours)
-    y = alt.Y("times:Q", **style.log_axis("NMSE ÷ best NMSE", values))
+    colour = style.encode_stroke("name", colours)
+    y = alt.Y("times:Q", **style.make_log_axis("NMSE ÷ best NMSE", values))
     base = alt.Chart(named).encode(
         x=alt.X("choice:N", title="choice", sort=list(CHOICES.values()), axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("name:N", sort=rules),
@@ -79,6 +79,8 @@ def draw_regrets(rows: pd.DataFrame) -> Chart:
     return alt.layer(
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=1.5, aria=False)
-        .encode(y=style.follow(y, "low"), y2="high:Q"),
-        base.mark_point(size=80).encode(y=y, fill=style.fill("name", colours), shape=shape, **style.tip()),
+        .encode(y=style.copy_axis(y, "low"), y2="high:Q"),
+        base.mark_point(size=80).encode(
+            y=y, fill=style.encode_fill("name", colours), shape=shape, **style.encode_tip()
+        ),
     ).properties(width=style.WIDTHS[1], height=280)

@@ -15,7 +15,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 SCALE = 2
 
 
-def stack(charts: Sequence[tuple[str, Chart]]) -> Chart:
+def stack_charts(charts: Sequence[tuple[str, Chart]]) -> Chart:
     """Return one chart of several, one below another; the title of a single one is not shown."""
     import altair as alt
 
@@ -27,7 +27,7 @@ def stack(charts: Sequence[tuple[str, Chart]]) -> Chart:
     return together.resolve_scale(**dict.fromkeys(channels, "independent"))
 
 
-def with_style(chart: Chart) -> Chart:
+def apply_style(chart: Chart) -> Chart:
     """Return the chart in the common style, as a notebook shows it."""
     from tsfmscope.report.charts.style import CONFIG
 
@@ -45,7 +45,7 @@ def draw_svg(chart: Chart, description: str = "") -> str:
     import vl_convert
 
     with alt.data_transformers.enable("default", max_rows=None):
-        svg = vl_convert.vegalite_to_svg(with_style(chart).to_dict())
+        svg = vl_convert.vegalite_to_svg(apply_style(chart).to_dict())
     return svg.replace(">", f' role="img"><title>{escape(description)}</title>', 1) if description else svg
 
 

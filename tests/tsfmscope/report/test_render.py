@@ -13,7 +13,7 @@ import pytest
 from tests.tsfmscope.report.conftest import HOSTILE
 from tsfmscope.report import theory
 from tsfmscope.report.page import studies
-from tsfmscope.report.render import SUFFIXES, convert_svg, draw_inline, draw_svg, stack
+from tsfmscope.report.render import SUFFIXES, convert_svg, draw_inline, draw_svg, stack_charts
 from tsfmscope.report.tables import ReportTables, order_models
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
@@ -22,7 +22,7 @@ STARTS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
 def test_every_figure_of_a_page_is_drawn_the_same_twice_in_every_format(tables: ReportTables) -> None:
     for study in tables.studies[:3]:
         one, other = (
-            draw_svg(stack([(f.title, f.chart) for f in studies.draw_figures(study, order_models(tables))]))
+            draw_svg(stack_charts([(f.title, f.chart) for f in studies.draw_figures(study, order_models(tables))]))
             for _ in range(2)
         )
         assert one == other
@@ -81,9 +81,9 @@ def test_figures_of_one_page_share_no_identifier_and_follow_its_colours(tables: 
 def test_several_charts_stand_one_below_another_with_their_titles(tables: ReportTables) -> None:
     figures = [figure for study in tables.studies for figure in studies.draw_figures(study, order_models(tables))]
     titled = [figure for figure in figures if figure.title]
-    svg = draw_svg(stack([(figure.title, figure.chart) for figure in titled]))
+    svg = draw_svg(stack_charts([(figure.title, figure.chart) for figure in titled]))
     assert all(f">{figure.title}</text>" in svg for figure in titled)
-    assert titled[0].title not in draw_svg(stack([(titled[0].title, titled[0].chart)]))
+    assert titled[0].title not in draw_svg(stack_charts([(titled[0].title, titled[0].chart)]))
 
 
 def test_another_format_is_refused() -> None:

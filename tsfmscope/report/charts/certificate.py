@@ -32,9 +32,9 @@ def draw_certificate(
     rows = rows.sort_values(["ratio", "name"], ascending=[False, False])
     finite = [ratio for ratio in (*rows["ratio"], mean, margin, worst, 1.0) if math.isfinite(ratio)]
     near = [*finite, upper] if upper < NEAR * max(finite) else finite
-    x_axis = style.log_axis("WQL, small model / base", near)
+    x_axis = style.make_log_axis("WQL, small model / base", near)
     edge = x_axis["scale"].domain[1]
-    names, mean_name = [f"{row.name}, {row.horizon}" for row in style.each_row(rows)], f"mean of {units}"
+    names, mean_name = [f"{row.name}, {row.horizon}" for row in style.iterate_rows(rows)], f"mean of {units}"
     lines = {f"margin of the mean, {margin:g}": COLOURS[0], f"limit of a task or group, {worst:g}": COLOURS[1]}
     texts = [f"{name}\nratio {ratio:.4f}" for name, ratio in zip(names, rows["ratio"], strict=True)]
     marks = rows.assign(row=names, tip=texts, is_failed=rows["ratio"] > worst, ratio=rows["ratio"].clip(upper=edge))
@@ -46,14 +46,14 @@ def draw_certificate(
     of_mean = alt.Chart(alt.InlineData([average])).encode(y=y)
     limits = [{"ratio": ratio, "line": name} for ratio, name in zip((margin, worst), lines, strict=True)]
     chart = alt.layer(
-        style.guide(x=1),
+        style.draw_guide(x=1),
         alt.Chart(alt.InlineData(limits)).mark_rule(strokeDash=[6, 4], strokeWidth=1.5, aria=False).encode(
-            x=x, stroke=style.stroke("line", lines)
+            x=x, stroke=style.encode_stroke("line", lines)
         ),
         of_mean.mark_rule(color=GREY, strokeWidth=3, aria=False).encode(x=x, x2="upper:Q"),
-        of_mean.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.tip()),
+        of_mean.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.encode_tip()),
         alt.Chart(marks).mark_point(fill=GREY, stroke=GREY).encode(
-            x=x, y=y, fillOpacity=alt.condition("datum.is_failed", alt.value(0), alt.value(1)), **style.tip()
+            x=x, y=y, fillOpacity=alt.condition("datum.is_failed", alt.value(0), alt.value(1)), **style.encode_tip()
         ),
     )  # fmt: skip
     return chart.properties(width=WIDTH, height=alt.Step(ROW))

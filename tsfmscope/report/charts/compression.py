@@ -52,7 +52,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
     colours, symbols = {name: choose_colour(name) for name in methods}, {name: choose_symbol(name) for name in methods}
     dodge = min(DODGE, LARGEST_DODGE ** (1 / max(1, len(methods) - 1)))
     shifts = {name: dodge ** (position - (len(methods) - 1) / 2) for position, name in enumerate(methods)}
-    x_axis = style.log_axis("share of the attention left", [*frame["size"], 1.0], SHARES)
+    x_axis = style.make_log_axis("share of the attention left", [*frame["size"], 1.0], SHARES)
     x_axis["axis"] = style.name_ticks({share: f"{share:.0%}" for share in x_axis["axis"].values})
     x = alt.X("size:Q", **x_axis)
     columns, panels = style.choose_columns(len(cells)), []
@@ -65,25 +65,25 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
         values = [*measured["value"], *printed["value"], 1.0]
         y = alt.Y("value:Q", title="relative to the original", **_value_axis(values, is_log=quantity != "overlap"))
         base = alt.Chart(measured).encode(x=x, y=y)
-        paper = alt.Chart(printed.assign(tip=printed["benchmark"])).encode(x=x, y=y, **style.tip())
+        paper = alt.Chart(printed.assign(tip=printed["benchmark"])).encode(x=x, y=y, **style.encode_tip())
         dashes = alt.condition("datum.model == 'zero-shot'", alt.value([2, 2]), alt.value([6, 4]))
         drawn = alt.layer(
-            style.guide(y=1),
+            style.draw_guide(y=1),
             paper.mark_line(color=GREY, strokeWidth=1.4).encode(detail="benchmark:N", strokeDash=dashes),
             paper.mark_point(stroke=GREY, size=35),
             base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, clip=True, aria=False).encode(
-                y=style.follow(y, "low"), y2="high:Q", stroke=style.stroke("method", colours)
+                y=style.copy_axis(y, "low"), y2="high:Q", stroke=style.encode_stroke("method", colours)
             ),
             base.mark_point().encode(
-                stroke=style.stroke("method", colours), fill=style.fill("method", colours),
+                stroke=style.encode_stroke("method", colours), fill=style.encode_fill("method", colours),
                 shape=alt.Shape(
                     "method:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(methods)
                 ),
-                **style.tip(),
+                **style.encode_tip(),
             ),
         )  # fmt: skip
         panels.append(style.name_panel(drawn, f"{family}\n{QUANTITIES[quantity]}", columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def join_intervals(measured: pd.DataFrame, intervals: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def join_intervals(measured: pd.DataFrame, intervals: pd.DataFrame, quantity: st
 def describe(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `join_intervals` with a column `tip`: model, size, value and interval in words."""
     texts = []
-    for row in style.each_row(rows.rename(columns={"size": "share"})):
+    for row in style.iterate_rows(rows.rename(columns={"size": "share"})):
         has_interval = np.isfinite(float(row.low))
         span = f"95 % interval {row.low:.3g} to {row.high:.3g}, n = {int(row.n)}" if has_interval else "no interval"
         texts.append(f"{row.model}\nshare left {row.share:.3g}\n{row.value:.3g}\n{span}")
@@ -109,7 +109,7 @@ def describe(rows: pd.DataFrame) -> pd.DataFrame:
 def _value_axis(values: list[float], *, is_log: bool) -> dict[str, Any]:
     """Return scale and axis for the values, without a title; intervals do not widen them."""
     if is_log:
-        return {name: part for name, part in style.log_axis("", values).items() if name != "title"}
+        return {name: part for name, part in style.make_log_axis("", values).items() if name != "title"}
     low, high = float(np.min(values)), float(np.max(values))
     room = max(0.12 * (high - low), 0.04)
     return {"scale": alt.Scale(domain=[low - room, high + room], nice=False, zero=False), "axis": alt.Axis(tickCount=5)}

@@ -53,13 +53,13 @@ def draw_rank_maps(frame: pd.DataFrame, *, offset: int) -> Chart:
         y_axis = alt.Axis(ticks=False, domain=False, labels=False) if position else rows_axis
         y = alt.Y("name:N", title=None, scale=alt.Scale(domain=list(names.values())), axis=y_axis)
         base = alt.Chart(rows[rows["epsilon"] == epsilon]).encode(x=x, y=y)
-        layers = [base.mark_rect(stroke=style.PAPER, strokeWidth=1).encode(color=colour, **style.tip())]
+        layers = [base.mark_rect(stroke=style.PAPER, strokeWidth=1).encode(color=colour, **style.encode_tip())]
         if n_layers <= WRITTEN:
             bright = alt.condition("datum.share > 0.5", alt.value("black"), alt.value("white"))
             layers.append(base.mark_text(fontSize=10, aria=False).encode(text="text:N", fill=bright))
         panel = style.name_panel(alt.layer(*layers), f"tolerance {epsilon:g}", 2, ROW * len(names))
         panels.append(panel.properties(width=34 * n_layers if n_layers <= 8 else 280))
-    return style.arrange(panels, len(panels), color="shared")
+    return style.arrange_panels(panels, len(panels), color="shared")
 
 
 def order_rows(frame: pd.DataFrame) -> list[tuple[str, str, str]]:

@@ -50,13 +50,13 @@ def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
         stacks = rows.groupby("stack", sort=False)["position"].mean().items()
         titles = [{"x": x, "y": 1.12 * _top(frame["high"]), "text": stack} for stack, x in stacks]
         drawn = alt.layer(
-            base.mark_rule(color=colour, strokeWidth=1, aria=False).encode(y=style.follow(y, "low"), y2="high:Q"),
+            base.mark_rule(color=colour, strokeWidth=1, aria=False).encode(y=style.copy_axis(y, "low"), y2="high:Q"),
             base.mark_line(color=colour, aria=False).encode(detail="stack:N"),
-            base.mark_point(stroke=colour, fill=colour, size=40).encode(**style.tip()),
-            style.write(titles),
+            base.mark_point(stroke=colour, fill=colour, size=40).encode(**style.encode_tip()),
+            style.write_texts(titles),
         )  # fmt: skip
         panels.append(style.name_panel(drawn, model, columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
@@ -73,7 +73,7 @@ def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
     rows = rows.assign(name=names, position=rows["method"].map(methods.index))
     texts = [
         f"layer {row.name} · {row.method or DENSE}\nd(0.8) median {row.median:g}"
-        for row in style.each_row(rows.drop(columns="name").assign(name=names))
+        for row in style.iterate_rows(rows.drop(columns="name").assign(name=names))
     ]
     rows = rows.assign(tip=texts).sort_values(["layer", "normed", "position"])
     axis = style.name_ticks(dict(enumerate(labels)), grid=False)
@@ -94,11 +94,11 @@ def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
         colour, base = style.choose_colour(base_name, models), alt.Chart(part).encode(x=x, y=y)
         drawn = alt.layer(
             base.mark_line(color=colour, strokeWidth=1.5, aria=False).encode(detail="name:N"),
-            base.mark_point(stroke=colour, fill=colour, size=30).encode(**style.tip()),
-            style.write(written, dx=8, align="left"),
+            base.mark_point(stroke=colour, fill=colour, size=30).encode(**style.encode_tip()),
+            style.write_texts(written, dx=8, align="left"),
         )
         panels.append(style.name_panel(drawn, f"{base_name}\n{stack}", columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def order_methods(methods: Sequence[str]) -> list[str]:
@@ -166,7 +166,7 @@ def _place_layers(rows: pd.DataFrame) -> pd.DataFrame:
     names = [name_layer(int(layer), bool(normed)) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
     texts = [
         f"{row.model} · {row.stack} · layer {name}\nd(0.8) median {row.median:g} over {row.n}"
-        for row, name in zip(style.each_row(rows), names, strict=True)
+        for row, name in zip(style.iterate_rows(rows), names, strict=True)
     ]
     return rows.assign(position=range(len(rows)) + new_stack * (APART - 1), name=names, tip=texts)
 

@@ -39,8 +39,8 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
     models, conditions = models or style.distinct_values(rows, "model"), style.distinct_values(rows, "condition")
     rows = rows.assign(is_filled=rows["condition"] == (conditions or [""])[0])
     base = alt.Chart(rows).encode(
-        x=alt.X("isotropy:Q", **style.log_axis(ISOTROPY_TITLES[CORRECTED], rows["isotropy"])),
-        y=alt.Y("nmse:Q", **style.log_axis(ERROR_TITLE, rows["nmse"])),
+        x=alt.X("isotropy:Q", **style.make_log_axis(ISOTROPY_TITLES[CORRECTED], rows["isotropy"])),
+        y=alt.Y("nmse:Q", **style.make_log_axis(ERROR_TITLE, rows["nmse"])),
     )
     links = base.mark_line(strokeWidth=1, color=GREY, opacity=0.45, aria=False).encode(
         detail=["dataset:N", "condition:N"], order="model:N"
@@ -58,11 +58,11 @@ def mark_models(base: alt.Chart, rows: pd.DataFrame, models: Sequence[str]) -> C
     symbols = {name: SYMBOLS[style.find_position(name, models) % len(SYMBOLS)] for name in shown}
     legend = style.make_legend(shown) if len(shown) > 1 else None
     return base.mark_point(size=70).encode(
-        stroke=style.stroke("model", colours),
-        fill=style.fill("model", colours),
+        stroke=style.encode_stroke("model", colours),
+        fill=style.encode_fill("model", colours),
         fillOpacity=alt.condition("datum.is_filled", alt.value(1), alt.value(0)),
         shape=alt.Shape("model:N", scale=style.map_values(symbols), title=None, legend=legend),
-        **style.tip(),
+        **style.encode_tip(),
     )
 
 
@@ -70,7 +70,7 @@ def describe_points(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Return the rows with a column `tip`: data set, model, condition, isotropy and error in words."""
     texts = [
         f"{row.dataset}\n{row.model} · {row.condition}\n{AXES[measure]} {row.isotropy:.3g}\nNMSE {row.nmse:.3g}"
-        for row in style.each_row(rows)
+        for row in style.iterate_rows(rows)
     ]
     return rows.assign(tip=texts)
 
@@ -90,10 +90,10 @@ def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> Chart:
         .mark_line()
         .encode(
             x=alt.X("step:Q", title="step"),
-            y=alt.Y("relative:Q", **style.log_axis("loss ÷ first logged loss", rows["relative"])),
-            stroke=style.stroke("model", colours),
-            strokeDash=style.dash("model", list(colours)),
-            **style.tip("model"),
+            y=alt.Y("relative:Q", **style.make_log_axis("loss ÷ first logged loss", rows["relative"])),
+            stroke=style.encode_stroke("model", colours),
+            strokeDash=style.encode_dash("model", list(colours)),
+            **style.encode_tip("model"),
         )
         .properties(width=WIDTHS[1], height=HEIGHT)
     )

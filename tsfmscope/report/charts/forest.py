@@ -33,7 +33,7 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
     shown = [name for name in conditions if name in set(rows["condition"])]
     texts = [
         f"{row.dataset}\n{row.condition}, {row.n_models} models\nρ {format_signed(row.spearman)}"
-        for row in style.each_row(rows)
+        for row in style.iterate_rows(rows)
     ]
     ticks = style.name_ticks({-1: "−1", -0.5: "−0.5", 0: "0", 0.5: "0.5", 1: "1"})
     x = alt.X("spearman:Q", title="Spearman ρ over models", scale=LIMITS, axis=ticks)
@@ -45,10 +45,10 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
         alt.Chart(alt.InlineData([{}])).mark_rect(color=GREY, opacity=0.13, aria=False).encode(
             x=alt.X(datum=-1.1, scale=LIMITS), x2=alt.X2Datum(0)
         ),
-        style.guide(x=0),
+        style.draw_guide(x=0),
         base.transform_filter("isValid(datum.low)").mark_rule(color=GREY, aria=False).encode(x="low:Q", x2="high:Q"),
         base.mark_point(fill=GREY, stroke=GREY).encode(
-            x=x, fillOpacity=alt.condition("datum.is_filled", alt.value(1), alt.value(0)), **style.tip()
+            x=x, fillOpacity=alt.condition("datum.is_filled", alt.value(1), alt.value(0)), **style.encode_tip()
         ),
     ]  # fmt: skip
     headline, p = describe_mean(mean)
@@ -58,7 +58,9 @@ def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequenc
         base = alt.Chart(alt.InlineData([row])).encode(y=y)
         if is_number(mean["low"]):
             layers.append(base.mark_rule(color=GREY, strokeWidth=3, aria=False).encode(x="low:Q", x2="high:Q"))
-        layers.append(base.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.tip()))
+        layers.append(
+            base.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.encode_tip())
+        )
     subtitle = [*filter(None, [p]), "← less error (claim)\u2003\u2003more error →"]
     title = alt.Title(headline or "ρ is undefined", subtitle=subtitle)
     return alt.layer(*layers).properties(width=WIDTH, height=alt.Step(ROW, **{"for": "position"}), title=title)

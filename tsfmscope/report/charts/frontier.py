@@ -43,31 +43,32 @@ def draw_frontier(frame: pd.DataFrame) -> Chart:
     symbols |= {name: SYMBOLS[1 + position] for position, name in enumerate(local)}
     symbols = {name: symbols[name] for name in groups}
     rows = rows.iloc[np.argsort([groups.index(name) for name in rows["group"]], kind="stable")]
-    x = alt.X("time_ratio:Q", **style.log_axis("time per series ÷ dense", [*rows["time_ratio"], 1.0]))
-    y = alt.Y("wql_ratio:Q", **style.log_axis("forecast error, WQL ÷ dense", [*rows["wql_ratio"], 1.0]))
+    x = alt.X("time_ratio:Q", **style.make_log_axis("time per series ÷ dense", [*rows["time_ratio"], 1.0]))
+    y = alt.Y("wql_ratio:Q", **style.make_log_axis("forecast error, WQL ÷ dense", [*rows["wql_ratio"], 1.0]))
+    fill = style.encode_fill("group", colours)
     bases = sorted(rows["base"].unique())
     columns, panels = min(2, max(1, len(bases))), []
     for name in bases:
         base = alt.Chart(rows[rows["base"] == name]).encode(x=x, y=y)
         drawn = alt.layer(
-            style.guide(x=1),
-            style.guide(y=1),
+            style.draw_guide(x=1),
+            style.draw_guide(y=1),
             base.transform_filter("datum.on_frontier")
             .mark_line(color=GREY, strokeWidth=1.5, strokeDash=[2, 2], aria=False)
             .encode(order="time_ratio:Q"),
             base.mark_point(size=90).encode(
-                stroke=style.stroke("group", colours),
-                fill=style.fill("group", colours),
+                stroke=style.encode_stroke("group", colours),
+                fill=fill,
                 fillOpacity=alt.condition("datum.is_open", alt.value(0), alt.value(1)),
                 shape=alt.Shape(
                     "group:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(groups)
                 ),
-                **style.tip(),
+                **style.encode_tip(),
             ),
-            base.mark_text(align="left", dx=8, aria=False).encode(text="share:N", fill=style.fill("group", colours)),
+            base.mark_text(align="left", dx=8, aria=False).encode(text="share:N", fill=fill),
         )
         panels.append(style.name_panel(drawn, str(name), columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def _write_share(row: Mapping[Any, Any]) -> str:

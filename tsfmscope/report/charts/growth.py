@@ -59,16 +59,16 @@ def draw_growth(frame: pd.DataFrame, *, offset: int) -> Chart:
         x = alt.X("position:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=x_axis)
         base = alt.Chart(part).encode(x=x)
         band = base.mark_area(opacity=0.14, aria=False).encode(
-            y="low:Q", y2="high:Q", fill=style.fill("tolerance", COLOURS), detail="stack:N"
+            y="low:Q", y2="high:Q", fill=style.encode_fill("tolerance", COLOURS), detail="stack:N"
         )
-        line = base.mark_line(aria=False).encode(y=y, stroke=colour, strokeDash=style.dash("stack", stacks))
-        full = style.guide(y=float(part["full_rank"].max()), dashes=(2, 2))
+        line = base.mark_line(aria=False).encode(y=y, stroke=colour, strokeDash=style.encode_dash("stack", stacks))
+        full = style.draw_guide(y=float(part["full_rank"].max()), dashes=(2, 2))
         title = model if set(modalities.values()) <= {"series"} else f"{model}\n{modalities[model] or 'unknown'}"
         # Vega-Lite leaves out the legend of the lines if the band stands before them.
         bands = [band] if int(part["n"].max()) > 1 else []
         layers = [full, line, *bands, _points(base, y, colour)]
         panels.append(style.name_panel(alt.layer(*layers), title, columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def draw_trend(frame: pd.DataFrame) -> Chart:
@@ -83,10 +83,10 @@ def draw_trend(frame: pd.DataFrame) -> Chart:
     pairs = set(zip(rows["quantity"], rows["family"], strict=True))
     cells = sorted(pairs, key=lambda pair: (order.get(pair[0], len(order)), pair[1]))
     columns, panels, colour = style.choose_columns(len(cells), 3), [], _colours(rows)
-    x = alt.X("x:Q", **style.log_axis(name_varied(frame["model"]), rows["x"], sorted(rows["x"].unique().tolist())))
+    x = alt.X("x:Q", **style.make_log_axis(name_varied(frame["model"]), rows["x"], sorted(rows["x"].unique().tolist())))
     for quantity, family in cells:
         part = rows[(rows["quantity"] == quantity) & (rows["family"] == family)]
-        y = alt.Y("rank:Q", title="mean numerical rank", scale=style.from_zero(part["rank"]))
+        y = alt.Y("rank:Q", title="mean numerical rank", scale=style.scale_from_zero(part["rank"]))
         base = alt.Chart(part).encode(x=x)
         line = base.mark_line(aria=False).encode(y=y.aggregate("mean"), stroke=colour)
         layers = [line, _points(base, y, colour)]
@@ -100,7 +100,7 @@ def draw_trend(frame: pd.DataFrame) -> Chart:
             last = thin.transform_filter(alt.datum.x == high)
             layers.append(last.mark_text(align="left", dx=4, color=GREY, aria=False).encode(text="text:N"))
         panels.append(style.name_panel(alt.layer(*layers), f"{TITLES.get(quantity, quantity)}\n{family}", columns, 210))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def describe_ranks(frame: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def describe_ranks(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _colours(rows: pd.DataFrame) -> alt.Stroke:
-    return style.stroke("tolerance", {name: c for name, c in COLOURS.items() if name in set(rows["tolerance"])})
+    return style.encode_stroke("tolerance", {name: c for name, c in COLOURS.items() if name in set(rows["tolerance"])})
 
 
 def _points(base: alt.Chart, y: alt.Y, colour: alt.Stroke) -> Chart:
@@ -123,9 +123,9 @@ def _points(base: alt.Chart, y: alt.Y, colour: alt.Stroke) -> Chart:
     return base.mark_point(size=30).encode(
         y=y,
         stroke=colour,
-        fill=style.fill("tolerance", COLOURS),
+        fill=style.encode_fill("tolerance", COLOURS),
         fillOpacity=alt.condition("datum.below_noise_floor", alt.value(0), alt.value(1)),
-        **style.tip(),
+        **style.encode_tip(),
     )
 
 

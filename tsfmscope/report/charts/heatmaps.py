@@ -65,7 +65,7 @@ def draw_angles(frame: pd.DataFrame) -> Chart:
             lines.mark_rule(**white).encode(y=y),
         )
         panels.append(style.name_panel(drawn, make_title(part), columns, side).properties(width=side))
-    return style.arrange(panels, columns, color="shared")
+    return style.arrange_panels(panels, columns, color="shared")
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -104,10 +104,10 @@ def draw_planes(frame: pd.DataFrame) -> Chart:
             x=alt.X("x:Q", title="1st singular direction", axis=bare, scale=alt.Scale(zero=False, padding=6)),
             y=alt.Y("y:Q", title="2nd singular direction", axis=bare, scale=alt.Scale(zero=False, padding=6)),
             fill=colour,
-            **style.tip(),
+            **style.encode_tip(),
         )
         panels.append(style.name_panel(points, f"{model}\n{dataset}" if several else str(model), columns, 150))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def rank_tokens(part: pd.DataFrame) -> np.ndarray:
@@ -152,7 +152,10 @@ def _head_axis(part: pd.DataFrame) -> alt.Axis:
 
 
 def _encode_image(matrix: np.ndarray) -> str:
-    """Return angles in degrees as a PNG with a palette, in a data: URI; what is above the scale is grey."""
+    """Return angles in degrees as a PNG with a palette, in a data: URI.
+
+    What is above the scale is grey.
+    """
     steps = np.linspace(0, RIGHT, len(VIRIDIS))
     shades = [[int(colour[at : at + 2], 16) for colour in VIRIDIS] for at in (1, 3, 5)]
     palette = np.stack([np.interp(np.arange(256), steps, shade) for shade in shades], axis=1).round().astype(np.uint8)

@@ -107,7 +107,7 @@ def _draw(
             x=alt.X("x:Q", title=x_title, scale=x_scale, axis=ticks),
             y=alt.Y("y:Q", title="share of values up to x", axis=y_axis),
             stroke=colour,
-            **style.tip(),
+            **style.encode_tip(),
         )
         panels.append(style.name_panel(line, title, columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)

@@ -104,13 +104,13 @@ def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> Chart:
             points = alt.Chart(rows).mark_point(size=16, strokeWidth=0).encode(
                 x=alt.X(f"{x}:Q", axis=axes[0], scale=scale),
                 y=alt.Y(f"{y}:Q", axis=axes[1], scale=scale),
-                fill=style.fill("kind", colours),
-                stroke=style.stroke("kind", colours),
+                fill=style.encode_fill("kind", colours),
+                stroke=style.encode_stroke("kind", colours),
                 shape=shape,
-                **style.tip(),
+                **style.encode_tip(),
             )  # fmt: skip
             panels.append(style.name_panel(points, title if y == "pc2" else "", columns, 150))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def rank_clusters(clusters: pd.Series) -> dict[int, int]:

@@ -50,14 +50,16 @@ def _draw_panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> Char
     y = alt.Y("value:Q", title=label)
     base = alt.Chart(alt.InlineData(points)).encode(
         x=alt.X("layer:Q", title="layer (0: embedding, ′: after final norm)", axis=axis, scale=alt.Scale(padding=10)),
-        stroke=style.stroke("measure", colours),
+        stroke=style.encode_stroke("measure", colours),
     )
     return alt.layer(
-        base.mark_line(aria=False).encode(y=y, strokeDash=style.dash("stack", stacks)),
-        base.transform_filter("isValid(datum.low)").mark_rule(aria=False).encode(y=style.follow(y, "low"), y2="high:Q"),
+        base.mark_line(aria=False).encode(y=y, strokeDash=style.encode_dash("stack", stacks)),
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(aria=False)
+        .encode(y=style.copy_axis(y, "low"), y2="high:Q"),
         base.mark_point().encode(
             y=y,
-            fill=style.fill("measure", colours),
-            **style.tip(),
+            fill=style.encode_fill("measure", colours),
+            **style.encode_tip(),
         ),
     ).properties(width=WIDTHS[1], height=HEIGHT)

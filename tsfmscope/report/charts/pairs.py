@@ -48,17 +48,17 @@ def draw_pairs(
         for dataset, mark in compare(rows[rows["model"] == model], shown).items()
     ]
     y, offset = make_rows(names), alt.YOffset("model:N", sort=present)
-    stroke, fill = style.stroke("model", colours), style.fill("model", colours)
+    stroke, fill = style.encode_stroke("model", colours), style.encode_fill("model", colours)
     panels: list[Chart] = []
     for column, title in (("isotropy", ISOTROPY_TITLES[measure]), ("nmse", ERROR_TITLE)):
-        x = alt.X(f"{column}:Q", **style.log_axis(title, rows[column]))
+        x = alt.X(f"{column}:Q", **style.make_log_axis(title, rows[column]))
         base = alt.Chart(_point_triangles(rows, column)).encode(x=x, y=y, yOffset=offset, stroke=stroke)
         line = base.mark_line(aria=False).encode(detail="dataset:N", order="place:Q")
         points = base.mark_point(size=60).encode(
             fill=fill,
             fillOpacity=alt.condition("datum.place == 0", alt.value(0), alt.value(1)),
             shape=alt.Shape("symbol:N", scale=None),
-            **style.tip(),
+            **style.encode_tip(),
         )
         panels.append(alt.layer(line, points))
     claimed = alt.Chart(alt.InlineData(marks)).mark_text(dx=16, align="left", aria=False).encode(
@@ -70,7 +70,7 @@ def draw_pairs(
     panels = [style.name_panel(panel, title, 3, height) for panel, title in zip(panels, titles, strict=True)]
     for layer in (*panels[1].layer[0].layer, panels[1].layer[1]):
         layer.encoding.y.axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
-    return style.arrange([panel.properties(width=250) for panel in panels], 1 + len(panels))
+    return style.arrange_panels([panel.properties(width=250) for panel in panels], 1 + len(panels))
 
 
 def _point_triangles(rows: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -56,16 +56,19 @@ def draw_by_domain(
     rows = describe_points(place_points(frame, of_paper=of_paper), measure)
     rows = rows.assign(is_filled=rows["number"] == 1)
     shown = [name for name in conditions if name in set(rows["condition"])]
-    x, y = style.log_axis(ISOTROPY_TITLES[measure], rows["isotropy"]), style.log_axis(ERROR_TITLE, rows["nmse"])
+    x, y = (
+        style.make_log_axis(ISOTROPY_TITLES[measure], rows["isotropy"]),
+        style.make_log_axis(ERROR_TITLE, rows["nmse"]),
+    )
     columns, panels = style.choose_columns(rows["panel"].nunique(), 3), []
     for _, part in rows.groupby("panel", sort=False):
         base = alt.Chart(part).encode(x=alt.X("isotropy:Q", **x), y=alt.Y("nmse:Q", **y))
         links = base.mark_line(strokeWidth=1, opacity=0.45, aria=False).encode(
-            stroke=alt.Stroke("model:N"), strokeDash=style.dash("condition", shown), order="number:Q"
+            stroke=alt.Stroke("model:N"), strokeDash=style.encode_dash("condition", shown), order="number:Q"
         )
         drawn = alt.layer(links, mark_models(base, rows, models))
         panels.append(style.name_panel(drawn, _title(part, shown, RHO[measure], count), columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def _title(rows: pd.DataFrame, conditions: Sequence[str], column: str, count: int) -> str:

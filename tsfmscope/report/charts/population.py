@@ -63,19 +63,19 @@ def draw_tests(rows: pd.DataFrame) -> Chart:
         axis=ticks,
     )
     base = alt.Chart(tests).encode(y=make_rows(names, field="name"), yOffset=alt.YOffset("half:N", sort=list(halves)))
-    colour = style.stroke("half", halves)
+    colour = style.encode_stroke("half", halves)
     layers = [
         base.transform_filter("isValid(datum.detectable)").mark_bar(color=GREY, opacity=0.22, aria=False).encode(
-            x=style.follow(x, "minus"), x2="detectable:Q"
+            x=style.copy_axis(x, "minus"), x2="detectable:Q"
         ),
-        style.guide(x=0),
+        style.draw_guide(x=0),
         base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, aria=False).encode(
-            x=style.follow(x, "low"), x2="high:Q", stroke=colour
+            x=style.copy_axis(x, "low"), x2="high:Q", stroke=colour
         ),
         base.mark_point(size=75, strokeWidth=1.8).encode(
-            x=x, stroke=colour, fill=style.fill("half", halves),
+            x=x, stroke=colour, fill=style.encode_fill("half", halves),
             fillOpacity=alt.condition(f"datum.half == '{HALVES['confirmed'][0]}'", alt.value(0), alt.value(1)),
-            **style.tip(),
+            **style.encode_tip(),
         ),
     ]  # fmt: skip
     words = "← less error (claim)\u2003\u2003more error →\u2003\u2003grey: too small to be found"
@@ -118,28 +118,28 @@ def draw_paths(frame: pd.DataFrame) -> Chart:
     texts = [
         f"{row.run}, step {row.step}\nisotropy {row.isotropy:.3g}, NMSE {row.nmse:.3g}\n"
         f"validation loss {_format_loss(row.validation_loss)}\nmedians over {row.n_datasets} data sets"
-        for row in style.each_row(frame)
+        for row in style.iterate_rows(frame)
     ]
     rows = frame.assign(tip=texts, size=frame["size"].astype(str)).sort_values("step", kind="stable")
     is_first = ~rows["run"].duplicated() & ~rows["is_final"].astype(bool)
     rows = rows.assign(is_first=is_first, mark=(is_first | rows["is_final"].astype(bool)).map({True: 55, False: 10}))
     rows = rows[rows["family"].isin(families)]
     colours = style.order_colours(sizes)
-    y = alt.Y("nmse:Q", **style.log_axis("median NMSE", rows["nmse"]))
+    y = alt.Y("nmse:Q", **style.make_log_axis("median NMSE", rows["nmse"]))
     columns, panels = style.choose_columns(len(families)), []
     for family in families:
         axis = alt.Axis(tickCount=3)
         x = alt.X("isotropy:Q", title="isotropy, −|ζ′ − null|", scale=alt.Scale(zero=False, padding=8), axis=axis)
-        base = alt.Chart(rows[rows["family"] == family]).encode(x=x, y=y, stroke=style.stroke("size", colours))
+        base = alt.Chart(rows[rows["family"] == family]).encode(x=x, y=y, stroke=style.encode_stroke("size", colours))
         lines = base.mark_line(strokeWidth=1.5, opacity=0.7, aria=False).encode(
-            detail="run:N", order="step:Q", strokeDash=style.dash("size", sizes)
+            detail="run:N", order="step:Q", strokeDash=style.encode_dash("size", sizes)
         )
         points = base.mark_point().encode(
-            fill=style.fill("size", colours), size=alt.Size("mark:Q", scale=None),
-            fillOpacity=alt.condition("datum.is_first", alt.value(0), alt.value(1)), **style.tip(),
+            fill=style.encode_fill("size", colours), size=alt.Size("mark:Q", scale=None),
+            fillOpacity=alt.condition("datum.is_first", alt.value(0), alt.value(1)), **style.encode_tip(),
         )  # fmt: skip
         panels.append(style.name_panel(alt.layer(lines, points), family, columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def list_families(frame: pd.DataFrame) -> list[str]:

@@ -51,14 +51,14 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
         panel=printed["quantity"].mask(is_unnamed, UNNAMED_TITLE),
         position=[_find_row(rows, (line, size)) for line, size in zip(printed["line"], printed["size"], strict=True)],
     )
-    printed = printed.assign(tip=[f"{rows[row.position].text}\n{row.value:.3g}" for row in style.each_row(printed)])
+    printed = printed.assign(tip=[f"{rows[row.position].text}\n{row.value:.3g}" for row in style.iterate_rows(printed)])
     columns = ["value", "ratio", "low", "high"]
     values = np.concatenate([ours[columns].to_numpy(float).ravel(), printed["value"].to_numpy(float), [0.9, 1.1]])
-    x = alt.X("value:Q", **style.log_axis(RATIO, values))
+    x = alt.X("value:Q", **style.make_log_axis(RATIO, values))
     names = style.name_ticks({at: row.text for at, row in enumerate(rows)}, grid=False, ticks=False, domain=False)
     y_scale = alt.Scale(domain=[-0.6, len(rows) - 0.4], reverse=True, nice=False, zero=False)
     y = alt.Y("position:Q", title=None, scale=y_scale, axis=names)
-    stroke, fill = style.stroke("schedule", SCHEDULES), style.fill("schedule", SCHEDULES)
+    stroke, fill = style.encode_stroke("schedule", SCHEDULES), style.encode_fill("schedule", SCHEDULES)
     panels = [name for name in SCORES if name in set(frame["quantity"])] + [UNNAMED_TITLE] * bool(is_unnamed.any())
     charts = []
     for at, panel in enumerate(panels):
@@ -67,28 +67,28 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
         seeds = part[part.groupby("position")["model"].transform("size") > 1]
         mean = alt.Chart(lines).encode(y=y)
         drawn = alt.layer(
-            style.guide(x=1),
+            style.draw_guide(x=1),
             alt.Chart(_pair_seeds(part, rows)).mark_line(color=GREY, strokeWidth=0.8, aria=False).encode(
                 x=x, y=y, detail="pair:N"
             ),
             mean.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.4, aria=False).encode(
-                x=style.follow(x, "low"), x2="high:Q", stroke=stroke
+                x=style.copy_axis(x, "low"), x2="high:Q", stroke=stroke
             ),
             alt.Chart(seeds.assign(position=seeds["position"] + BELOW)).mark_point(size=40, strokeWidth=1.2).encode(
-                x=x, y=y, stroke=stroke, **style.tip("seed")
+                x=x, y=y, stroke=stroke, **style.encode_tip("seed")
             ),
             mean.mark_point(shape="diamond", size=90).encode(
-                x=style.follow(x, "ratio"), stroke=stroke, fill=fill, **style.tip()
+                x=style.copy_axis(x, "ratio"), stroke=stroke, fill=fill, **style.encode_tip()
             ),
             alt.Chart(printed[printed["panel"] == panel]).mark_point(shape="square", fill=GREY, stroke=GREY).encode(
-                x=x, y=y, **style.tip()
+                x=x, y=y, **style.encode_tip()
             ),
         )  # fmt: skip
         if at:
             for layer in (layer for layer in drawn.layer if layer.encoding.y is not alt.Undefined):
                 layer.encoding.y.axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
         charts.append(style.name_panel(drawn, panel, len(panels), ROW * len(rows) + 8))
-    return style.arrange(charts, len(charts))
+    return style.arrange_panels(charts, len(charts))
 
 
 def place_rows(ours: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
@@ -96,7 +96,7 @@ def place_rows(ours: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
     keys = zip(ours["family"], ours["line"], strict=True)
     placed = ours.assign(position=[_find_row(rows, key) for key in keys])
     texts, seeds = [], []
-    for row in style.each_row(placed):
+    for row in style.iterate_rows(placed):
         interval = f"\n95 % interval {row.low:.3g} to {row.high:.3g}, n = {int(row.n)}" if is_number(row.low) else ""
         texts.append(f"{rows[row.position].text}\n{row.ratio:.3g}{interval}")
         seeds.append(f"{row.model}\n{row.value:.3g}")
@@ -134,7 +134,7 @@ def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> list[Row]:
             False,
             (row.family, row.line),
         )
-        for row in style.each_row(found.rename(columns={"size": "size_"}))
+        for row in style.iterate_rows(found.rename(columns={"size": "size_"}))
     ]
     printed_rows = printed.drop_duplicates(["line", "size"]).sort_values(
         ["size", "schedule", "line"], ascending=[False, False, True]

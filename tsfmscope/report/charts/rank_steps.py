@@ -60,7 +60,7 @@ def draw_steps(means: pd.DataFrame) -> Chart:
     families, steps = list_families(means)[:PANELS], select_steps(means)
     texts = [
         f"{row.family}, {row.stack}, step {row.step:,}\nmean over {row.n} training{'' if row.n == 1 else 's'}"
-        for row in style.each_row(means)
+        for row in style.iterate_rows(means)
     ]
     rows = means.assign(percent=100 * means["share"], tip=texts)
     widths = dict(zip(steps, np.linspace(THIN, THICK, len(steps)).round(2).tolist(), strict=True))
@@ -71,16 +71,16 @@ def draw_steps(means: pd.DataFrame) -> Chart:
         dashes = {stack: DASHES[position % len(DASHES)] for position, stack in enumerate(stacks)}
         line = alt.Chart(part).mark_line().encode(
             x=alt.X("depth:Q", title="depth", axis=style.name_ticks({0: "0", 0.5: "½", 1: "1"})),
-            y=alt.Y("percent:Q", title="rank, % of the full rank", scale=style.from_zero(part["percent"])),
-            stroke=style.stroke("step", style.order_colours(steps), "step"),
+            y=alt.Y("percent:Q", title="rank, % of the full rank", scale=style.scale_from_zero(part["percent"])),
+            stroke=style.encode_stroke("step", style.order_colours(steps), "step"),
             strokeWidth=alt.StrokeWidth("step:N", scale=style.map_values(widths), legend=None),
             strokeDash=alt.StrokeDash("dash:N", scale=None),
             detail="stack:N",
-            **style.tip(),
+            **style.encode_tip(),
         )  # fmt: skip
         line.data = part.assign(dash=part["stack"].map(dashes))
         panels.append(style.name_panel(line, f"{family}\n{_name_stacks(stacks)}", columns, HEIGHT))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def select_steps(means: pd.DataFrame) -> list[int]:

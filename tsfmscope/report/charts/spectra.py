@@ -38,14 +38,14 @@ def draw_spectrum(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
         line = alt.Chart(part.assign(tip=texts)).mark_line()
         line = line.encode(
             x=alt.X("j:Q", title=INDEX),
-            y=alt.Y("ratio:Q", **style.log_axis(RATIO, frame["ratio"])),
-            stroke=style.stroke("model", colours),
-            strokeDash=style.dash("modality", modalities),
+            y=alt.Y("ratio:Q", **style.make_log_axis(RATIO, frame["ratio"])),
+            stroke=style.encode_stroke("model", colours),
+            strokeDash=style.encode_dash("modality", modalities),
             detail=["dataset:N", "condition:N"],
-            **style.tip(),
+            **style.encode_tip(),
         )
         panels.append(style.name_panel(line, name, columns, 220 if names else 300))
-    return style.arrange(panels, columns)
+    return style.arrange_panels(panels, columns)
 
 
 def draw_constant(frame: pd.DataFrame) -> Chart:
@@ -69,13 +69,13 @@ def draw_constant(frame: pd.DataFrame) -> Chart:
         part = rows[(rows["model"] == model) & (rows["stack"] == stack) & (rows["tokens"] == tokens)]
         base = alt.Chart(part).encode(
             x=alt.X("j:Q", title=INDEX),
-            y=alt.Y("ratio:Q", **style.log_axis(RATIO, rows["ratio"])),
-            stroke=style.stroke("layer", colours, "input of layer"),
+            y=alt.Y("ratio:Q", **style.make_log_axis(RATIO, rows["ratio"])),
+            stroke=style.encode_stroke("layer", colours, "input of layer"),
         )
-        points = base.mark_point(size=20).encode(fill=style.fill("layer", colours), **style.tip())
+        points = base.mark_point(size=20).encode(fill=style.encode_fill("layer", colours), **style.encode_tip())
         drawn = alt.layer(base.mark_line(aria=False), points)
         panels.append(style.name_panel(drawn, f"{model}\n{stack}, {SPECIAL.get(tokens, tokens)}", 2, 200))
-    return style.arrange(panels, 2)
+    return style.arrange_panels(panels, 2)
 
 
 def list_dataset_panels(frame: pd.DataFrame) -> list[str]:

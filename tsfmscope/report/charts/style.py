@@ -97,7 +97,7 @@ def distinct_values(frame: pd.DataFrame, column: str) -> list[Any]:
     return sorted(frame[column].dropna().unique().tolist())
 
 
-def each_row(frame: pd.DataFrame) -> Iterator[Any]:
+def iterate_rows(frame: pd.DataFrame) -> Iterator[Any]:
     """Iterate over the rows as named tuples."""
     return iter(frame.itertuples(index=False))
 
@@ -118,25 +118,25 @@ def make_legend(names: Iterable[Any], title: str | None = None, **more: Any) -> 
     return alt.Legend(title=title, columns=max(1, LEGEND // (longest + 5)), **more)
 
 
-def stroke(field: str, colours: Mapping[Any, str], title: str | None = None) -> alt.Stroke:
+def encode_stroke(field: str, colours: Mapping[Any, str], title: str | None = None) -> alt.Stroke:
     """Return the colour of lines and outlines by a column, with a legend. colours: value -> colour."""
     legend = make_legend(colours, title) if len(colours) > 1 else None
     return alt.Stroke(f"{field}:N", scale=map_values(colours), title=title, legend=legend)
 
 
-def fill(field: str, colours: Mapping[Any, str]) -> alt.Fill:
+def encode_fill(field: str, colours: Mapping[Any, str]) -> alt.Fill:
     """Return the colour of areas by a column, without a legend. colours: value -> colour."""
     return alt.Fill(f"{field}:N", scale=map_values(colours), legend=None)
 
 
-def dash(field: str, names: Sequence[str]) -> alt.StrokeDash:
+def encode_dash(field: str, names: Sequence[str]) -> alt.StrokeDash:
     """Return the dashes of lines by a column, with a legend."""
     dashes = dict(zip(names, itertools.cycle(DASHES), strict=False))
     legend = make_legend(names, symbolType="stroke") if len(names) > 1 else None
     return alt.StrokeDash(f"{field}:N", scale=map_values(dashes), title=None, legend=legend)
 
 
-def tip(column: str = "tip") -> dict[str, Any]:
+def encode_tip(column: str = "tip") -> dict[str, Any]:
     """Return the channels that show a column's text when a reader points at a mark, or listens to it."""
     return {"tooltip": alt.Tooltip(f"{column}:N", title=" "), "description": alt.Description(f"{column}:N")}
 
@@ -149,7 +149,7 @@ def name_ticks(labels: Mapping[Any, str], /, **more: Any) -> alt.Axis:
     return alt.Axis(values=[*labels], tickCount=len(labels), labelExpr=labelled, labelOverlap=False, **more)
 
 
-def log_axis(title: str, values: Iterable[float], ticks: Sequence[float] = ()) -> dict[str, Any]:
+def make_log_axis(title: str, values: Iterable[float], ticks: Sequence[float] = ()) -> dict[str, Any]:
     """Return title, scale and axis of a logarithmic channel that covers the values, which are positive.
 
     ticks: labelled values; by default powers of ten, with 2 and 5 where the range is short.
@@ -183,7 +183,7 @@ def format_tick(value: float) -> str:
     return text.replace("-", "−")
 
 
-def from_zero(values: Iterable[float]) -> alt.Scale:
+def scale_from_zero(values: Iterable[float]) -> alt.Scale:
     """Return the scale of a channel from zero to a little more than the largest value."""
     largest = max((value for value in map(float, values) if math.isfinite(value)), default=0.0)
     return alt.Scale(domain=[0, 1.06 * largest or 1.0], nice=False)
@@ -205,21 +205,21 @@ def choose_round_ticks(low: float, high: float, most: int = 4) -> list[float]:
     raise AssertionError("steps grow without end")
 
 
-def follow(channel: alt.X | alt.Y, column: str) -> Any:
+def copy_axis(channel: alt.X | alt.Y, column: str) -> Any:
     """Return the same axis for another column."""
     copied = channel.copy(deep=False)
     copied.shorthand = f"{column}:Q"
     return copied
 
 
-def guide(*, x: float | None = None, y: float | None = None, dashes: Sequence[int] = (1, 0)) -> Chart:
+def draw_guide(*, x: float | None = None, y: float | None = None, dashes: Sequence[int] = (1, 0)) -> Chart:
     """Return a grey line across a panel at x or at y."""
     at = {name: alt.datum(value) for name, value in (("x", x), ("y", y)) if value is not None}
     line = alt.Chart(alt.InlineData([{}])).mark_rule(color=GREY, strokeDash=list(dashes), aria=False)
     return line.encode(**at)
 
 
-def write(texts: Iterable[Mapping[str, Any]], *, dx: float = 0, dy: float = 0, **style: Any) -> Chart:
+def write_texts(texts: Iterable[Mapping[str, Any]], *, dx: float = 0, dy: float = 0, **style: Any) -> Chart:
     """Write texts into a panel. texts: x, y, text; style: of the marks, such as align and color."""
     chart = alt.Chart(alt.InlineData([dict(text) for text in texts]))
     return chart.mark_text(dx=dx, dy=dy, aria=False, **style).encode(x="x:Q", y="y:Q", text="text:N")
@@ -232,12 +232,12 @@ def name_panel(chart: Chart, title: str, columns: int, height: int) -> Chart:
 
 
 def choose_columns(count: int, most: int = 4) -> int:
-    """Return the number of panels side by side: all of up to 3; else as many as fill all rows, if that is possible."""
+    """Return the number of panels side by side: up to 3 in one row, else what fills all rows."""
     most = min(most, 4)
     return count if count <= min(3, most) else next((n for n in range(most, 1, -1) if count % n == 0), most)
 
 
-def arrange(panels: Sequence[Chart], columns: int, **resolve: str) -> Chart:
+def arrange_panels(panels: Sequence[Chart], columns: int, **resolve: str) -> Chart:
     """Stand panels in rows, with shared legends, and axis titles at the left and at the bottom only.
 
     resolve: channel -> "shared", for scales that all panels share.

@@ -37,8 +37,10 @@ def draw_compression(frame: pd.DataFrame) -> Chart:
             0.4 * part["y"].iloc[middle] * (part["x"] / part["x"].iloc[middle]) ** slope if len(part) else part["y"]
         )
         line = part.assign(y=heights)
-        x = alt.X("x:Q", **style.log_axis(X_TITLES[position], part["x"], sorted(set(part["x"])) if position else ()))
-        y = alt.Y("y:Q", **style.log_axis(ERROR, [*part["low"], *part["high"], *line["y"]]))
+        x = alt.X(
+            "x:Q", **style.make_log_axis(X_TITLES[position], part["x"], sorted(set(part["x"])) if position else ())
+        )
+        y = alt.Y("y:Q", **style.make_log_axis(ERROR, [*part["low"], *part["high"], *line["y"]]))
         label = line.iloc[middle : middle + 1].assign(text=f"slope {'1' if slope == 1 else '½'}")
         drawn = alt.layer(
             alt.Chart(line).mark_line(color=GREY, strokeWidth=1.5, strokeDash=[6, 4], aria=False).encode(x=x, y=y),
@@ -68,26 +70,26 @@ def draw_sketching(frame: pd.DataFrame) -> Chart:
         is_named.append(at >= free)
         free = at + APART * last if at >= free else free
     x = alt.X("x:Q", title=INDEX, scale=alt.Scale(domain=[0, 1.15 * last], nice=False))
-    y = alt.Y("y:Q", **style.log_axis("singular value of X", [*spectrum["y"], *sparse["y"]]))
+    y = alt.Y("y:Q", **style.make_log_axis("singular value of X", [*spectrum["y"], *sparse["y"]]))
     marks = alt.Chart(points.assign(tip=points["text"])).encode(x=x, y=y)
     left = alt.layer(
         alt.Chart(spectrum).mark_line(color=GREY, aria=False).encode(x=x, y=y),
-        marks.mark_point(fill=COLOURS[0], stroke=COLOURS[0]).encode(**style.tip()),
+        marks.mark_point(fill=COLOURS[0], stroke=COLOURS[0]).encode(**style.encode_tip()),
         alt.Chart(points[is_named]).mark_text(dx=8, dy=-5, align="left", color=COLOURS[0], aria=False).encode(
             x=x, y=y, text="text:N"
         ),
     )  # fmt: skip
     both = frame[frame["experiment"].isin(["J.2 sparse distance", "J.2 dense distance"])]
     kinds = {f"{kind} sketch": COLOURS[position] for position, kind in enumerate(("sparse", "dense"))}
-    x = alt.X("x:Q", **style.log_axis("number of heads", both["x"], sorted({float(at) for at in both["x"]})))
-    y = alt.Y("y:Q", **style.log_axis(MISSED, [*both["low"], *both["high"]]))
+    x = alt.X("x:Q", **style.make_log_axis("number of heads", both["x"], sorted({float(at) for at in both["x"]})))
+    y = alt.Y("y:Q", **style.make_log_axis(MISSED, [*both["low"], *both["high"]]))
     layers = []
     for position, kind in enumerate(("sparse", "dense")):
         away = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
         # The two coincide, so they stand side by side.
         away = away.assign(x=away["x"].astype(float) * DODGE ** (2 * position - 1), kind=f"{kind} sketch")
         drawn = _draw_medians(away, x, y, COLOURS[position], SYMBOLS[position])
-        layers += [drawn[0], drawn[1].encode(stroke=style.stroke("kind", kinds)), drawn[2]]
+        layers += [drawn[0], drawn[1].encode(stroke=style.encode_stroke("kind", kinds)), drawn[2]]
     panels = [
         style.name_panel(left, "errors as singular values of X", 2, HEIGHT),
         style.name_panel(alt.layer(*layers), "errors by number of heads", 2, HEIGHT),
@@ -108,10 +110,10 @@ def draw_flow(frame: pd.DataFrame) -> Chart:
         .mark_line()
         .encode(
             x=alt.X("x:Q", title=INDEX),
-            y=alt.Y("y:Q", **style.log_axis("singular value ÷ largest", rows["y"])),
-            stroke=style.stroke("name", colours),
+            y=alt.Y("y:Q", **style.make_log_axis("singular value ÷ largest", rows["y"])),
+            stroke=style.encode_stroke("name", colours),
             strokeDash=alt.condition("datum.is_input", alt.value([6, 4]), alt.value([1, 0])),
-            **style.tip("name"),
+            **style.encode_tip("name"),
         )
         .properties(width=400, height=HEIGHT)
     )
@@ -125,7 +127,7 @@ def draw_ratios(frame: pd.DataFrame) -> Chart:
     """
     rows = frame.sort_values(["ratio_largest", "experiment"], ascending=[False, True])
     names, texts = [], []
-    for row in style.each_row(rows):
+    for row in style.iterate_rows(rows):
         failed = f": {row.violations:,} of {row.n:,} fail" if row.violations else ""
         names.append(f"{row.experiment}, {row.form}{failed}")
         texts.append(f"{row.experiment}, {row.form}\n{row.violations:,} of {row.n:,} instances fail")
@@ -137,25 +139,26 @@ def draw_ratios(frame: pd.DataFrame) -> Chart:
         ratio=both["ratio"].astype(float).clip(lower=LOWEST),
     )
     kinds = {"median": COLOURS[0], "largest": COLOURS[1]}
+    x_axis = style.make_log_axis("share of the bound that is used up; beyond 1 it fails", both["ratio"])
     axis = alt.Axis(ticks=False, domain=False, grid=False)
     points = alt.Chart(both).mark_point().encode(
-        x=alt.X("ratio:Q", **style.log_axis("share of the bound that is used up; beyond 1 it fails", both["ratio"])),
+        x=alt.X("ratio:Q", **x_axis),
         y=alt.Y("name:N", title=None, scale=alt.Scale(domain=names), axis=axis),
-        stroke=style.stroke("kind", kinds),
-        fill=style.fill("kind", kinds),
+        stroke=style.encode_stroke("kind", kinds),
+        fill=style.encode_fill("kind", kinds),
         fillOpacity=alt.condition("datum.form == 'printed'", alt.value(1), alt.value(0)),
         size=alt.condition("datum.kind == 'median'", alt.value(30), alt.value(80)),
-        **style.tip(),
+        **style.encode_tip(),
     )  # fmt: skip
-    return alt.layer(style.guide(x=1, dashes=(6, 4)), points).properties(width=430, height=alt.Step(ROW))
+    return alt.layer(style.draw_guide(x=1, dashes=(6, 4)), points).properties(width=430, height=alt.Step(ROW))
 
 
 def _draw_medians(part: pd.DataFrame, x: alt.X, y: alt.Y, colour: str, symbol: str) -> Sequence[alt.Chart]:
     """Draw the median over seeds as a line with marks, and the range as whiskers."""
-    texts = [f"{row.x:.3g}\n{row.y:.3g} ({row.low:.3g} to {row.high:.3g})" for row in style.each_row(part)]
+    texts = [f"{row.x:.3g}\n{row.y:.3g} ({row.low:.3g} to {row.high:.3g})" for row in style.iterate_rows(part)]
     base = alt.Chart(part.assign(tip=texts)).encode(x=x)
     return (
-        base.mark_rule(color=colour, aria=False).encode(y=style.follow(y, "low"), y2="high:Q"),
+        base.mark_rule(color=colour, aria=False).encode(y=style.copy_axis(y, "low"), y2="high:Q"),
         base.mark_line(color=colour, aria=False).encode(y=y),
-        base.mark_point(shape=symbol, fill=colour, stroke=colour).encode(y=y, **style.tip()),
+        base.mark_point(shape=symbol, fill=colour, stroke=colour).encode(y=y, **style.encode_tip()),
     )  # fmt: skip

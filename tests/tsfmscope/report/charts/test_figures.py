@@ -76,7 +76,7 @@ def test_round_ticks_are_two_to_four_inside_the_limits(low: float, high: float) 
     ("values", "least"), [((0.61, 0.62), 2), ((0.5, 0.9), 2), ((1e-3, 2e6), 3), ((0.7, 0.7), 1), ((), 1)]
 )
 def test_a_log_axis_covers_its_values_and_has_labels(values: tuple[float, ...], least: int) -> None:
-    axis = style.log_axis("error", [*values, float("nan"), 0.0])
+    axis = style.make_log_axis("error", [*values, float("nan"), 0.0])
     low, high = axis["scale"].domain
     assert all(low < value < high for value in values)
     assert least <= len(axis["axis"].values) <= 6
