@@ -172,7 +172,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "report",
-        "pages of the results and of the run, figures as PNG and SVG, the headline metrics and the plots",
+        "pages of the results and of the run, figures as PNG, SVG and PDF, the headline metrics and the plots",
         reads=tuple(map(_out, ("checkpoints", "compression", "embeddings", "results.duckdb"))),
         writes=(_out("report.html"), _out("run.html"), _out("figures"), _out("metrics.json"), _out("plots")),
         params=("profile", "seed", "studies", "geometry", "report"),

@@ -1,4 +1,4 @@
-"""Stage report: two self-contained pages, figures as PNG and SVG, headline metrics, and data of `dvc plots`."""
+"""Stage report: two self-contained pages, figures as PNG, SVG and PDF, headline metrics, and data of `dvc plots`."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def main(params: Params) -> None:
         tables = answer_tables(connection, params)
         metrics = _answer_metrics(connection, params.report_study)
         plots = _answer_dvc_plots(connection, params)
-    pngs = write_figures(tables)
+    n_figures = write_figures(tables)
     outs = read_lock(LOCK)
-    write_text(PAGE, render(tables, pngs, outs))
+    write_text(PAGE, render(tables, outs))
     write_text(RUN_PAGE, run_page.render(tables, outs))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     for name, frame in plots.items():
         write_text(PLOTS / f"{name}.csv", frame.to_csv(index=False))
-    print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(pngs)} figures: {FIGURES}")
+    print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {n_figures} figures: {FIGURES}")
 
 
 def read_lock(lock: Path) -> dict[str, str]:

@@ -500,7 +500,7 @@ def _answers_of_model(name: str) -> Answers:
     for data, arguments in DATA.items():
         plain_arguments = {key: value for key, value in arguments.items() if key != "noise"}
         report = ts.inspect(model, data, **arguments)
-        answers["license"] = report.license
+        answers["license"] = str(report.license)
         answers[data] = {
             "inspect": summarize_report(report),
             "states": summarize_states(ts.states(model, data, **plain_arguments)),
@@ -520,7 +520,7 @@ def _answers_of_compression(name: str, arguments: Mapping[str, Any], table: pd.D
         "costs": {row["quantity"]: [plain(row["before"]), plain(row["after"])] for _, row in costs.iterrows()},
         "parts": summarize_table(small.parts),
         "judged": summarize_certificate(small.judged),
-        "calibration_series": list(small.calibration_series),
+        "calibration_series": sorted(small.calibration.series),
         "saved": summarize_folder(name),
         "certify in memory": summarize_certificate(certify(small, ["co2", "nile", "sunspots"])),
         "certify saved": summarize_certificate(certify(name, ["co2", "nile", "sunspots"], max_series=3)),

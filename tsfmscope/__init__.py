@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsfmscope.functions.certify import certify
     from tsfmscope.functions.compress import compress
+    from tsfmscope.functions.doctor import doctor
     from tsfmscope.functions.embed import embed
+    from tsfmscope.functions.export import export
     from tsfmscope.functions.fev_model import fev_model
     from tsfmscope.functions.inspect import inspect
     from tsfmscope.functions.load import load
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
+    from tsfmscope.functions.push import push
     from tsfmscope.functions.results import results
     from tsfmscope.functions.states import states
+    from tsfmscope.functions.verify import verify
     from tsfmscope.functions.weights import states_of, weights
     from tsfmscope.models.base import Family, Forecaster
     from tsfmscope.models.t5.fast_pipeline import fast
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
 _FUNCTIONS = "tsfmscope.functions"
 # Name -> the module that defines it.
 _MODULES = {
-    **{name: f"{_FUNCTIONS}.{name}" for name in ("certify", "compress", "embed", "fev_model", "inspect", "load")},
-    **{name: f"{_FUNCTIONS}.{name}" for name in ("results", "states", "weights")},
+    **{name: f"{_FUNCTIONS}.{name}" for name in ("certify", "compress", "doctor", "embed", "export", "fev_model")},
+    **{name: f"{_FUNCTIONS}.{name}" for name in ("inspect", "load", "push", "results", "states", "verify", "weights")},
     "states_of": f"{_FUNCTIONS}.weights",
     **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), f"{_FUNCTIONS}.measures"),
     "fast": "tsfmscope.models.t5.fast_pipeline",
@@ -43,18 +47,22 @@ __all__ = [
     "Tokens",
     "certify",
     "compress",
+    "doctor",
     "effective_dimension",
     "embed",
+    "export",
     "fast",
     "fev_model",
     "inspect",
     "isotropy",
     "load",
     "numerical_rank",
+    "push",
     "results",
     "singular_values",
     "states",
     "states_of",
+    "verify",
     "weights",
 ]
 

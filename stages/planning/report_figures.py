@@ -1,11 +1,8 @@
-"""Figures of the report as PNG and SVG files with their captions, drawn by several processes."""
+"""Figures of the report as PNG, SVG and PDF files with their captions."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from stages import DATA
@@ -13,44 +10,36 @@ from store.files import atomic, translate_full_disk
 from tsfmscope.report import theory
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.quantize_png import quantize
-from tsfmscope.report.render import mpl_render
-from tsfmscope.report.tables import ReportTables, StudyTables, order_models
+from tsfmscope.report.render import SUFFIXES, convert_svg, draw_svg, stack
+from tsfmscope.report.tables import ReportTables, order_models
 
 FIGURES = Path(DATA, "figures")
 
 
-def write_figures(tables: ReportTables) -> dict[str, bytes]:
-    """Write the plots of every study and section on theory as PNG, SVG and caption, and return name -> PNG.
+def write_figures(tables: ReportTables) -> int:
+    """Write the plots of every study and section on theory as images with captions, and return their number.
 
     The folder is made even if there is nothing to draw.
     """
+    models = order_models(tables)
+    drawn = {study.name: studies.draw_figures(study, models) for study in tables.studies}
+    drawn |= {name: (figure,) for name, figure in theory.draw_figures(tables).items()}
     with translate_full_disk(FIGURES):
         FIGURES.mkdir(parents=True, exist_ok=True)
-    # Spawn, because forked processes would inherit the state of this process' threads.
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        pngs = pool.map(partial(_write_study, models=order_models(tables)), tables.studies)
-        theory_pngs = {name: _write(name, [figure]) for name, figure in theory.draw_figures(tables).items()}
-        study_pngs = {study.name: png for study, png in zip(tables.studies, pngs, strict=True) if png is not None}
-    return study_pngs | theory_pngs
+    for name, figures in drawn.items():
+        if figures:
+            _write(name, figures)
+    return sum(map(bool, drawn.values()))
 
 
-def _write_study(study: StudyTables, models: list[str]) -> bytes | None:
-    """Write a study's plots and return their PNG, or None if there is nothing to draw.
-
-    Runs in a process of a pool. models: every model, since a model's colour depends on all of them.
-    """
-    figures = studies.draw_figures(study, models)
-    return _write(study.name, figures) if figures else None
-
-
-def _write(name: str, figures: Sequence[Figure]) -> bytes:
-    """Write figures as one PNG and one SVG with their captions as text; return the PNG reduced to few colours."""
-    files = mpl_render.render([(figure.title, figure.figure) for figure in figures])
-    for suffix, data in {**files, "txt": join_captions(figures).encode()}.items():
-        with atomic(FIGURES / f"{name}.{suffix}") as temporary:
+def _write(name: str, figures: Sequence[Figure]) -> None:
+    """Write figures as one image in each format, and their captions as text."""
+    chart, alt = stack([(figure.title, figure.chart) for figure in figures]), " ".join(f.alt for f in figures)
+    svg = draw_svg(chart, alt)
+    images = {suffix: convert_svg(svg, suffix) for suffix in SUFFIXES}
+    for suffix, data in {**images, ".txt": join_captions(figures).encode()}.items():
+        with atomic(FIGURES / f"{name}{suffix}") as temporary:
             temporary.write_bytes(data)
-    return quantize(files["png"])
 
 
 def join_captions(figures: Sequence[Figure]) -> str:

@@ -31,7 +31,7 @@ def test_every_module_of_an_extra_is_installed_by_it_and_by_no_other() -> None:
     ("module", "words"),
     [
         ("ray", "module 'ray' is missing; install it with `pip install 'tsfmscope[pipeline]'`"),
-        ("plotly.graph_objects", "install it with `pip install 'tsfmscope[report]'`"),
+        ("altair.vegalite", "install it with `pip install 'tsfmscope[report]'`"),
         ("uni2ts.model", "`pip install 'tsfmscope[moirai]'`, then `pip install --no-deps uni2ts`"),
     ],
 )

@@ -29,7 +29,7 @@ ALLOCATIONS = 200_000
 USAGE_ERROR: Any = typer.BadParameter.__base__
 # Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
 COMMANDS = {
-    "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, effective dimension and rank of every layer."),
+    "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
     "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),

@@ -14,8 +14,8 @@ from tsfmscope.functions.certify import SUFFIXES, CertifyResult, certify
 from tsfmscope.printable import printable
 
 EXAMPLES = """
-tsfmscope certify chronos-bolt-mini smaller --data nile --data co2 --context 64
-tsfmscope certify chronos-bolt-mini smaller --data mine.csv --horizon 6 --horizon 12 --margin 1.05 --json
+tsfmscope certify chronos-bolt-mini patchtst-mini --data nile --data co2 --context 64
+tsfmscope certify chronos-bolt-mini patchtst-mini --data mine.csv --horizon 6 --horizon 12 --margin 1.05 --json
 
 Exit codes: 0 certified; 1 the work failed; 2 the command is not valid; 3 too few tasks,
 neither pass nor fail; 4 not certified.
@@ -34,7 +34,7 @@ TEXTS = (
     (100, "{:.2f} points", "below {:g} points"),
     (1, "{:g}", "at least {:g}"),
 )
-Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png or .svg.")]
+Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
 
 
 def _check(picture: Path | None) -> None:

@@ -68,8 +68,7 @@ def _show(model: CompressedModel, folder: Path) -> None:
         [row["quantity"], row["before"], row["after"], _ratio(row)] for row in costs
     ])  # fmt: skip
     if model.judged is not None and len(model.judged.tasks) > 1:
-        rows = [[row[column] for column in COLUMNS.values()] for row in model.judged.tasks]
-        print_table("", [*COLUMNS], rows)
+        print_table("", [*COLUMNS], [[row[name] for name in COLUMNS.values()] for row in model.judged.tasks])
         typer.echo("wql and mase of several data sets: geometric mean")
     for sentence in _sentences(model, folder):
         typer.echo(printable(sentence))

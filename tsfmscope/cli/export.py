@@ -12,7 +12,7 @@ from tsfmscope.functions.export import Exported, export
 
 EXAMPLES = """
 tsfmscope export chronos-bolt-mini copy
-tsfmscope export smaller dense --dense --json
+tsfmscope export patchtst-mini dense --dense --json
 tsfmscope export patchtst-mini patchtst-onnx --onnx --context 128 --horizon 24 --bits 8
 """
 

@@ -244,4 +244,7 @@ def _arguments_of_docstring(function: Callable[..., Any]) -> dict[str, str]:
         if "as in `inspect`" in entry and function is not inspect_layers:
             known = _arguments_of_docstring(inspect_layers)
             texts[name] = known[name if name in known else "model"]
-    return {name: entry[:1].upper() + entry[1:].partition("; in Python")[0] for name, entry in texts.items()}
+    for name, entry in texts.items():
+        text = entry.partition("; in Python")[0].rstrip(".")
+        texts[name] = f"{text[:1].upper()}{text[1:]}."
+    return texts

@@ -16,12 +16,12 @@ from tsfmscope.printable import printable
 EXAMPLES = """
 tsfmscope inspect chronos-bolt-mini nile
 tsfmscope inspect chronos-bolt-mini mine.csv --context 128 --horizon 12 --out look.html
-tsfmscope inspect chronos-bolt:FOLDER mine.csv --json
+tsfmscope inspect patchtst-mini mine.csv --json
 """
 # Columns of whole numbers, some of which may be missing.
 COUNTS = ("k", "cai_k", "n_clusters_used", "n_clusters_small")
 PlotFile = Annotated[
-    Path | None, typer.Option(help="File: .html (a page with both figures), .png, .svg, .csv or .parquet.")
+    Path | None, typer.Option(help="File: .html (a page with both figures), .png, .svg, .pdf, .csv or .parquet.")
 ]
 
 

@@ -46,7 +46,7 @@ def check_plot_file(option: str, path: Path | None, suffixes: Sequence[str]) -> 
     """
     check_suffix(option, path, suffixes)
     if path is not None:
-        importlib.import_module("plotly")
+        importlib.import_module("altair")
 
 
 def check_suffix(option: str, path: Path | None, suffixes: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ from tsfmscope.statistics.noninferiority import (
 )
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from tsfmscope.report.charts.style import Chart
 
 logger = logging.getLogger("tsfmscope")
 
@@ -60,7 +60,7 @@ ORIGINS = 5
 # Sample paths of models that draw samples, and windows per call of the model.
 SAMPLES, BATCH = 20, 64
 CALIBRATED = "it calibrated or healed the small model"
-SUFFIXES = (".png", ".svg")
+SUFFIXES = (".png", ".svg", ".pdf")
 # Limit of a ratio.
 Limit = Annotated[float, Bounds(1, excludes_least=True)]
 Horizons = Annotated[int | Sequence[int] | None, Bounds(1, 1024)]
@@ -189,8 +189,13 @@ class CertifyResult:
         }
         return {name: _finite(value) for name, value in facts.items()}
 
-    def plot(self) -> go.Figure:
-        """Return a figure of the ratios of all tasks, or groups of series, with the mean and its limit."""
+    def plot(self) -> Chart:
+        """Return an Altair chart of the ratios of all tasks, or groups of series, with the mean and its limit."""
+        from tsfmscope.report.render import with_style
+
+        return with_style(self._chart())
+
+    def _chart(self) -> Chart:
         from tsfmscope.report.charts.certificate import draw_certificate
 
         certificate = self.certificate
@@ -200,16 +205,16 @@ class CertifyResult:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure (.png, .svg), completely or not at all; return the path.
+        """Write the figure (.png, .svg, .pdf), completely or not at all; return the path.
 
         Raises ValueError for another suffix, OSError if the file cannot be written.
         """
-        from tsfmscope.report.render.mpl_render import render
+        from tsfmscope.report.render import convert_svg, draw_svg
 
         target = Path(path)
         if target.suffix not in SUFFIXES:
             raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
-        data = render([("", self.plot())])[target.suffix.removeprefix(".")]
+        data = convert_svg(draw_svg(self._chart()), target.suffix)
         with write_atomic(target) as temporary:
             temporary.write_bytes(data)
         return target

@@ -20,9 +20,9 @@ from tsfmscope.series.user_data import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from tsfmscope.report.charts.style import Chart
 
-SUFFIXES = (".html", ".png", ".svg", ".csv", ".parquet")
+SUFFIXES = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
 # Heading of the table -> column of the layers.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
@@ -76,17 +76,18 @@ class LayerReport:
     license: License
     notes: list[str]
 
-    def plot(self, measure: str = "isotropy") -> go.Figure:
-        """Return a figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
-        from tsfmscope.report.page.single_model_page import draw_figures
+    def plot(self, measure: str = "isotropy") -> Chart:
+        """Return an Altair chart by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
+        from tsfmscope.report.charts.layers import draw_layers
+        from tsfmscope.report.render import with_style
 
-        figures = {title.lower(): figure for title, figure in draw_figures(self.layers)}
-        if measure not in figures:
-            raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(figures)}")
-        return figures[measure]
+        charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
+        if measure not in charts:
+            raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(charts)}")
+        return with_style(charts[measure])
 
     def save(self, path: str | Path) -> Path:
-        """Write both figures as a page (.html) or image (.png, .svg), or the layers (.csv, .parquet).
+        """Write both figures as a page (.html) or image (.png, .svg, .pdf), or the layers (.csv, .parquet).
 
         The file is written completely or not at all. Missing parent folders are made. Returns the path. Raises
         ValueError for another suffix, OSError if the file cannot be written.
@@ -100,17 +101,18 @@ class LayerReport:
             elif target.suffix == ".parquet":
                 self.layers.to_parquet(temporary, index=False)
             else:
-                temporary.write_bytes(self._draw(target.suffix.removeprefix(".")))
+                temporary.write_bytes(self._draw(target.suffix))
         return target
 
-    def _draw(self, form: str) -> bytes:
-        from tsfmscope.report.page.single_model_page import draw_figures, render_page
-        from tsfmscope.report.render.mpl_render import render
+    def _draw(self, suffix: str) -> bytes:
+        from tsfmscope.report.charts.layers import draw_layers
+        from tsfmscope.report.page.single_model_page import render_page
+        from tsfmscope.report.render import convert_svg, draw_svg, stack
 
-        if form == "html":
+        if suffix == ".html":
             return render_page(self.title, self.layers, list(self.sentences())).encode()
-        figures = [(f"{self.title}: {name.lower()}", figure) for name, figure in draw_figures(self.layers)]
-        return render(figures)[form]
+        charts = [(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)]
+        return convert_svg(draw_svg(stack(charts)), suffix)
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences about the windows, and about the change of rank over the layers of each stack."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tsfmscope.report.charts.figures import COLOURS, SYMBOLS, apply_style
+import altair as alt
+
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.style import COLOURS, SYMBOLS, Chart
 from tsfmscope.report.page import sections
 from tsfmscope.report.page.html_table import build_table
 from tsfmscope.report.page.sections import Figure, Section
@@ -12,7 +15,6 @@ from tsfmscope.report.tables import Answer, require
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 COLUMNS = ("measure", "grouping", "rule", "n", "times", "low", "high")
 # Measure of the choice that the figure shows.
@@ -53,34 +55,30 @@ def build_section(answer: Answer) -> Section:
     return sections.build_section("advice", answer, LEAD, figures=figures, table=build_table(frame), empty=empty)
 
 
-def draw_regrets(rows: pd.DataFrame) -> go.Figure:
+def draw_regrets(rows: pd.DataFrame) -> Chart:
     """Draw the NMSE of each rule over the best's on a log axis, one point per rule and choice.
 
     rows: `COLUMNS` of one measure; low and high, drawn as whiskers, may be missing.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    present = [name for name in CHOICES if name in set(rows["grouping"])]
-    for position, (rule, name) in enumerate(RULES.items()):
-        part = rows[rows["rule"] == rule]
-        if part.empty:
-            continue
-        at = [present.index(grouping) + 0.16 * (position - 1.5) for grouping in part["grouping"]]
-        middle, low, high = (part[column].to_numpy(dtype=float) for column in ("times", "low", "high"))
-        figure.add_trace(
-            go.Scatter(
-                x=at,
-                y=middle,
-                mode="markers",
-                name=name,
-                marker={"symbol": SYMBOLS[position], "size": 10, "color": COLOURS[position]},
-                error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1.5, "width": 4},
-                customdata=part["n"].to_numpy(),
-                hovertemplate=f"{name}<br>%{{y:.2f}} times the best NMSE, %{{customdata}} data sets<extra></extra>",
-            )
-        )
-    ticks = {"tickvals": list(range(len(present))), "ticktext": [CHOICES[name] for name in present]}
-    figure.update_xaxes(title_text="choice", range=[-0.5, len(present) - 0.5], **ticks)
-    figure.update_yaxes(title_text="NMSE ÷ best NMSE", type="log")
-    return apply_style(figure)
+    rules = [name for rule, name in RULES.items() if rule in set(rows["rule"])]
+    named = rows.assign(name=rows["rule"].map(RULES), choice=rows["grouping"].map(CHOICES))
+    named = named.assign(
+        tip=[f"{row.name}\n{row.times:.2f} times the best NMSE, {row.n} data sets" for row in style.each_row(named)]
+    )
+    places = {name: position for position, name in enumerate(RULES.values()) if name in rules}
+    colours, symbols = ({name: values[at] for name, at in places.items()} for values in (COLOURS, SYMBOLS))
+    values = named[["times", "low", "high"]].to_numpy(dtype=float).ravel()
+    colour = style.stroke("name", colours)
+    y = alt.Y("times:Q", **style.log_axis("NMSE ÷ best NMSE", values))
+    base = alt.Chart(named).encode(
+        x=alt.X("choice:N", title="choice", sort=list(CHOICES.values()), axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("name:N", sort=rules),
+        stroke=colour,
+    )
+    shape = alt.Shape("name:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(rules))
+    return alt.layer(
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(strokeWidth=1.5, aria=False)
+        .encode(y=style.follow(y, "low"), y2="high:Q"),
+        base.mark_point(size=80).encode(y=y, fill=style.fill("name", colours), shape=shape, **style.tip()),
+    ).properties(width=style.WIDTHS[1], height=280)

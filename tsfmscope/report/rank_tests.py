@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.report import colorscale
+from tsfmscope.report.charts.style import format_power
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.tables import StudyTables, require
 
@@ -65,7 +65,7 @@ def _reported(study: StudyTables, grouping: str) -> pd.DataFrame:
 def _describe_contrast(row: Mapping[Any, Any]) -> str:
     begin = (
         f"Time series minus other data, {_name_quantity(row['measure'])} as a share of the full rank, "
-        f"ε = {colorscale.format_power(-2)}: "
+        f"ε = {format_power(-2)}: "
     )
     if not verdicts.is_present(row["estimate"]):
         return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.is_present(row['reason']) else ''}."

@@ -14,14 +14,14 @@ from tsfmscope.report.page.sections import (
     TableBlock,
     embed_figure,
     make_provenance,
-    png_uri,
 )
 from tsfmscope.report.page.verdicts import ClaimSentence, format_number, is_present
 from tsfmscope.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
+
+    from tsfmscope.report.charts.style import Chart
 
 POINTS = ("experiment", "heads", "x", "y", "low", "high", "n")
 SLOPES = ("experiment", "n_seeds", "slope", "low", "high", "claimed", "verdict")
@@ -120,9 +120,9 @@ class _Part(NamedTuple):
     tables: Mapping[str, Answer] = MappingProxyType({})
 
 
-def build_sections(tables: ReportTables, pngs: Mapping[str, bytes] | None = None) -> list[Section]:
-    """Build the sections on Figs. 15 to 17 and on the bounds. pngs: section name -> PNG of its figure."""
-    return [_build_section(part, (pngs or {}).get(part.texts.name)) for part in _build_parts(tables)]
+def build_sections(tables: ReportTables) -> list[Section]:
+    """Build the sections on Figs. 15 to 17 and on the bounds."""
+    return [_build_section(part) for part in _build_parts(tables)]
 
 
 def draw_figures(tables: ReportTables) -> dict[str, Figure]:
@@ -151,7 +151,7 @@ def describe_failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
     return tuple(sentences)
 
 
-def _build_section(part: _Part, png: bytes | None) -> Section:
+def _build_section(part: _Part) -> Section:
     texts = part.texts
     return Section(
         texts.name,
@@ -167,7 +167,6 @@ def _build_section(part: _Part, png: bytes | None) -> Section:
         ),
         kicker=texts.kicker,
         claims=part.claims,
-        png=png_uri(png),
     )
 
 
@@ -184,7 +183,7 @@ def _build_parts(tables: ReportTables) -> list[_Part]:
 
 
 def _build_experiment(
-    texts: _Texts, answer: Answer, draw: Callable[[pd.DataFrame], go.Figure], claims: tuple[ClaimSentence, ...]
+    texts: _Texts, answer: Answer, draw: Callable[[pd.DataFrame], Chart], claims: tuple[ClaimSentence, ...]
 ) -> _Part:
     """Build the part on one experiment of Appendix J; without a figure if the answer has no points."""
     frame = require(answer, POINTS)
@@ -202,7 +201,7 @@ def _build_bounds(tables: ReportTables, slopes: pd.DataFrame) -> _Part:
     )
 
 
-def _draw(texts: _Texts, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure]) -> Figure | None:
+def _draw(texts: _Texts, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], Chart]) -> Figure | None:
     return Figure(texts.name, draw(frame), texts.alt, texts.caption) if len(frame) else None
 
 

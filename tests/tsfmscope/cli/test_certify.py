@@ -375,7 +375,7 @@ def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
         ((*MODELS, "--data", "nile", "--margin", "1"), 2, "margin: got 1.0, expected above 1"),
         ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "'--margin': Input should be greater than or equal to 1"),
         ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "'--worst': Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--picture", "a.pdf"), 2, "--picture a.pdf: expected a name that ends in .png"),
+        ((*MODELS, "--data", "nile", "--picture", "a.gif"), 2, "--picture a.gif: expected a name that ends in .png"),
         ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
         ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),
     ],

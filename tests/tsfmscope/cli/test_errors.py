@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             2,
             "device: got 'cuda:99', expected a device of this machine",
         ),
-        (("inspect", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
+        (("inspect", BOLT, "nile", "--out", "look.gif"), 2, "expected a name that ends in .html, .png, .svg"),
         (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
         (("inspect", BOLT), 2, "Missing argument"),
         (("inspect", f"checkpoints/{BOLT}/model.safetensors", "nile"), 1, "a folder; name the folder that contains it"),

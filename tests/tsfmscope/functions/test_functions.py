@@ -37,18 +37,22 @@ SIGNATURES = {
         "model, data, *, to, budget_seconds, method, windows, calibrate_on, heal, bits, context, horizon, max_series, "
         "seed, columns"
     ),
+    "doctor": "",
     "effective_dimension": "x, share",
     "embed": "model, data, *, layer, stack, pool, context, max_series, seed, columns",
+    "export": "model, folder, *, dense, onnx, context, horizon, bits",
     "fast": "pipeline",
     "fev_model": "model, *, context, samples, seed",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",
     "load": "name, *, family, device, precision",
     "numerical_rank": "x, epsilon",
+    "push": "folder, name, *, public",
     "results": "path",
     "singular_values": "x",
     "states": "model, data, *, context, horizon, rows, kinds, max_series, seed, columns",
     "states_of": "module, run, at",
+    "verify": "model, *, family, context, horizon",
     "weights": "module, *, epsilon",
 }
 CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
@@ -120,11 +124,11 @@ def test_inspect_measures_every_layer(model: Model, frame: pd.DataFrame, tmp_pat
             assert row["effective_dimension"] == ts.effective_dimension(of_layer)
     assert "chronos-bolt-mini on data, context 64" in repr(report)
     assert "<table" in report._repr_html_()
-    for suffix in ("html", "png", "svg", "csv", "parquet"):
+    for suffix in ("html", "png", "svg", "pdf", "csv", "parquet"):
         assert report.save(tmp_path / "new" / f"look.{suffix}").stat().st_size > 500
-    assert report.plot("dimensions").data
-    with pytest.raises(ValueError, match=r"look\.pdf: expected a name that ends in \.html"):
-        report.save(tmp_path / "look.pdf")
+    assert report.plot("dimensions").to_dict()["layer"]
+    with pytest.raises(ValueError, match=r"look\.gif: expected a name that ends in \.html"):
+        report.save(tmp_path / "look.gif")
     with pytest.raises(ValueError, match="measure: got 'cosine', expected one of isotropy, dimensions"):
         report.plot("cosine")
 

@@ -15,11 +15,12 @@ import yaml
 
 from stages.config.params import ParamsError, parse
 from store import report_queries
+from tests.tsfmscope.report.drawn import read_panels
 from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report import plots
 from tsfmscope.report.page.page import render
 from tsfmscope.report.page.studies import draw_figures
-from tsfmscope.report.render.mpl_render import render as render_png
+from tsfmscope.report.render import draw_svg
 from tsfmscope.report.tables import ReportTables
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,8 @@ MODULE = '''"""Number of parameters, one bar per model."""
 
 from collections.abc import Iterator, Sequence
 
-from tsfmscope.report.charts.figures import apply_style
+import altair as alt
+
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot
 from tsfmscope.report.tables import StudyTables
@@ -37,13 +39,10 @@ COLUMNS = ("model", "parameters")
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw one bar per model."""
-    import plotly.graph_objects as go
-
     frame = study.rows("parameters", COLUMNS)
     if len(frame):
-        bars = go.Bar(x=frame["model"].tolist(), y=frame["parameters"].tolist())
-        figure = apply_style(go.Figure(bars))
-        yield Figure("parameters", figure, f"Bar chart of {len(frame)} models.", "Biases are counted.")
+        bars = alt.Chart(frame).mark_bar().encode(x="model:N", y="parameters:Q")
+        yield Figure("parameters", bars, f"Bar chart of {len(frame)} models.", "Biases are counted.")
 
 
 PLOT = Plot("Number of parameters of each model.", {"parameters": COLUMNS}, draw)
@@ -92,8 +91,9 @@ def test_a_module_and_an_sql_file_add_a_plot_to_the_page(
     ):
         assert text in section
     (figure,) = draw_figures(study, [])
-    assert list(figure.figure.data[0].y) == tables.checkpoints.frame["parameters"].tolist()
-    assert render_png([(figure.title, figure.figure)])["png"].startswith(b"\x89PNG")
+    bars = read_panels(figure.chart)[0].layer("bar")
+    assert bars.values("y") == tables.checkpoints.frame["parameters"].tolist()
+    assert "<svg" in draw_svg(figure.chart)
 
 
 @pytest.mark.usefixtures("added")

@@ -11,20 +11,17 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import Browser, needs_chromium, start_chromium
 from tests.tsfmscope.report.conftest import HOSTILE
+from tsfmscope.report.charts.layers import PANELS
 from tsfmscope.report.page import page as report
-from tsfmscope.report.page import run_page, single_model_page, studies
-from tsfmscope.report.quantize_png import quantize
-from tsfmscope.report.render.mpl_render import render
-from tsfmscope.report.tables import ReportTables, order_models
+from tsfmscope.report.page import run_page, single_model_page
+from tsfmscope.report.tables import ReportTables
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
 # What stands inside a plot is one image for a screen reader, with a name.
 AXE = {"exclude": [[".plot > *"]]}
 RULES = {"rules": {"target-size": {"enabled": True}}, "resultTypes": ["violations"]}
-COLUMNS = """() => new Set(Object.entries(document.querySelector('#plot-isotropy-0')._fullLayout)
-  .filter(([key]) => /^xaxis/.test(key)).map(([, axis]) => axis.domain[0])).size"""
-INK = "() => document.querySelector('#plot-nmse_against_isotropy').layout.font.color"
+INK = "() => getComputedStyle(document.querySelector('#plot-nmse_against_isotropy .role-legend-label text')).fill"
 OPEN_ALL = "for (const part of document.querySelectorAll('details')) part.open = true"
 CLOSE_ALL = OPEN_ALL.replace("true", "false")
 OPEN_SECTIONS = OPEN_ALL.replace("details", "details.fold")
@@ -44,26 +41,14 @@ def browser(open_page: Callable[[], Browser]) -> Browser:
 
 @pytest.fixture(scope="module")
 def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
-    """The page with a static image and a lock, after each figure was on the screen once."""
-    study = tables.studies[0]
-    drawn = [(figure.title, figure.figure) for figure in studies.draw_figures(study, order_models(tables))]
+    """The page with a lock, all sections open."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report.render(tables, {study.name: quantize(render(drawn)["png"])}, LOCK), encoding="utf-8")
+    path.write_text(report.render(tables, LOCK), encoding="utf-8")
     browser = open_page()
     browser.open(path)
-    drawn_at_once = browser.page.locator(".plot:has(.main-svg)").count()
-    assert drawn_at_once < show_all(browser) == 13
-    return browser
-
-
-def show_all(browser: Browser) -> int:
-    """Open every section and scroll to every figure until it is drawn; return their number."""
     browser.page.evaluate(OPEN_SECTIONS)
-    plots = browser.page.locator(".plot")
-    for place in range(plots.count()):
-        plots.nth(place).evaluate("plot => plot.scrollIntoView({behavior: 'instant'})")
-        plots.nth(place).locator(".main-svg").first.wait_for(state="attached")
-    return plots.count()
+    assert browser.page.locator(".plot:has(svg)").count() == 13
+    return browser
 
 
 def find_violations(browser: Browser) -> list[str]:
@@ -84,7 +69,6 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened: Browser,
     with opened.screen(width):
         assert find_violations(opened) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(COLUMNS) == (3 if width > 500 else 1)
     page.evaluate(f"{CLOSE_ALL}; {OPEN_SECTIONS}")
     page.emulate_media(color_scheme="light")
 
@@ -119,7 +103,6 @@ def test_a_link_opens_the_section_that_it_leads_to_and_printing_opens_all(opened
 def test_how_it_ran_passes_axe_on_a_phone(browser: Browser, tables: ReportTables, tmp_path: Path) -> None:
     (tmp_path / "run.html").write_text(run_page.render(tables, LOCK), encoding="utf-8")
     browser.open(tmp_path / "run.html")
-    show_all(browser)
     with browser.screen(390):
         assert find_violations(browser) == []
         assert browser.page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -185,12 +168,11 @@ def test_print_is_dark_on_white_shows_every_figure_and_cuts_no_table_off(opened:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     with opened.screen(718, 1047):  # A4 less a centimetre a side
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert page.evaluate(INK) == "#1d2126"
+        assert page.evaluate(INK) == "rgb(29, 33, 38)"
         shown = "selector => [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).length"
-        assert page.evaluate(shown, "nav, .filter, .source, .skip, .has-static .plot") == 0
+        assert page.evaluate(shown, "nav, .filter, .source, .skip") == 0
         assert page.evaluate(shown, "figcaption") == page.locator("figcaption").count() > 10
-        assert 300 < page.locator(".static").bounding_box()["width"] <= 718
-        assert page.locator("figure:not(.has-static *) .plot:not(:has(.main-svg))").count() == 0
+        assert page.evaluate("[...document.querySelectorAll('.plot svg')].every(e => e.clientWidth <= 718)")
         wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1)"
         assert page.evaluate(f"{wide}.map(t => t.id)") == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -205,19 +187,16 @@ def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
     path = tmp_path / "hostile.html"
     path.write_text(run_page.render(hostile), encoding="utf-8")
     browser.open(path)
-    show_all(browser)
-    legends = browser.page.locator("#plot-training .legendtext").all_text_contents()
+    legends = browser.page.locator("#plot-training .role-legend-label text").all_text_contents()
     assert legends and all(text.endswith(HOSTILE) for text in legends)
     assert browser.page.evaluate(harmless)
     path.write_text(report.render(hostile), encoding="utf-8")
     browser.open(path)
-    show_all(browser)
-    hovered = browser.page.evaluate(
-        "() => { const plot = document.querySelector('#plot-nmse_against_isotropy');"
-        "Plotly.Fx.hover(plot, [{curveNumber: 1, pointNumber: 0}]);"
-        "return plot.querySelector('.hoverlayer').textContent; }"
+    browser.page.evaluate(OPEN_SECTIONS)
+    browser.page.locator("#plot-nmse_against_isotropy .mark-symbol.role-mark path").first.dispatch_event(
+        "pointerover", {"bubbles": True}
     )
-    assert hovered.count("onerror=window.hacked=1></script>") == 2
+    assert browser.page.locator(".tip").text_content().count(HOSTILE) == 2
     assert browser.page.evaluate(harmless)
     assert browser.complaints == [] and set(browser.fetched()) == {path.as_uri()}
 
@@ -225,15 +204,16 @@ def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
 def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
     browser: Browser, tmp_path: Path
 ) -> None:
-    measures = [column for _, _, columns in single_model_page.PANELS for column in columns]
+    measures = [column for _, _, columns in PANELS for column in columns]
     rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
     rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
     text = single_model_page.render_page(HOSTILE, rows)
     path = tmp_path / "model.html"
     path.write_text(text, encoding="utf-8")
     browser.open(path)
-    browser.settle()
-    assert browser.page.locator(".main-svg").count() >= 2 * len(single_model_page.PANELS)
+    browser.page.locator(".role-mark [aria-label]").first.dispatch_event("pointerover", {"bubbles": True})
+    assert browser.page.locator(".tip").text_content().startswith(HOSTILE)
+    assert browser.page.locator("svg").count() == len(PANELS)
     assert browser.complaints == [] and len(browser.fetched()) == 1
     path.write_text(text.replace("</body>", "<script>window.hacked = 1</script></body>"), encoding="utf-8")
     browser.open(path)

@@ -19,13 +19,13 @@ from stages.planning.inference import _rank_rows as infer
 from store import catalogue, files
 from tests.tsfmscope.report import recorded
 from tests.tsfmscope.report.conftest import make_hostile
+from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tests.tsfmscope.report.recorded import copy_rows
-from tsfmscope.report import colorscale
 from tsfmscope.report.charts import pretrained
+from tsfmscope.report.charts.style import GREY
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plots.frontier import check_local_methods
-from tsfmscope.report.render.mpl_render import render
 from tsfmscope.report.tables import StudyTables
 from tsfmscope.statistics.options import SeededOptions
 
@@ -213,54 +213,46 @@ def test_the_frontier_is_what_nothing_is_faster_and_better_than(by_plot: ByPlot)
 
 
 def test_the_figure_has_a_panel_a_dense_model_and_a_mark_for_each_row(by_plot: ByPlot) -> None:
-    figure = draw_study(by_plot, "frontier").figure
-    assert [note.text for note in figure.layout.annotations] == [f"<b>{BOLT}</b>", f"<b>{T5}</b>"]
+    chart = draw_study(by_plot, "frontier").chart
+    panels = read_panels(chart)
+    assert [panel.title for panel in panels] == [BOLT, T5]
     frame = by_plot["frontier"].answers["frontier"].frame
-    marks = [trace for trace in figure.data if trace.mode == "markers"]
-    assert sorted(x for trace in marks for x in trace.x) == pytest.approx(sorted(frame["time_ratio"]))
-    assert sorted(y for trace in marks for y in trace.y) == pytest.approx(sorted(frame["wql_ratio"]))
-    names = [trace.name for trace in figure.data if trace.showlegend]
-    assert names == ["Pareto front", "svd", "joint"]
-    labels = [trace.text[0] for trace in figure.data if trace.mode == "text" and trace.xaxis == "x2"]
-    assert sorted(labels) == sorted(["dense", "0.25", "0.5", "0.25", *LOCAL])  # of T5
-    for trace in marks:
-        assert (trace.marker.color == colorscale.GREY) == (trace.name in LOCAL)
-    (svd,) = (trace for trace in marks if trace.name == "svd")
-    assert svd.marker.size[np.argmin(svd.x)] < max(svd.marker.size)  # less is left
-    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    for panel in panels:
+        points, part = panel.layer("point"), frame[frame["base"] == panel.title]
+        for axis, column in (("x", "time_ratio"), ("y", "wql_ratio")):
+            assert sorted(points.values(axis)) == pytest.approx(sorted(part[column]))
+            assert points.encoding[axis]["scale"]["type"] == "log"
+    colours = read_scale(chart, "stroke")
+    assert list(colours) == ["svd", "joint", *LOCAL, "dense"]
+    assert {name for name, colour in colours.items() if colour == GREY} == set(LOCAL)
+    shares = {row["model"]: row["share"] for row in panels[1].layer("text").rows}
+    assert shares == dict.fromkeys([T5, *LOCAL], "") | {"t5@svd-25": "0.25", "t5@svd-50": "0.5", "t5@joint-25": "0.25"}
 
 
 def test_models_of_a_method_stand_beside_the_papers_table_2(by_plot: ByPlot) -> None:
-    figure = draw_study(by_plot, "compressed").figure
+    chart = draw_study(by_plot, "compressed").chart
+    panels = {panel.title: panel for panel in read_panels(chart)}
     names = ("WQL", "MASE", "overlap of the 10 likeliest tokens", "log perplexity (LPPL)")
-    assert [note.text for note in figure.layout.annotations][-4:] == [f"<b>chronos-t5</b><br>{name}" for name in names]
-    axis = next(trace.xaxis for trace in figure.data if trace.name == "svd" and len(trace.x) == 2)
-    traces = {trace.name: trace for trace in figure.data if trace.name and trace.xaxis == axis}
-    assert {name for name, trace in traces.items() if trace.x[0]} == {
-        "svd",
-        "joint",
-        "paper, in-domain",
-        "paper, zero-shot",
-    }
-    assert list(traces["svd"].x) == pytest.approx([0.25, 0.5], rel=0.04)  # next to joint at 0.25
-    assert list(traces["svd"].y) == pytest.approx([1.3, 1.1])
-    assert traces["svd"].x[0] < 0.25 < traces["joint"].x[0]
-    printed = traces["paper, in-domain"]
-    assert (printed.x[0], printed.y[0]) == (0.073, 4.409)
-    assert printed.line.dash == "dash" and traces["paper, zero-shot"].line.dash == "dot"
+    assert list(panels)[-4:] == [f"chronos-t5\n{name}" for name in names]
+    printed, measured = panels["chronos-t5\nWQL"].select("point")
+    points = {row["model"]: (row["size"], row["value"]) for row in measured.rows}
+    assert points["t5@svd-25"] == pytest.approx((0.25, 1.3), rel=0.04)  # next to joint at 0.25
+    assert points["t5@svd-50"] == pytest.approx((0.5, 1.1), rel=0.04)
+    assert points["t5@svd-25"][0] < 0.25 < points["t5@joint-25"][0]
+    assert {row["benchmark"] for row in printed.rows} == {"paper, in-domain", "paper, zero-shot"}
+    (first, *_) = (row for row in printed.rows if row["model"] == "in-domain")
+    assert (first["size"], first["value"]) == (0.073, 4.409)
+    assert list(read_scale(chart, "stroke")) == ["svd", "joint"]
 
 
 def test_intervals_of_compressed_models_are_those_of_the_tests(run: tuple[str, ByPlot]) -> None:
     study = run[1]["compressed"]
     tested = study.answers["compressed_intervals"].frame.set_index(["quantity", "model"])
-    figure = draw_study(run[1], "compressed").figure
-    notes = [note.text for note in figure.layout.annotations]
-    axis = f"x{notes.index('<b>chronos-t5</b><br>WQL') + 1}"
-    (svd,) = (trace for trace in figure.data if trace.name == "svd" and trace.xaxis == axis)
-    for at, model in enumerate(("t5@svd-25", "t5@svd-50")):
-        row = tested.loc[("wql_ratio", model)]
-        ends = (svd.y[at] - svd.error_y.arrayminus[at], svd.y[at], svd.y[at] + svd.error_y.array[at])
-        assert ends == pytest.approx((row["low"], row["estimate"], row["high"]))
+    panels = {panel.title: panel for panel in read_panels(draw_study(run[1], "compressed").chart)}
+    drawn = {row["model"]: row for row in panels["chronos-t5\nWQL"].select("point")[1].rows}
+    for model in ("t5@svd-25", "t5@svd-50"):
+        row, mark = tested.loc[("wql_ratio", model)], drawn[model]
+        assert (mark["low"], mark["value"], mark["high"]) == (row["low"], row["estimate"], row["high"])
     assert f"n = {int(row['n'])} data sets" in draw_study(run[1], "compressed").caption
 
 
@@ -272,26 +264,29 @@ def test_pretrained_models_show_every_seed_their_mean_and_its_interval(run: tupl
     assert set(ours["line"]) == {"net-flow", "net-flat"} and len(ours) == 10
     tested = study.answers["pretrained_intervals"].frame
     figure = draw_study(by_plot, "pretrained")
-    rows = list(figure.figure.layout.yaxis.ticktext)
-    assert rows[:3] == ["flow, size 0.25", "flat, size 0.25", "paper: flow, size 0.5"]
-    assert [note.text for note in figure.figure.layout.annotations] == ["<b>WQL</b>", "<b>MASE</b>"]
-    traces = [trace for trace in figure.figure.data if trace.xaxis == "x" and trace.y[0] is not None]
+    first, second = read_panels(figure.chart)
+    assert (first.title, second.title) == ("WQL", "MASE")
+    pairs, (seeds, *_) = first.layer("line"), first.select("point")
+    labels = pretrained.list_rows(pretrained.join_intervals(frame, tested), frame[frame["whose"] == "published"])
+    assert [row.text for row in labels[:3]] == ["flow, size 0.25", "flat, size 0.25", "paper: flow, size 0.5"]
+    intervals = next(layer for layer in first.select("rule") if "stroke" in layer.encoding).rows
     for at, name in enumerate(("net-flow", "net-flat")):
-        (seeds,) = (trace for trace in traces if trace.name == "one seed" and round(trace.y[0]) == at)
         values = ours[ours["line"] == name]["value"]
-        assert sorted(seeds.x) == pytest.approx(sorted(values))
-        (mean,) = (trace for trace in traces if trace.name.startswith("mean") and trace.y[0] == at)
-        assert mean.x[0] == pytest.approx(np.exp(np.log(values).mean()))
+        drawn = [row["value"] for row in seeds.rows if round(row["position"]) == at]
+        assert sorted(drawn) == pytest.approx(sorted(values))
+        (mean,) = (row for row in intervals if row["position"] == at)
         (row,) = tested[(tested["model"] == f"{name}25-0") & (tested["quantity"] == "WQL")].to_dict("records")
-        (span,) = (trace for trace in traces if trace.mode == "lines" and list(trace.y) == [at, at])
-        assert list(span.x) == [row["low"], row["high"]] and row["n"] == 5
+        assert mean["ratio"] == pytest.approx(np.exp(np.log(values).mean()))
+        assert (mean["low"], mean["high"], row["n"]) == (row["low"], row["high"], 5)
     assert "Student's t over 5 seeds." in figure.caption
-    (pairs,) = (trace for trace in traces if trace.name == "same seed")
+    joined: dict[int, list[float]] = {}
+    for row in pairs.rows:
+        joined.setdefault(row["pair"], []).append(row["value"])
     by_seed = {line: part.sort_values("model")["value"].tolist() for line, part in ours.groupby("line")}
-    joined = {(pairs.x[at], pairs.x[at + 1]) for at in range(0, len(pairs.x), 3)}
-    assert joined == set(zip(by_seed["net-flow"], by_seed["net-flat"], strict=True))
-    printed = {rows[trace.y[0]]: trace.x[0] for trace in traces if trace.name == "printed in the paper"}
-    assert (printed["paper: flat, size 0.25"], printed["paper: flat, size 0.5"]) == (1.069, 1.038)
+    assert {tuple(pair) for pair in joined.values()} == set(zip(by_seed["net-flow"], by_seed["net-flat"], strict=True))
+    (printed,) = (layer for layer in first.select("point") if layer.mark.get("shape") == "square")
+    found = {labels[row["position"]].text: row["value"] for row in printed.rows}
+    assert (found["paper: flat, size 0.25"], found["paper: flat, size 0.5"]) == (1.069, 1.038)
 
 
 def test_without_tests_the_mean_is_that_of_the_seeds_and_has_no_interval(by_plot: ByPlot) -> None:
@@ -355,17 +350,11 @@ def test_without_timings_nothing_is_drawn_but_the_rows_are_there(by_plot: ByPlot
     assert studies.draw_figures(blank, []) == ()
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_figure_is_rendered_without_a_browser(study: str, by_plot: ByPlot) -> None:
-    images = render([("", draw_study(by_plot, study).figure)])
-    assert images["png"].startswith(b"\x89PNG") and b"<svg" in images["svg"]
-
-
 def test_hostile_names_stay_text() -> None:
     with recorded.build(*make_changes(), *make_hostile()) as connection:
         for study in answer(connection).values():
             for figure in studies.build_section(study, [], []).figures:
-                assert "<" not in figure.json and "<img" not in json.dumps(json.loads(figure.json))
+                assert "<img" not in figure.svg and figure.svg.count("<svg") == 1
 
 
 @pytest.mark.parametrize(

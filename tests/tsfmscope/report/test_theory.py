@@ -6,66 +6,56 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
+from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tsfmscope.report import theory
 from tsfmscope.report.charts import theory as theory_figures
+from tsfmscope.report.charts.style import GREY
 from tsfmscope.report.page.page import render
-from tsfmscope.report.render.mpl_render import render as still
 from tsfmscope.report.tables import Answer, ReportTables
 
 
 def test_every_section_has_its_picture_and_what_is_behind_it(tables: ReportTables) -> None:
-    found = {one.name: one for one in theory.build_sections(tables, {"theory-flow": b"png"})}
+    found = {one.name: one for one in theory.build_sections(tables)}
     assert list(found) == ["theory-compression", "theory-sketch", "theory-flow", "theory-bounds"]
     assert all(len(one.figures) == 1 and one.provenance for one in found.values())
-    assert found["theory-flow"].png.startswith("data:image/png;base64,")
     assert [one.name for one in found["theory-bounds"].tables] == ["theory-bounds", "theory-slopes"]
 
 
 def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportTables) -> None:
     frame = tables.theory_compression.frame
-    figure = theory_figures.draw_compression(frame)
-    for name, axis, slope in (("J.1 rank", "x", 1.0), ("J.1 width", "x2", 0.5)):
+    panels = read_panels(theory_figures.draw_compression(frame))
+    for panel, name, slope, text in zip(panels, ("J.1 rank", "J.1 width"), (1.0, 0.5), ("1", "½"), strict=True):
         part = frame[frame["experiment"] == name].sort_values("x")
-        traces = {trace.name: trace for trace in figure.data if trace.xaxis == axis and trace.name}
-        points, line = traces["error"], traces["reference"]
-        assert (list(points.x), list(points.y)) == (part["x"].tolist(), part["y"].tolist())
-        assert list(points.error_y.array) == pytest.approx((part["high"] - part["y"]).tolist())
-        assert list(points.error_y.arrayminus) == pytest.approx((part["y"] - part["low"]).tolist())
-        found = np.polyfit(np.log(np.array(line.x, dtype=float)), np.log(np.array(line.y, dtype=float)), 1)[0]
-        assert found == pytest.approx(slope)
-    assert texts(figure) == ["slope 1", "slope ½"]
-    assert figure.layout.yaxis.title.text == figure.layout.yaxis2.title.text == f"{theory_figures.ERROR} (log)"
+        points, (line, _) = panel.layer("point"), panel.select("line")
+        for column in ("x", "y", "low", "high"):
+            assert [row[column] for row in points.rows] == part[column].tolist()
+        logs = np.log([(row["x"], row["y"]) for row in line.rows])
+        assert np.polyfit(*logs.T, 1)[0] == pytest.approx(slope)
+        assert [row["text"] for row in panel.layer("text").rows] == [f"slope {text}"]
+        assert points.encoding["y"]["title"] == f"{theory_figures.ERROR} (log)"
 
 
 def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: ReportTables) -> None:
     frame = tables.theory_sketch.frame
-    figure = theory_figures.draw_sketching(frame)
-    (mapped,) = (one for one in figure.data if one.name == "error of a sketch")
+    left, right = read_panels(theory_figures.draw_sketching(frame))
+    mapped = left.layer("point")
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")["y"]
-    assert (list(mapped.x), list(mapped.y)) == (index["y"].tolist(), away.tolist())
+    assert (mapped.values("x"), mapped.values("y")) == (index["y"].tolist(), away.tolist())
     # The points of 1 and 4 heads are too close for two labels.
-    assert set(texts(figure)) == {"1 head", "16 heads", "sparse sketch", "dense sketch"}
-    for kind in ("sparse", "dense"):
-        (line,) = (one for one in figure.data if one.name == f"{kind} sketch")
+    assert [row["text"] for row in left.layer("text").rows] == ["1 head", "16 heads"]
+    for kind, line in zip(("sparse", "dense"), right.select("line"), strict=True):
         part = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
-        assert list(line.y) == part["y"].tolist()
-        assert list(line.x) == pytest.approx(part["x"].tolist(), rel=0.06)  # moved apart sideways
+        assert line.values("y") == part["y"].tolist()
+        assert line.values("x") == pytest.approx(part["x"].tolist(), rel=0.06)  # moved apart sideways
+        assert set(line.values("stroke")) == {f"{kind} sketch"}
 
 
-def test_fig_17_has_a_labelled_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
-    figure = theory_figures.draw_flow(tables.theory_flow.frame)
-    names = [trace.name for trace in figure.data if trace.name]
-    assert names == ["input X", "1 head", "4 heads", "16 heads"]
-    assert sorted(texts(figure)) == sorted(names)
-
-
-def texts(figure: go.Figure) -> list[str]:
-    """Return the direct labels of a figure."""
-    return [text for trace in figure.data if trace.mode == "text" for text in trace.text]
+def test_fig_17_has_a_named_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
+    colours = read_scale(theory_figures.draw_flow(tables.theory_flow.frame), "stroke")
+    assert list(colours) == ["input X", "1 head", "4 heads", "16 heads"] and colours["input X"] == GREY
 
 
 def two_theorems(tables: ReportTables) -> pd.DataFrame:
@@ -76,12 +66,13 @@ def two_theorems(tables: ReportTables) -> pd.DataFrame:
 
 def test_the_picture_of_the_bounds_is_sorted_and_says_what_fails(tables: ReportTables) -> None:
     rows = two_theorems(tables)
-    figure = theory_figures.draw_ratios(rows)
-    labels = list(figure.layout.yaxis.ticktext)
-    assert labels == ["Theorem 3.2, repaired", "Theorem 2, printed", "Theorem 3.2, printed: 42 of 100 fail"]
-    largest = {trace.name: trace for trace in figure.data}["largest, printed"]
+    (panel,) = read_panels(theory_figures.draw_ratios(rows))
+    points = panel.layer("point")
+    names = ["Theorem 3.2, printed: 42 of 100 fail", "Theorem 2, printed", "Theorem 3.2, repaired"]
+    assert points.encoding["y"]["scale"]["domain"] == names
+    largest = {row["name"]: row["ratio"] for row in points.rows if row["kind"] == "largest"}
     printed = rows[rows["form"] == "printed"]["ratio_largest"]
-    assert dict(zip(largest.y, largest.x, strict=True)) == {1: min(printed), 2: max(printed)}
+    assert (largest[names[0]], largest[names[1]]) == (max(printed), min(printed))
 
 
 def test_sentences_say_claim_slope_interval_and_verdict(tables: ReportTables) -> None:
@@ -102,11 +93,6 @@ def test_a_bound_that_fails_is_told_with_its_instance_its_cause_and_its_repair(t
     assert "Theorem 2" in holding.text and "Theorem 3.2" not in holding.text
     for words in ("42 of 100", "against a bound of", "seed 0, instance", "4d + 1", "0 of 100"):
         assert words in failing.text
-
-
-def test_every_picture_can_be_drawn_without_a_browser(tables: ReportTables) -> None:
-    for name, one in theory.draw_figures(tables).items():
-        assert still([("", one.figure)])["png"].startswith(b"\x89PNG"), name
 
 
 def test_without_rows_there_are_sections_and_no_pictures(tables: ReportTables) -> None:

@@ -1,111 +1,59 @@
-"""Forest plot of a certificate: WQL of a small model over that of its base, per task, and the mean."""
+"""Plot of a certificate: WQL of a small model over that of its base, per task, and the mean."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts.figures import COLOURS, apply_style, escape, shorten_name
-from tsfmscope.report.charts.forest import FOOT, HEAD, LEGEND, NAME, ROW, TAIL
-from tsfmscope.report.charts.grid import (
-    choose_ratio_ticks,
-    choose_round_ticks,
-    draw_guide,
-    make_axis,
-    make_fixed_log_axis,
-)
+import altair as alt
+
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.forest import make_rows
+from tsfmscope.report.charts.style import COLOURS, GREY, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
-# Position of the mean on the vertical axis; the tasks stand at 1, 2, ... above it.
-MEAN = 0
+# Height of a row and width of the plot in pixels.
+ROW, WIDTH = 17, 330
 # The axis contains the upper limit if it is less than so many times the largest ratio.
 NEAR = 1.3
-# Pixels of a character of a task's name.
-CHARACTER = 7.4
 
 
 def draw_certificate(
     rows: pd.DataFrame, *, mean: float, upper: float, margin: float, worst: float, units: str
-) -> go.Figure:
+) -> Chart:
     """Draw the sorted ratios of tasks or groups, and below them the geometric mean with its upper limit.
 
     rows: name, horizon, ratio. units: number and kind of the units of the mean. mean, upper: ratios; an upper limit far
     above all ratios is cut at the edge, and an infinite ratio is drawn there. Lines: 1, the margin of the mean, and the
     limit of each task.
     """
-    import plotly.graph_objects as go
-
-    rows = rows.sort_values(["ratio", "name"])
-    low, high = _limits([ratio for ratio in (*rows["ratio"], mean, margin, worst) if math.isfinite(ratio)], upper)
-    mean, rows = min(mean, high), rows.assign(ratio=rows["ratio"].clip(upper=high))
-    top = len(rows) + 0.7
-    names = [shorten_name(f"{row.name}, {row.horizon}", NAME, TAIL) for row in rows.itertuples()]
-    labels = [f"<b>mean of {units}</b>", *map(escape, names)]
-    failed = (rows["ratio"] > worst).tolist()
-    figure = go.Figure(
-        [
-            draw_guide([1, 1], [-0.7, top]),
-            draw_guide([low, high], [0.5, 0.5], width=0.5),
-            _limit_line(margin, [-0.7, 0.5], f"margin of the mean, {margin:g}", COLOURS[0]),
-            _limit_line(worst, [0.5, top], f"limit of a task or group, {worst:g}", COLOURS[1]),
-            _marks(rows["ratio"].tolist(), list(range(1, len(rows) + 1)), labels[1:], failed),
-            draw_guide([mean, min(upper, high)], [MEAN, MEAN], width=3),
-            _mean_mark(mean, upper),
-        ]
-    )
-    inner = ROW * (len(rows) + 1.4)
-    return apply_style(figure).update_layout(
-        height=HEAD + FOOT + inner,
-        legend={"y": 1 + LEGEND / inner},
-        margin={"l": 14 + CHARACTER * max(map(len, [*names, f"mean of {units}"])), "r": 14, "t": HEAD, "b": FOOT},
-        meta={"one_column": True},
-        xaxis=make_fixed_log_axis("WQL, small model / base", (math.log10(low), math.log10(high)), _ticks(low, high)),
-        yaxis=make_axis("", range=[-0.7, top], tickvals=list(range(len(labels))), ticktext=labels, showgrid=False),
+    rows = rows.sort_values(["ratio", "name"], ascending=[False, False])
+    finite = [ratio for ratio in (*rows["ratio"], mean, margin, worst, 1.0) if math.isfinite(ratio)]
+    near = [*finite, upper] if upper < NEAR * max(finite) else finite
+    x_axis = style.log_axis("WQL, small model / base", near)
+    edge = x_axis["scale"].domain[1]
+    names, mean_name = [f"{row.name}, {row.horizon}" for row in style.each_row(rows)], f"mean of {units}"
+    lines = {f"margin of the mean, {margin:g}": COLOURS[0], f"limit of a task or group, {worst:g}": COLOURS[1]}
+    texts = [f"{name}\nratio {ratio:.4f}" for name, ratio in zip(names, rows["ratio"], strict=True)]
+    marks = rows.assign(row=names, tip=texts, is_failed=rows["ratio"] > worst, ratio=rows["ratio"].clip(upper=edge))
+    average = {
+        "row": mean_name, "ratio": min(mean, edge), "upper": min(upper, edge),
+        "tip": f"mean {mean:.4f}, upper 95 % limit {upper:.4f}",
+    }  # fmt: skip
+    x, y = alt.X("ratio:Q", **x_axis), make_rows([*names, mean_name], field="row", bold=mean_name)
+    of_mean = alt.Chart(alt.InlineData([average])).encode(y=y)
+    limits = [{"ratio": ratio, "line": name} for ratio, name in zip((margin, worst), lines, strict=True)]
+    chart = alt.layer(
+        style.guide(x=1),
+        alt.Chart(alt.InlineData(limits)).mark_rule(strokeDash=[6, 4], strokeWidth=1.5, aria=False).encode(
+            x=x, stroke=style.stroke("line", lines)
+        ),
+        of_mean.mark_rule(color=GREY, strokeWidth=3, aria=False).encode(x=x, x2="upper:Q"),
+        of_mean.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.tip()),
+        alt.Chart(marks).mark_point(fill=GREY, stroke=GREY).encode(
+            x=x, y=y, fillOpacity=alt.condition("datum.is_failed", alt.value(0), alt.value(1)), **style.tip()
+        ),
     )  # fmt: skip
-
-
-def _limits(ratios: list[float], upper: float) -> tuple[float, float]:
-    """Return the ends of an axis for all ratios, 1, and the upper limit if it is near them."""
-    near = [upper] if upper < NEAR * max(ratios) else []
-    logs = [math.log(ratio) for ratio in (*ratios, *near, 1.0)]
-    room = 0.08 * (max(logs) - min(logs))
-    return math.exp(min(logs) - room), math.exp(max(logs) + room)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return about four round ticks; of a wide range, none, for the powers of ten."""
-    return choose_round_ticks(low, high) if high / low < 3 else choose_ratio_ticks(low, high) if high / low < 50 else []
-
-
-def _limit_line(ratio: float, y: list[float], name: str, colour: str) -> go.Scatter:
-    return draw_guide([ratio, ratio], y, name=name, in_legend=True, color=colour, dash="dash", width=1.5)
-
-
-def _marks(ratios: list[float], y: list[int], names: list[str], failed: list[bool]) -> go.Scatter:
-    """Draw one mark per task: open if its ratio is above the limit."""
-    import plotly.graph_objects as go
-
-    marker: dict[str, Any] = {
-        "symbol": ["circle-open" if is_failed else "circle" for is_failed in failed],
-        "size": 8,
-        "color": colorscale.GREY,
-        "line": {"width": 1.5, "color": colorscale.GREY},
-    }
-    return go.Scatter(
-        x=ratios, y=y, mode="markers", name="task", showlegend=False, marker=marker, customdata=names,
-        hovertemplate="%{customdata}<br>ratio %{x:.4f}<extra></extra>",
-    )  # fmt: skip
-
-
-def _mean_mark(mean: float, upper: float) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        x=[mean], y=[MEAN], mode="markers", name="mean and its upper 95 % limit", showlegend=True,
-        marker={"symbol": "diamond", "size": 13, "color": colorscale.GREY},
-        hovertemplate=f"mean {mean:.4f}, upper limit {upper:.4f}<extra></extra>",
-    )  # fmt: skip
+    return chart.properties(width=WIDTH, height=alt.Step(ROW))

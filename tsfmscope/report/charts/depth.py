@@ -2,61 +2,64 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import altair as alt
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts import grid
-from tsfmscope.report.charts.figures import apply_style, escape
+from tsfmscope.report.charts import style
 from tsfmscope.report.charts.spectra import MODALITIES
+from tsfmscope.report.charts.style import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 # Tolerances of the panels. At 10⁻³ nearly all ranks are full.
 TOLERANCES = (1e-1, 1e-2)
 # Largest number of layers whose values are written into the elements.
 WRITTEN = 12
-# Pixels of a row, of a character of a row's name, of the colour bar.
-ROW, CHARACTER, BAR = 18, 6.6, 76
+# Height of a row in pixels.
+ROW = 18
 # Marks values whose tolerance is below the rounding error.
 NOISE = "*"
 
 
-def draw_rank_maps(frame: pd.DataFrame, *, offset: int) -> go.Figure:
+def draw_rank_maps(frame: pd.DataFrame, *, offset: int) -> Chart:
     """Draw rank ÷ width as heat maps with their values, one panel per tolerance, time-series models first.
 
-    frame, offset: as in `growth.draw_growth`. Thin lines separate modalities. An asterisk marks a tolerance
-    below the rounding error.
+    frame, offset: as in `growth.draw_growth`. An asterisk marks a tolerance below the rounding error.
     """
-    import plotly.graph_objects as go
-
-    rows, figure = order_rows(frame), go.Figure()
-    layers = list(range(int(frame["layer"].min()), int(frame["layer"].max()) + 1))
-    shown = [epsilon for epsilon in TOLERANCES if epsilon in set(frame["epsilon"])]
-    for position, epsilon in enumerate(shown):
-        where, part = grid.axis_names(position), frame[frame["epsilon"] == epsilon]
-        figure.add_trace(_map(part, rows, layers, offset).update(where))
-        figure.add_trace(_separators(rows, len(layers)).update(where))
-    titles = [f"tolerance {colorscale.format_power(math.log10(epsilon))}" for epsilon in shown]
-    every = max(1, math.ceil(len(layers) / WRITTEN))
-    ticks = list(range(0, len(layers), every))
-    x = grid.make_axis(
-        "layer", range=[-0.5, len(layers) - 0.5], tickvals=ticks,
-        ticktext=[str(layers[at] + offset) for at in ticks], showgrid=False,
-    )  # fmt: skip
-    names = [escape(name_row(*row)) for row in rows]
-    y = grid.make_axis(
-        "", range=[len(rows) - 0.5, -0.5], tickvals=list(range(len(rows))), ticktext=names, showgrid=False
+    names = {row[:2]: name_row(*row) for row in order_rows(frame)}
+    records = frame.to_dict("records")
+    share = frame["rank"].astype(float) / frame["full_rank"].astype(float)
+    noise = [NOISE if is_noise else "" for is_noise in frame["below_noise_floor"]]
+    rows = frame.assign(
+        name=[names.get((row["model"], row["stack"])) or names[row["model"], ""] for row in records],
+        position=frame["layer"] + offset,
+        share=share.round(4),
+        text=[f"{value:.2f}{mark}" for value, mark in zip(share, noise, strict=True)],
+        tip=[_describe(row, offset) for row in records],
     )
-    tall = ROW * len(rows)
-    shape = grid.Shape(columns=len(shown), narrow=1, row=tall)
-    left = round(20 + CHARACTER * max(map(len, names)))
-    layout = grid.remove_legend(grid.lay_out(titles, x, y, shape), left=left, right=BAR)
-    return apply_style(figure).update_layout(**layout, coloraxis=_scale(tall))
+    n_layers = rows["position"].nunique()
+    axis = alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False)
+    x = alt.X("position:O", title="layer", axis=axis)
+    rows_axis = alt.Axis(ticks=False, domain=False)
+    colour = alt.Color(
+        "share:Q", title="numerical rank ÷ width", scale=alt.Scale(scheme="viridis", domain=[0, 1]),
+        legend=alt.Legend(orient="top", gradientLength=160, titleOrient="left", values=[0, 0.5, 1]),
+    )  # fmt: skip
+    panels, shown = [], [epsilon for epsilon in TOLERANCES if epsilon in set(frame["epsilon"])]
+    for position, epsilon in enumerate(shown):
+        y_axis = alt.Axis(ticks=False, domain=False, labels=False) if position else rows_axis
+        y = alt.Y("name:N", title=None, scale=alt.Scale(domain=list(names.values())), axis=y_axis)
+        base = alt.Chart(rows[rows["epsilon"] == epsilon]).encode(x=x, y=y)
+        layers = [base.mark_rect(stroke=style.PAPER, strokeWidth=1).encode(color=colour, **style.tip())]
+        if n_layers <= WRITTEN:
+            bright = alt.condition("datum.share > 0.5", alt.value("black"), alt.value("white"))
+            layers.append(base.mark_text(fontSize=10, aria=False).encode(text="text:N", fill=bright))
+        panel = style.name_panel(alt.layer(*layers), f"tolerance {epsilon:g}", 2, ROW * len(names))
+        panels.append(panel.properties(width=34 * n_layers if n_layers <= 8 else 280))
+    return style.arrange(panels, len(panels), color="shared")
 
 
 def order_rows(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
@@ -82,61 +85,7 @@ def name_row(model: str, stack: str, modality: str) -> str:
     return text if modality == "series" else f"{text} ({modality})"
 
 
-def _map(part: pd.DataFrame, rows: list[tuple[str, str, str]], layers: list[int], offset: int) -> go.Heatmap:
-    import plotly.graph_objects as go
-
-    index = {row[:2]: position for position, row in enumerate(rows)}
-    z = np.full((len(rows), len(layers)), np.nan)
-    text = [[""] * len(layers) for _ in rows]
-    hover = [[""] * len(layers) for _ in rows]
-    for row in part.to_dict("records"):
-        at = index.get((row["model"], row["stack"]), index.get((row["model"], "")))
-        assert at is not None
-        layer, share = layers.index(int(row["layer"])), float(row["rank"]) / float(row["full_rank"])
-        z[at, layer] = round(share, 4)
-        text[at][layer] = f"{share:.2f}{NOISE if row['below_noise_floor'] else ''}"
-        hover[at][layer] = _describe(row, offset)
-    return go.Heatmap(
-        z=z,
-        text=text,
-        texttemplate="%{text}" if len(layers) <= WRITTEN else None,
-        textfont={"size": 10},
-        customdata=hover,
-        coloraxis="coloraxis",
-        hoverongaps=False,
-        xgap=1,
-        ygap=1,
-        hovertemplate="%{customdata}<extra></extra>",
-    )
-
-
-def _describe(row: dict[Any, Any], offset: int) -> str:
+def _describe(row: Mapping[Any, Any], offset: int) -> str:
     text = f"{row['model']}, {row['stack']}, layer {int(row['layer']) + offset}: rank {row['rank']:g}"
     span = f" ({row['low']:g} to {row['high']:g}, n = {int(row['n'])})" if int(row["n"]) > 1 else ""
-    return escape(f"{text}{span} of {int(row['full_rank'])}")
-
-
-def _separators(rows: list[tuple[str, str, str]], columns: int) -> go.Scatter:
-    """Draw lines between the rows of different modalities."""
-
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for position in range(1, len(rows)):
-        if rows[position][2] != rows[position - 1][2]:
-            x += [-0.5, columns - 0.5, None]
-            y += [position - 0.5, position - 0.5, None]
-    return grid.draw_guide(x, y, width=1.4)
-
-
-def _scale(tall: int) -> dict[str, Any]:
-    return {
-        "cmin": 0,
-        "cmax": 1,
-        "colorscale": [list(pair) for pair in colorscale.HEAT],
-        "colorbar": {
-            "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": ["0", "0.25", "0.5", "0.75", "1"], "thickness": 12,
-            "len": min(tall, 260), "lenmode": "pixels", "y": 1, "yanchor": "top", "x": 1.01, "outlinewidth": 0,
-            "tickfont": {"size": 10},
-            "title": {"text": "numerical rank ÷ width", "side": "right", "font": {"size": 12}},
-        },
-    }  # fmt: skip
+    return f"{text}{span} of {int(row['full_rank'])}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tsfmscope.report.charts import grid
-from tsfmscope.report.charts.figures import apply_style, choose_colour, escape
+import altair as alt
+
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.style import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 TITLE = "effective dimension d(0.8)"
 LAYERS = "layer (′: normed)"
@@ -24,22 +24,11 @@ TICKS = 13
 APART = 2
 # Space right of the last compressed model for the names of the layers, in positions.
 NAMES = 1.6
+HEIGHT = 170
+WHOLE = alt.Axis(tickMinStep=1, format="d")
 
 
-class _Place(NamedTuple):
-    """A layer of a model on the horizontal axis."""
-
-    x: int
-    stack: str
-    layer: int
-    normed: bool
-
-    @property
-    def name(self) -> str:
-        return name_layer(self.layer, self.normed)
-
-
-def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
+def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
     """Draw one panel per model: the median of each layer as a point, and the range as a whisker.
 
     frame: model, stack, layer, normed, median, low, high, n.
@@ -48,47 +37,68 @@ def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
     Layers stand in the order of computation: those of the encoder, then those of the decoder. A line joins the
     layers of a stack.
     """
-    import plotly.graph_objects as go
-
     names = sorted(frame["model"].unique().tolist())
-    top = _top(frame["high"])
-    figure, axes = go.Figure(), {}
-    for panel, model in enumerate(names):
-        rows = frame[frame["model"] == model]
-        places = _place_layers(rows)
-        for stack, group in itertools.groupby(places, key=lambda state: state.stack):
-            part = list(group)
-            traces = [_stack(rows, part, model, choose_colour(model, models)), _stack_name(part, stack, top)]
-            figure.add_traces([trace.update(grid.axis_names(panel)) for trace in traces])
-        axes[grid.axis_names(panel)["xaxis"].replace("x", "xaxis")] = _ticks(places)
-    x = grid.make_axis(LAYERS, showgrid=False)
-    layout = grid.lay_out(names, x, _vertical_axis(top), grid.Shape(shared=False))
-    return apply_style(figure).update_layout(grid.remove_legend(grid.change_axes(layout, axes)))
+    y = alt.Y("median:Q", title=TITLE, axis=WHOLE, scale=alt.Scale(domain=[0, 1.22 * _top(frame["high"])], nice=False))
+    columns, panels = style.choose_columns(len(names), 3), []
+    for model in names:
+        rows = _place_layers(frame[frame["model"] == model])
+        kept = rows.iloc[:: -(-len(rows) // TICKS)]
+        axis = style.name_ticks(dict(zip(kept["position"].tolist(), kept["name"], strict=True)), grid=False)
+        ends = alt.Scale(domain=[-0.7, max(int(rows["position"].max()), 3) + 0.7], nice=False)
+        base = alt.Chart(rows).encode(x=alt.X("position:Q", title=LAYERS, scale=ends, axis=axis), y=y)
+        colour = style.choose_colour(model, models)
+        stacks = rows.groupby("stack", sort=False)["position"].mean().items()
+        titles = [{"x": x, "y": 1.12 * _top(frame["high"]), "text": stack} for stack, x in stacks]
+        drawn = alt.layer(
+            base.mark_rule(color=colour, strokeWidth=1, aria=False).encode(y=style.follow(y, "low"), y2="high:Q"),
+            base.mark_line(color=colour, aria=False).encode(detail="stack:N"),
+            base.mark_point(stroke=colour, fill=colour, size=40).encode(**style.tip()),
+            style.write(titles),
+        )  # fmt: skip
+        panels.append(style.name_panel(drawn, model, columns, HEIGHT))
+    return style.arrange(panels, columns)
 
 
-def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
+def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
     """Draw one panel per model and stack: the median against the compression, one line per layer.
 
     frame, models: as in `draw_by_layer`; the name of a compressed model is BASE@METHOD. The dense model is on
     the left. Layers with the same last value share a name at the right end of their lines.
     """
-    import plotly.graph_objects as go
-
     rows = _name_bases(frame)
-    panels = sorted({(base, stack) for base, stack in zip(rows["base"], rows["stack"], strict=True)}, key=_order)
+    cells = sorted(set(zip(rows["base"], rows["stack"], strict=True)), key=lambda c: (c[0], c[1] == "decoder", c[1]))
     methods = order_methods(rows["method"].unique().tolist())
     title, labels = label_methods(methods)
-    top = _top(rows["median"])
-    figure = go.Figure()
-    for panel, (base, stack) in enumerate(panels):
-        part = rows[(rows["base"] == base) & (rows["stack"] == stack)]
-        for trace in _layer_lines(part, methods, choose_colour(base, models)):
-            figure.add_trace(trace.update(grid.axis_names(panel)))
-    ticks = {"tickvals": list(range(len(methods))), "ticktext": labels, "range": [-0.3, len(methods) - 1 + NAMES]}
-    x = grid.make_axis(title, showgrid=False, **ticks)
-    shape = grid.Shape(columns=min(2, len(panels)), narrow=1, shared=False)
-    layout = grid.lay_out([f"{base}\n{stack}" for base, stack in panels], x, _vertical_axis(top), shape)
-    return apply_style(figure).update_layout(grid.remove_legend(layout))
+    names = [name_layer(layer, normed) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    rows = rows.assign(name=names, position=rows["method"].map(methods.index))
+    texts = [
+        f"layer {row.name} · {row.method or DENSE}\nd(0.8) median {row.median:g}"
+        for row in style.each_row(rows.drop(columns="name").assign(name=names))
+    ]
+    rows = rows.assign(tip=texts).sort_values(["layer", "normed", "position"])
+    axis = style.name_ticks(dict(enumerate(labels)), grid=False)
+    x = alt.X(
+        "position:Q", title=title, scale=alt.Scale(domain=[-0.3, len(methods) - 1 + NAMES], nice=False), axis=axis
+    )
+    y = alt.Y("median:Q", title=TITLE, axis=WHOLE, scale=alt.Scale(domain=[0, 1.1 * _top(rows["median"])], nice=False))
+    columns, panels = min(2, len(cells)), []
+    for base_name, stack in cells:
+        part = rows[(rows["base"] == base_name) & (rows["stack"] == stack)]
+        ends: dict[tuple[int, float], list[str]] = {}
+        for name, line in part.groupby("name", sort=False):
+            ends.setdefault((int(line["position"].iloc[-1]), float(line["median"].iloc[-1])), []).append(str(name))
+        written = [
+            {"x": x_end, "y": y_end, "text": f"layer{'s' if len(layers) > 1 else ''} {list_layers(layers)}"}
+            for (x_end, y_end), layers in ends.items()
+        ]
+        colour, base = style.choose_colour(base_name, models), alt.Chart(part).encode(x=x, y=y)
+        drawn = alt.layer(
+            base.mark_line(color=colour, strokeWidth=1.5, aria=False).encode(detail="name:N"),
+            base.mark_point(stroke=colour, fill=colour, size=30).encode(**style.tip()),
+            style.write(written, dx=8, align="left"),
+        )
+        panels.append(style.name_panel(drawn, f"{base_name}\n{stack}", columns, HEIGHT))
+    return style.arrange(panels, columns)
 
 
 def order_methods(methods: Sequence[str]) -> list[str]:
@@ -106,7 +116,7 @@ def label_methods(methods: Sequence[str]) -> tuple[str, list[str]]:
     parts = [_split(method) for method in methods if method]
     if len({name for name, _ in parts}) == 1 and all(number is not None for _, number in parts):
         return f"compressed model ({parts[0][0]}-…)", [f"{_split(m)[1]:g}" if m else DENSE for m in methods]
-    return "compression", ["<br>".join(map(escape, m.rsplit("-", 1))) if m else DENSE for m in methods]
+    return "compression", [method or DENSE for method in methods]
 
 
 def count_changes(frame: pd.DataFrame) -> tuple[int, int, float]:
@@ -146,102 +156,23 @@ def _name_bases(frame: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["median"].notna()]
 
 
-def _order(panel: tuple[str, str]) -> tuple[str, bool, str]:
-    """Sort by model, the encoder before the decoder."""
-    return panel[0], panel[1] == "decoder", panel[1]
+def _place_layers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the layers of a model in the order of computation, with position, name and tip.
 
-
-def _place_layers(rows: pd.DataFrame) -> list[_Place]:
-    """Return the layers of a model in the order of computation, with free positions between stacks."""
-    layers = set(zip(rows["stack"].map(str), rows["layer"].map(int), rows["normed"].map(bool), strict=True))
-    ordered = sorted(layers, key=lambda state: (state[0] == "decoder", state))
-    places: list[_Place] = []
-    for stack, layer, normed in ordered:
-        step = 1 if not places or places[-1].stack == stack else APART
-        places.append(_Place(places[-1].x + step if places else 0, stack, layer, normed))
-    return places
-
-
-def _ticks(places: Sequence[_Place]) -> dict[str, Any]:
-    """Return one label per layer, thinned to TICKS labels; the range leaves space for the names of stacks."""
-    kept = places[:: -(-len(places) // TICKS)]
-    texts = {"tickvals": [state.x for state in kept], "ticktext": [state.name for state in kept]}
-    return {**texts, "range": [-0.7, max(places[-1].x, 3) + 0.7]}
+    Free positions stand between stacks.
+    """
+    rows = rows.assign(is_decoder=rows["stack"] == "decoder").sort_values(["is_decoder", "stack", "layer", "normed"])
+    new_stack = (rows["stack"] != rows["stack"].shift()).cumsum() - 1
+    names = [name_layer(int(layer), bool(normed)) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    texts = [
+        f"{row.model} · {row.stack} · layer {name}\nd(0.8) median {row.median:g} over {row.n}"
+        for row, name in zip(style.each_row(rows), names, strict=True)
+    ]
+    return rows.assign(position=range(len(rows)) + new_stack * (APART - 1), name=names, tip=texts)
 
 
 def _top(values: pd.Series) -> float:
     return float(values.max()) if len(values) and math.isfinite(values.max()) else 1.0
-
-
-def _vertical_axis(top: float) -> dict[str, Any]:
-    """Return an axis from zero with whole numbers, and space above the highest value for a line of text."""
-    step = max(1, math.ceil(top / 5))
-    return grid.make_axis(TITLE, range=[0, top * 1.22], dtick=step, tick0=0)
-
-
-def _stack(rows: pd.DataFrame, places: Sequence[_Place], model: str, colour: str) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    keyed = rows.set_index(["stack", "layer", "normed"]).sort_index()
-    part = keyed.loc[[(state.stack, state.layer, state.normed) for state in places]]
-    middle, low, high = (part[column].to_numpy(dtype=float) for column in ("median", "low", "high"))
-    return go.Scatter(
-        x=[state.x for state in places],
-        y=middle,
-        mode="lines+markers",
-        name=escape(model),
-        showlegend=False,
-        line={"color": colour, "width": 2},
-        marker={"symbol": "circle", "size": 7, "color": colour},
-        error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1, "width": 3},
-        customdata=[
-            [escape(model), escape(state.stack), state.name, int(n)] for state, n in zip(places, part["n"], strict=True)
-        ],
-        hovertemplate="%{customdata[0]} · %{customdata[1]} · layer %{customdata[2]}"
-        "<br>d(0.8) median %{y} over %{customdata[3]}<extra></extra>",
-    )
-
-
-def _stack_name(places: Sequence[_Place], stack: str, top: float) -> go.Scatter:
-    return _text([(places[0].x + places[-1].x) / 2], [top * 1.08], [escape(stack)], "top center")
-
-
-def _layer_lines(part: pd.DataFrame, methods: Sequence[str], colour: str) -> Iterator[go.Scatter]:
-    """Yield one line per layer of a model and stack, then the names at their right ends."""
-    import plotly.graph_objects as go
-
-    ends: dict[tuple[int, float], list[str]] = {}
-    names = [name_layer(layer, normed) for layer, normed in zip(part["layer"], part["normed"], strict=True)]
-    part = part.assign(name=names).sort_values(["layer", "normed"])
-    for name, rows in part.groupby("name", sort=False):
-        medians = rows.set_index("method")["median"]
-        shown = [(x, float(medians[method])) for x, method in enumerate(methods) if method in medians]
-        ends.setdefault(shown[-1], []).append(str(name))
-        yield go.Scatter(
-            x=[x for x, _ in shown],
-            y=[y for _, y in shown],
-            mode="lines+markers",
-            name=f"layer {name}",
-            showlegend=False,
-            line={"color": colour, "width": 1.5},
-            marker={"symbol": "circle", "size": 6, "color": colour},
-            customdata=[[name, escape(methods[x] or DENSE)] for x, _ in shown],
-            hovertemplate="layer %{customdata[0]} · %{customdata[1]}<br>d(0.8) median %{y}<extra></extra>",
-        )
-    yield _text(
-        [x for x, _ in ends],
-        [y for _, y in ends],
-        # Plotly starts a text in the middle of its point.
-        [f"\u00a0\u00a0layer{'s' if len(names) > 1 else ''} {list_layers(names)}" for names in ends.values()],
-        "middle right",
-    )
-
-
-def _text(x: Sequence[float], y: Sequence[float], texts: Sequence[str], position: str) -> go.Scatter:
-    import plotly.graph_objects as go
-
-    how = {"mode": "text", "textposition": position, "textfont": {"size": 10}, "cliponaxis": False}
-    return go.Scatter(x=list(x), y=list(y), text=list(texts), **how, hoverinfo="skip", showlegend=False)
 
 
 def _split(method: str) -> tuple[str, float | None]:

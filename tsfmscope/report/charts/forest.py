@@ -6,73 +6,70 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts.figures import apply_style, escape, shorten_name
-from tsfmscope.report.charts.grid import draw_guide, make_axis
+import altair as alt
+
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.style import GREY, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
-# Height of a row and of the text above and the axis below, in pixels.
-ROW, HEAD, FOOT = 17, 88, 44
-# Pixels from the top of the rows to the legend, which hold the headline.
-LEGEND = 40
-# Longest name of a data set on the axis and the part of its end that is kept, in characters; pixels of a character.
-NAME, TAIL, CHARACTER = 26, 15, 6.7
-MARKS = ("circle", "circle-open", "diamond", "diamond-open")
-# Position of the mean on the vertical axis; the data sets stand at 1, 2, ... above it.
-MEAN = 0
-LIGHT = colorscale.set_opacity(colorscale.GREY, 0.13)
+# Height of a row and width of the plot in pixels.
+ROW, WIDTH = 17, 330
+# Longest name of a data set on the axis and the part of its end that is kept, in characters.
+NAME, TAIL = 26, 15
+LIMITS = alt.Scale(domain=[-1.1, 1.1], nice=False)
 
 
-def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequence[str]) -> go.Figure:
+def draw_forest(rows: pd.DataFrame, mean: Mapping[str, Any], conditions: Sequence[str]) -> Chart:
     """Draw one row per data set, from agreement with the claim to disagreement, and their mean at the bottom.
 
     rows: dataset, condition, n_models, spearman, low, high. A data set has one mark per condition; missing
     limits are not drawn.
     mean: spearman, low, high, p of the mean over all rows; missing values are not drawn.
-    conditions: in the study's order; the first is filled, the second open.
+    conditions: in the study's order; the first is filled, the others are open.
     """
-    import plotly.graph_objects as go
-
-    names = order_datasets(rows)
-    heights = {name: len(names) - position for position, name in enumerate(names)}
+    names, mean_name = order_datasets(rows), f"mean of {len(rows)}"
     shown = [name for name in conditions if name in set(rows["condition"])]
-    top = len(names) + 1.5
-    figure = go.Figure(
-        [
-            fill_area([-1.1, 0, 0, -1.1], [-0.7, -0.7, top, top]),
-            draw_guide([0, 0], [-0.7, top]),
-            draw_guide([-1.1, 1.1], [0.5, 0.5], width=0.5),
-            write_text(-1.1, len(names) + 1, "less error (claim)", "middle right"),
-            write_text(1.1, len(names) + 1, "more error", "middle left"),
-        ]
+    texts = [
+        f"{row.dataset}\n{row.condition}, {row.n_models} models\nρ {format_signed(row.spearman)}"
+        for row in style.each_row(rows)
+    ]
+    ticks = style.name_ticks({-1: "−1", -0.5: "−0.5", 0: "0", 0.5: "0.5", 1: "1"})
+    x = alt.X("spearman:Q", title="Spearman ρ over models", scale=LIMITS, axis=ticks)
+    y = make_rows([*names, mean_name], bold=mean_name)
+    base = alt.Chart(rows.assign(tip=texts, is_filled=rows["condition"].isin(shown[:1]))).encode(
+        y=y, yOffset=alt.YOffset("condition:N", sort=shown)
     )
-    for position, condition in enumerate(shown):
-        part = rows[rows["condition"] == condition]
-        # Marks of several conditions stand below each other, since equal values would hide each other.
-        shift = 0.17 * (len(shown) - 1 - 2 * position)
-        figure.add_traces(_rows(part, heights, shift, condition, position, named=len(shown) > 1))
-    figure.add_traces(_mean(mean))
-    shortened = [shorten_name(name, NAME, TAIL) for name in names[::-1]]
-    left = 14 + CHARACTER * max(map(len, [*shortened, _mean_name(rows)]))
-    labels = [f"<b>{_mean_name(rows)}</b>", *map(escape, shortened)]
-    inner = ROW * (len(names) + 2.2)
-    return apply_style(figure).update_layout(
-        height=HEAD + FOOT + inner,
-        legend={"y": 1 + LEGEND / inner},
-        margin={"l": left, "r": 14, "t": HEAD, "b": FOOT},
-        annotations=[_headline(mean)],
-        meta={"one_column": True},
-        xaxis=make_axis(
-            "Spearman ρ over models", range=[-1.1, 1.1], tickvals=[-1, -0.5, 0, 0.5, 1],
-            ticktext=["−1", "−0.5", "0", "0.5", "1"],
+    layers = [
+        alt.Chart(alt.InlineData([{}])).mark_rect(color=GREY, opacity=0.13, aria=False).encode(
+            x=alt.X(datum=-1.1, scale=LIMITS), x2=alt.X2Datum(0)
         ),
-        yaxis=make_axis(
-            "", range=[-0.7, top], tickvals=list(range(len(labels))), ticktext=labels, showgrid=False,
+        style.guide(x=0),
+        base.transform_filter("isValid(datum.low)").mark_rule(color=GREY, aria=False).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(fill=GREY, stroke=GREY).encode(
+            x=x, fillOpacity=alt.condition("datum.is_filled", alt.value(1), alt.value(0)), **style.tip()
         ),
-    )  # fmt: skip
+    ]  # fmt: skip
+    headline, p = describe_mean(mean)
+    if is_number(mean["spearman"]):
+        limits = {name: float(mean[name]) for name in ("spearman", "low", "high") if is_number(mean[name])}
+        row = {"dataset": mean_name, **limits, "tip": ", ".join(filter(None, (headline, p)))}
+        base = alt.Chart(alt.InlineData([row])).encode(y=y)
+        if is_number(mean["low"]):
+            layers.append(base.mark_rule(color=GREY, strokeWidth=3, aria=False).encode(x="low:Q", x2="high:Q"))
+        layers.append(base.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.tip()))
+    subtitle = [*filter(None, [p]), "← less error (claim)\u2003\u2003more error →"]
+    title = alt.Title(headline or "ρ is undefined", subtitle=subtitle)
+    return alt.layer(*layers).properties(width=WIDTH, height=alt.Step(ROW, **{"for": "position"}), title=title)
+
+
+def make_rows(names: Sequence[str], *, field: str = "dataset", bold: str = "") -> alt.Y:
+    """Return a vertical axis with one row per name, from the top; long names are shortened."""
+    labels: Mapping[Any, str] = {name: style.shorten_name(name, NAME, TAIL) for name in names}
+    weight = alt.condition(alt.datum.value == bold, alt.value("bold"), alt.value("normal"))
+    axis = style.name_ticks(labels, ticks=False, domain=False, labelFontWeight=weight, grid=False)
+    return alt.Y(f"{field}:N", title=None, scale=alt.Scale(domain=list(names)), axis=axis)
 
 
 def order_datasets(rows: pd.DataFrame) -> list[str]:
@@ -89,84 +86,6 @@ def describe_mean(mean: Mapping[str, Any]) -> tuple[str, str]:
     if is_number(mean["low"]):
         words += f" (95 % interval {format_signed(mean['low'])} to {format_signed(mean['high'])})"
     return words, f"p = {mean['p']:.2g}, permuting models" if is_number(mean["p"]) else ""
-
-
-def _rows(
-    part: pd.DataFrame, heights: Mapping[str, int], shift: float, condition: str, position: int, *, named: bool
-) -> list[go.Scatter]:
-    import plotly.graph_objects as go
-
-    y = [heights[name] + shift for name in part["dataset"]]
-    limited = part["low"].notna() & part["high"].notna()
-    whiskers = [
-        draw_guide([low, high], [at, at])
-        for low, high, at, known in zip(part["low"], part["high"], y, limited, strict=True)
-        if known
-    ]
-    symbol = MARKS[min(position, len(MARKS) - 1)]
-    marks = go.Scatter(
-        x=part["spearman"].tolist(),
-        y=y,
-        mode="markers",
-        name=escape(condition),
-        showlegend=named,
-        marker={
-            "symbol": symbol,
-            "size": 8,
-            "color": colorscale.GREY,
-            "line": {"width": 1.5, "color": colorscale.GREY},
-        },
-        customdata=[
-            [escape(name), escape(condition), int(n)] for name, n in zip(part["dataset"], part["n_models"], strict=True)
-        ],
-        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[2]} models"
-        "<br>ρ %{x:.2f}<extra></extra>",
-    )
-    return [*whiskers, marks]
-
-
-def _mean(mean: Mapping[str, Any]) -> list[go.Scatter]:
-    import plotly.graph_objects as go
-
-    if not is_number(mean["spearman"]):
-        return []
-    marker = {"symbol": "diamond", "size": 13, "color": colorscale.GREY}
-    words = ", ".join(filter(None, describe_mean(mean)))
-    interval = [draw_guide([mean["low"], mean["high"]], [MEAN, MEAN], width=3)] if is_number(mean["low"]) else []
-    return [
-        *interval,
-        go.Scatter(
-            x=[mean["spearman"]], y=[MEAN], mode="markers", name="mean", marker=marker, showlegend=False,
-            hovertemplate=f"{escape(words)}<extra></extra>",
-        ),
-    ]  # fmt: skip
-
-
-def _mean_name(rows: pd.DataFrame) -> str:
-    return f"mean of {len(rows)}"
-
-
-def _headline(mean: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the annotation above the plot, at its right edge, whose place does not depend on the names' width."""
-    first, second = describe_mean(mean)
-    text = f"<b>{first or 'ρ is undefined'}</b><br>{second or '&nbsp;'}"
-    where = {"xref": "x domain", "yref": "y domain", "x": 1, "y": 1}
-    return {**where, "text": text, "showarrow": False, "xanchor": "right", "yanchor": "bottom", "align": "right"}
-
-
-def write_text(x: float, y: float, text: str, position: str) -> go.Scatter:
-    """Write a small text at a point. position: Plotly's `textposition`."""
-    import plotly.graph_objects as go
-
-    style = {"mode": "text", "text": [text], "textposition": position, "textfont": {"size": 10}}
-    return go.Scatter(x=[x], y=[y], **style, hoverinfo="skip", showlegend=False)
-
-
-def fill_area(x: Sequence[float], y: Sequence[float], colour: str = LIGHT) -> go.Scatter:
-    """Fill the area inside a line, by default in light grey."""
-    import plotly.graph_objects as go
-
-    return go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=colour, hoverinfo="skip", showlegend=False)
 
 
 def is_number(value: Any) -> bool:

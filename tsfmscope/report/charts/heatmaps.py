@@ -5,64 +5,67 @@ Source: Yu et al. 2026, Figs. 2b, 2c, 3b, 9 and 12 to 14.
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts import grid
-from tsfmscope.report.charts.figures import apply_style
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.style import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 # A right angle in degrees.
 RIGHT = 90
 PANEL = ["model", "dataset", "condition", "what", "matrix", "stack", "layer"]
-# Margins in pixels left and right of the panels, the width of all panels in the PNG, and their largest side.
-LEFT, BAR, WIDTH, SIDE = 54, 84, 722, 320
 # Set of vectors -> title of both axes of its panel.
 VECTORS = {"rows": "row of the projection, by head", "tokens": "token position", "gaussian": "vector"}
-PLANES = grid.Shape(columns=4, narrow=2, row=150, shared=False)
-SCALE: dict[str, Any] = {
-    "cmin": 0,
-    "cmax": RIGHT,
-    "colorscale": [list(pair) for pair in colorscale.HEAT],
-    "colorbar": {
-        "tickvals": [0, 45, 90], "ticktext": ["0", "π/4", "π/2"], "thickness": 12, "lenmode": "pixels",
-        "y": 1, "yanchor": "top", "x": 1.01, "outlinewidth": 0, "tickfont": {"size": 10},
-        "title": {"text": "angle (radians)", "side": "right", "font": {"size": 12}},
-    },
-}  # fmt: skip
+# viridis (van der Walt and Smith 2015), perceptually uniform: brighter is larger.
+VIRIDIS = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
+# Colours of the tokens on a plane, from the smallest to the largest value.
+ORDER = [colour for _, colour in style.ORDER]
 
 
-def draw_angles(frame: pd.DataFrame) -> go.Figure:
+def draw_angles(frame: pd.DataFrame) -> Chart:
     """Draw the angles between all pairs of vectors, in degrees from 0 to 90; one panel per set of vectors.
 
     frame: columns of `plots.angles.COLUMNS`. Brighter is larger. Lines separate the heads of a projection's
-    rows, which have one label per head.
+    rows, which have one label per head. A panel is one image, since it can have a million elements.
     """
-    import plotly.graph_objects as go
-
-    figure, titles, parts = go.Figure(), [], split_panels(frame)
-    for position, part in enumerate(parts):
-        where, field = grid.axis_names(position), read_matrix(part)
-        titles.append(make_title(part))
-        hover = "%{x}, %{y}: %{z}°<extra></extra>"
-        figure.add_trace(go.Heatmap(z=field, coloraxis="coloraxis", hovertemplate=hover, **where))
-        if borders := _borders(part, len(field)):
-            figure.add_trace(borders.update(where))
-    columns = _columns(len(parts))
-    side = min(SIDE, round(WIDTH * (1 - grid.BETWEEN * (columns - 1)) / columns))
-    axis = grid.make_axis("vector", showgrid=False)
-    shape = grid.Shape(columns=columns, narrow=min(2, columns), row=side, shared=False)
-    layout = grid.remove_legend(grid.lay_out(titles, axis, axis, shape), left=LEFT, right=BAR)
-    for position, part in enumerate(parts):
-        layout = grid.change_axes(layout, _square(position, part))
-        layout = _name_axes(layout, position, VECTORS[part["what"].iloc[0]])
-    scale = {**SCALE, "colorbar": {**SCALE["colorbar"], "len": side}}
-    return apply_style(figure).update_layout(**layout, coloraxis=scale)
+    parts = split_panels(frame)
+    columns = next((n for n in (4, 3) if len(parts) % n == 0), min(len(parts), 4))
+    side, panels = min(240, style.WIDTHS[columns]), []
+    colour = alt.Color(
+        "degrees:Q", title="angle (radians)", scale=alt.Scale(domain=[0, RIGHT], range=list(VIRIDIS)),
+        legend=alt.Legend(
+            gradientLength=160, values=[0, 45, 90], titleOrient="left",
+            labelExpr="['0', 'π/4', 'π/2'][round(datum.value / 45)]",
+        ),
+    )  # fmt: skip
+    for part in parts:
+        matrix, title = read_matrix(part), VECTORS[part["what"].iloc[0]]
+        axis, edges = _head_axis(part), _find_edges(part)
+        ends = [-0.5, len(matrix) - 0.5]
+        x = alt.X("x:Q", title=title, scale=alt.Scale(domain=ends, nice=False, zero=False), axis=axis)
+        y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=ends[::-1], nice=False, zero=False), axis=axis)
+        row = {"url": _encode_image(matrix), "degrees": 0, "x": -0.5, "y": -0.5}
+        base = alt.Chart(alt.InlineData([row]))
+        image = base.mark_image(width=side, height=side, align="left", baseline="top", aspect=False, smooth=False)
+        lines = alt.Chart(alt.InlineData([{"x": edge, "y": edge} for edge in edges]))
+        white: dict[str, Any] = {"color": "white", "opacity": 0.75, "strokeWidth": 0.8, "aria": False}
+        drawn = alt.layer(
+            # An invisible mark brings the legend of the colours.
+            base.mark_point(opacity=0, aria=False).encode(x=x, y=y, color=colour),
+            image.encode(x=x, y=y, url="url:N"),
+            lines.mark_rule(**white).encode(x=x),
+            lines.mark_rule(**white).encode(y=y),
+        )
+        panels.append(style.name_panel(drawn, make_title(part), columns, side).properties(width=side))
+    return style.arrange(panels, columns, color="shared")
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -81,40 +84,30 @@ def read_matrix(part: pd.DataFrame) -> np.ndarray:
     return np.array(rows, dtype=np.uint8)
 
 
-def draw_planes(frame: pd.DataFrame) -> go.Figure:
+def draw_planes(frame: pd.DataFrame) -> Chart:
     """Draw embedded tokens on two singular directions: one panel per model, data set and condition.
 
     frame: columns of `plots.plane.COLUMNS`. Colours follow the order of the tokens' values; without values
     that of their ids; without ids all tokens have one colour.
     """
-    import plotly.graph_objects as go
-
-    figure, titles = go.Figure(), []
     several = frame.groupby("model")["dataset"].nunique().max() > 1
     cells = frame.sort_values(["x_axis", "model", "dataset", "token"], kind="stable")
-    for position, ((model, dataset, _), part) in enumerate(
-        cells.groupby(["model", "dataset", "condition"], sort=False, dropna=False)
-    ):
-        titles.append(f"{model}\n{dataset}" if several else str(model))
-        figure.add_trace(
-            go.Scatter(
-                x=part["x"].to_numpy(np.float32),
-                y=part["y"].to_numpy(np.float32),
-                mode="markers",
-                showlegend=False,
-                marker={"size": 3, "cmin": 0, "cmax": 1, "colorscale": [list(pair) for pair in colorscale.ORDER]}
-                | {"color": rank_tokens(part)},
-                customdata=part["value"].fillna(part["type"].astype("Float64")).to_numpy(np.float32),
-                hovertemplate="%{customdata:.4g}<extra></extra>",
-                **grid.axis_names(position),
-            )
+    groups = list(cells.groupby(["model", "dataset", "condition"], sort=False, dropna=False))
+    columns, panels = style.choose_columns(len(groups)), []
+    bare = alt.Axis(labels=False, ticks=False, grid=False)
+    colour = alt.Fill("rank:Q", scale=alt.Scale(domain=[0, 1], range=ORDER, type="linear"), legend=None)
+    for (model, dataset, _), part in groups:
+        values = part["value"].fillna(part["type"].astype("Float64")).astype(float)
+        rows = part.assign(rank=rank_tokens(part), tip=[f"{value:.4g}" for value in values])
+        points = alt.Chart(rows[["x", "y", "rank", "tip"]]).mark_point(strokeWidth=0, size=14)
+        points = points.encode(
+            x=alt.X("x:Q", title="1st singular direction", axis=bare, scale=alt.Scale(zero=False, padding=6)),
+            y=alt.Y("y:Q", title="2nd singular direction", axis=bare, scale=alt.Scale(zero=False, padding=6)),
+            fill=colour,
+            **style.tip(),
         )
-    x, y = (
-        grid.make_axis(f"{order} singular direction", showgrid=False, ticks="", zeroline=False)
-        for order in ("1st", "2nd")
-    )
-    layout = grid.lay_out(titles, x, y, PLANES)
-    return apply_style(figure).update_layout(**grid.remove_legend(layout, foot=40, left=40))
+        panels.append(style.name_panel(points, f"{model}\n{dataset}" if several else str(model), columns, 150))
+    return style.arrange(panels, columns)
 
 
 def rank_tokens(part: pd.DataFrame) -> np.ndarray:
@@ -141,58 +134,34 @@ def make_title(part: pd.DataFrame) -> str:
     return f"{head['model']}\n{head['dataset']}"
 
 
-def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
-    """Draw lines between the rows of different heads; None if there is nothing to separate."""
-
+def _find_edges(part: pd.DataFrame) -> list[float]:
+    """Return the positions between the rows of different heads; empty if there is nothing to separate."""
     heads = part["head"].dropna().tolist()
-    edges = [at - 0.5 for at in range(1, len(heads)) if heads[at] != heads[at - 1]] if len(heads) == count else []
-    if not edges:
-        return None
-    ends, x, y = [-0.5, count - 0.5], [], []
-    for edge in edges:
-        x += [*ends, None, edge, edge, None]
-        y += [edge, edge, None, *ends, None]
-    return grid.draw_guide(x, y, width=0.8, color="rgba(255,255,255,0.75)")
+    return [at - 0.5 for at in range(1, len(heads)) if heads[at] != heads[at - 1]] if len(heads) == len(part) else []
 
 
-def _columns(count: int) -> int:
-    """Return the panels per row: 4 or 3 if that fills all rows, else at most 4."""
-    return next((columns for columns in (4, 3) if count % columns == 0), min(count, 4))
-
-
-def _square(position: int, part: pd.DataFrame) -> dict[str, Any]:
-    """Return axis settings of a square panel that shows all elements, with the first row at the top."""
-    names, count = grid.axis_names(position), len(part)
-    x = {"range": [-0.5, count - 0.5], "constrain": "domain", "constraintoward": "left", **_head_ticks(part)}
-    y = {"range": [count - 0.5, -0.5], "scaleanchor": names["xaxis"], "constrain": "domain", **_head_ticks(part)}
-    return {
-        names["xaxis"].replace("x", "xaxis"): x,
-        names["yaxis"].replace("y", "yaxis"): y | {"constraintoward": "top"},
-    }
-
-
-def _head_ticks(part: pd.DataFrame) -> dict[str, Any]:
-    """Return one tick in the middle of every head, numbered from 1; empty if the vectors have no heads."""
-    heads = part["head"].dropna().tolist()
-    if len(heads) != len(part) or not heads:
-        return {"nticks": 5}
-    numbers = sorted(set(heads))
-    places = [float(np.mean([at for at, head in enumerate(heads) if head == number])) for number in numbers]
-    return {"tickvals": places, "ticktext": [str(int(number) + 1) for number in numbers]}
-
-
-def _name_axes(layout: dict[str, Any], position: int, text: str) -> dict[str, Any]:
-    """Replace the axis titles of a panel where it has some, for both widths."""
-    names = grid.axis_names(position)
-    keys = [names["xaxis"].replace("x", "xaxis"), names["yaxis"].replace("y", "yaxis")]
-    out, narrow = (
-        {
-            **page,
-            **{
-                key: {**page[key], "title": {**page[key]["title"], "text": text if page[key]["title"]["text"] else ""}}
-                for key in keys
-            },
-        }
-        for page in (layout, layout["meta"]["narrow"])
+def _head_axis(part: pd.DataFrame) -> alt.Axis:
+    """Return an axis with one label in the middle of every head, numbered from 1; else one with numbers."""
+    heads = part["head"].dropna()
+    if len(heads) != len(part) or heads.empty:
+        return alt.Axis(grid=False, tickCount=4, format="d")
+    places = heads.reset_index(drop=True).reset_index().groupby("head")["index"].mean()
+    return style.name_ticks(
+        {place: str(int(str(head).partition(".")[0]) + 1) for head, place in places.items()}, grid=False
     )
-    return {**out, "meta": {"narrow": narrow}}
+
+
+def _encode_image(matrix: np.ndarray) -> str:
+    """Return angles in degrees as a PNG with a palette, in a data: URI; what is above the scale is grey."""
+    steps = np.linspace(0, RIGHT, len(VIRIDIS))
+    shades = [[int(colour[at : at + 2], 16) for colour in VIRIDIS] for at in (1, 3, 5)]
+    palette = np.stack([np.interp(np.arange(256), steps, shade) for shade in shades], axis=1).round().astype(np.uint8)
+    palette[RIGHT + 1 :] = 200
+    height, width = matrix.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), matrix], axis=1).tobytes()
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")]
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import altair as alt
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts import grid
-from tsfmscope.report.charts.figures import apply_style, escape
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.style import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 # Name, colour and symbol of the largest clusters, in every panel. The colours are not those of models.
 LARGEST = (
@@ -23,12 +22,10 @@ LARGEST = (
     ("third", "#CC4C8B", "triangle-up"),
     ("fourth", "#1B9A9A", "diamond"),
 )
-OTHERS = ("all others", colorscale.set_opacity(colorscale.GREY, 0.6), "circle")
+OTHERS = ("all others", "#b2b2b2", "circle")
 # Columns and names of the two axes of the two panels of a matrix of states.
 PROJECTIONS = (("pc1", "pc2"), ("pc1", "pc3"))
 COMPONENTS = {"pc1": "component 1", "pc2": "component 2", "pc3": "component 3"}
-# Two matrices of states side by side on a wide page, one on a narrow one.
-SHAPE = grid.Shape(columns=4, narrow=2, row=150, shared=False)
 
 
 def project(
@@ -76,7 +73,7 @@ def project(
     )
 
 
-def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> go.Figure:
+def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> Chart:
     """Draw two panels per matrix of states: its tokens on components 1 and 2, and on components 1 and 3.
 
     cells: pairs of title and tokens: series, position, cluster, pc1, pc2, pc3. The title has at most two lines
@@ -85,23 +82,35 @@ def draw_islands(cells: Sequence[tuple[str, pd.DataFrame]]) -> go.Figure:
     The four largest clusters of each matrix have a colour and a symbol; all others are grey. Every panel has
     ranges of its own.
     """
-    import plotly.graph_objects as go
-
-    traces = [
-        grid.draw_key(name, legendgroup=name, mode="markers", marker={"size": 7, "color": colour, "symbol": symbol})
-        for name, colour, symbol in (*LARGEST, OTHERS)
-    ]
-    titles, axes = [], {}
-    for cell, (title, frame) in enumerate(cells):
-        titles += [title, ""]
-        for view, (x, y) in enumerate(PROJECTIONS):
-            names = grid.axis_names(len(PROJECTIONS) * cell + view)
-            traces += [trace.update(names) for trace in _clusters(frame, x, y)]
-            for name, column in zip(names.values(), (x, y), strict=True):
-                axes[f"{name[0]}axis{name[1:]}"] = {"title": grid.make_axis(COMPONENTS[column])["title"]}
-    bare = grid.make_bare_axis(zeroline=False)
-    layout = grid.change_axes(grid.lay_out(titles, bare, bare, SHAPE), axes)
-    return apply_style(go.Figure(traces)).update_layout(layout)
+    kinds = (*LARGEST, OTHERS)
+    colours, symbols = ({kind[0]: kind[at] for kind in kinds} for at in (1, 2))
+    shape = alt.Shape("kind:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(colours))
+    panels, columns = [], 4 if len(cells) > 1 else 2
+    for title, frame in cells:
+        ranks = frame["cluster"].map(rank_clusters(frame["cluster"])).clip(upper=len(LARGEST))
+        texts = [
+            f"{series}\nposition {position} · cluster {cluster}"
+            for series, position, cluster in zip(frame["series"], frame["position"], frame["cluster"], strict=True)
+        ]
+        # Tokens of the largest clusters are drawn last, on top of the others.
+        rows = frame.assign(kind=ranks.map([kind[0] for kind in kinds].__getitem__), tip=texts, rank=ranks)
+        rows = rows.sort_values("rank", ascending=False, kind="stable")[["kind", "tip", "pc1", "pc2", "pc3"]]
+        for x, y in PROJECTIONS:
+            axes = [
+                alt.Axis(labels=False, ticks=False, grid=False, title=COMPONENTS[column], titleAnchor="start")
+                for column in (x, y)
+            ]
+            scale = alt.Scale(zero=False, padding=6)
+            points = alt.Chart(rows).mark_point(size=16, strokeWidth=0).encode(
+                x=alt.X(f"{x}:Q", axis=axes[0], scale=scale),
+                y=alt.Y(f"{y}:Q", axis=axes[1], scale=scale),
+                fill=style.fill("kind", colours),
+                stroke=style.stroke("kind", colours),
+                shape=shape,
+                **style.tip(),
+            )  # fmt: skip
+            panels.append(style.name_panel(points, title if y == "pc2" else "", columns, 150))
+    return style.arrange(panels, columns)
 
 
 def rank_clusters(clusters: pd.Series) -> dict[int, int]:
@@ -109,28 +118,3 @@ def rank_clusters(clusters: pd.Series) -> dict[int, int]:
     counts = clusters.value_counts()
     ordered = sorted(counts.index, key=lambda cluster: (-counts[cluster], cluster))
     return {int(cluster): rank for rank, cluster in enumerate(ordered)}
-
-
-def _clusters(frame: pd.DataFrame, x: str, y: str) -> Iterator[go.Scatter]:
-    """Yield the tokens of the largest clusters and of all others, the others first, so that they lie below."""
-    import plotly.graph_objects as go
-
-    ranks = frame["cluster"].map(rank_clusters(frame["cluster"])).clip(upper=len(LARGEST))
-    for rank, (name, colour, symbol) in reversed(list(enumerate((*LARGEST, OTHERS)))):
-        part = frame[ranks == rank]
-        if part.empty:
-            continue
-        yield go.Scatter(
-            x=part[x].to_numpy(np.float32),
-            y=part[y].to_numpy(np.float32),
-            mode="markers",
-            name=name,
-            legendgroup=name,
-            showlegend=False,
-            marker={"size": 4, "color": colour, "symbol": symbol, "line": {"width": 0}},
-            customdata=[
-                [escape(s), int(p), int(c)]
-                for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
-            ],
-            hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
-        )

@@ -5,29 +5,26 @@ Printed values come from Yu et al. 2026, Fig. 7 and Tables 3 and 4.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import altair as alt
 import numpy as np
 
-from tsfmscope.report import colorscale
-from tsfmscope.report.charts import grid
-from tsfmscope.report.charts.figures import COLOURS, apply_style, escape
+from tsfmscope.report.charts import style
+from tsfmscope.report.charts.forest import is_number
+from tsfmscope.report.charts.style import COLOURS, GREY, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
-# Schedules of head widths, in the order that assigns colours.
-SCHEDULES = ("flow", "flat")
+# Schedule of head widths -> colour.
+SCHEDULES = {"flow": COLOURS[0], "flat": COLOURS[1]}
 # Quantities of the panels. The paper's Fig. 7 has two scores and does not tell which is WQL.
 SCORES, UNNAMED = ("WQL", "MASE"), "score "
 UNNAMED_TITLE = "printed, WQL or MASE"
-# Height of a row, shift of its seeds below its mean in rows, pixels of a character of a row's name.
-ROW, BELOW, CHARACTER = 24, 0.27, 6.6
-MEAN, SEED, PAIR, PRINTED = "mean, 95 % interval", "one seed", "same seed", "printed in the paper"
-RATIO = "ratio to the dense model (log)"
+# Height of a row in pixels, and shift of its seeds below its mean in rows.
+ROW, BELOW = 24, 0.27
+RATIO = "ratio to the dense model"
 
 
 class Row(NamedTuple):
@@ -38,7 +35,7 @@ class Row(NamedTuple):
     key: tuple[Any, ...]
 
 
-def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
+def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
     """Draw scores relative to the dense model of the same seed, one panel per score.
 
     frame: columns of `plots.pretrained.COLUMNS`. intervals: columns of `plots.pretrained.INTERVALS`.
@@ -46,35 +43,68 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> go.Figure:
     Open circles are seeds, diamonds their geometric means, with 95 % intervals where the tests have them. Thin
     lines join seeds of models that differ in the schedule only. Printed numbers are grey, in rows of their own.
     """
-    import plotly.graph_objects as go
-
-    ours = join_intervals(frame, intervals)
-    printed = frame[frame["whose"] == "published"]
+    ours, printed = join_intervals(frame, intervals), frame[frame["whose"] == "published"]
     rows = list_rows(ours, printed)
-    unnamed = printed["quantity"].str.startswith(UNNAMED).any()
-    panels = [name for name in SCORES if name in set(frame["quantity"])] + [UNNAMED_TITLE] * bool(unnamed)
-    figure = go.Figure(_keys(ours, has_printed=len(printed) > 0))
-    for position, panel in enumerate(panels):
-        where = grid.axis_names(position)
-        part = ours[ours["quantity"] == panel]
-        printed_rows = printed[
-            printed["quantity"].str.startswith(UNNAMED) if panel == UNNAMED_TITLE else printed["quantity"] == panel
-        ]
-        traces = [grid.draw_guide([1, 1], [-0.6, len(rows) - 0.4], width=1.2), *_pairs(part, rows)]
-        for at, row in enumerate(rows):
-            traces += _printed(printed_rows, row, at) if row.is_printed else _measured(part, row, at)
-        figure.add_traces([trace.update(where) for trace in traces])
-    columns = ["value", "ratio", "low", "high"]
-    values = np.concatenate([ours[columns].to_numpy(float).ravel(), printed["value"].to_numpy(float)])
-    x = _ratio_axis(values[np.isfinite(values) & (values > 0)])
-    names = [escape(row.text) for row in rows]
-    y = grid.make_axis(
-        "", range=[len(rows) - 0.4, -0.6], tickvals=list(range(len(rows))), ticktext=names, showgrid=False
+    is_unnamed = printed["quantity"].str.startswith(UNNAMED)
+    ours = place_rows(ours, rows)
+    printed = printed.assign(
+        panel=printed["quantity"].mask(is_unnamed, UNNAMED_TITLE),
+        position=[_find_row(rows, (line, size)) for line, size in zip(printed["line"], printed["size"], strict=True)],
     )
-    shape = grid.Shape(columns=len(panels), narrow=1, row=ROW * len(rows) + 8)
-    layout = grid.lay_out(panels, x, y, shape)
-    layout = grid.change_margins(layout, left=round(20 + CHARACTER * max(map(len, names), default=0)))
-    return apply_style(figure).update_layout(**layout)
+    printed = printed.assign(tip=[f"{rows[row.position].text}\n{row.value:.3g}" for row in style.each_row(printed)])
+    columns = ["value", "ratio", "low", "high"]
+    values = np.concatenate([ours[columns].to_numpy(float).ravel(), printed["value"].to_numpy(float), [0.9, 1.1]])
+    x = alt.X("value:Q", **style.log_axis(RATIO, values))
+    names = style.name_ticks({at: row.text for at, row in enumerate(rows)}, grid=False, ticks=False, domain=False)
+    y_scale = alt.Scale(domain=[-0.6, len(rows) - 0.4], reverse=True, nice=False, zero=False)
+    y = alt.Y("position:Q", title=None, scale=y_scale, axis=names)
+    stroke, fill = style.stroke("schedule", SCHEDULES), style.fill("schedule", SCHEDULES)
+    panels = [name for name in SCORES if name in set(frame["quantity"])] + [UNNAMED_TITLE] * bool(is_unnamed.any())
+    charts = []
+    for at, panel in enumerate(panels):
+        part = ours[ours["quantity"] == panel]
+        lines = part.drop_duplicates("position")
+        seeds = part[part.groupby("position")["model"].transform("size") > 1]
+        mean = alt.Chart(lines).encode(y=y)
+        drawn = alt.layer(
+            style.guide(x=1),
+            alt.Chart(_pair_seeds(part, rows)).mark_line(color=GREY, strokeWidth=0.8, aria=False).encode(
+                x=x, y=y, detail="pair:N"
+            ),
+            mean.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.4, aria=False).encode(
+                x=style.follow(x, "low"), x2="high:Q", stroke=stroke
+            ),
+            alt.Chart(seeds.assign(position=seeds["position"] + BELOW)).mark_point(size=40, strokeWidth=1.2).encode(
+                x=x, y=y, stroke=stroke, **style.tip("seed")
+            ),
+            mean.mark_point(shape="diamond", size=90).encode(
+                x=style.follow(x, "ratio"), stroke=stroke, fill=fill, **style.tip()
+            ),
+            alt.Chart(printed[printed["panel"] == panel]).mark_point(shape="square", fill=GREY, stroke=GREY).encode(
+                x=x, y=y, **style.tip()
+            ),
+        )  # fmt: skip
+        if at:
+            for layer in (layer for layer in drawn.layer if layer.encoding.y is not alt.Undefined):
+                layer.encoding.y.axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
+        charts.append(style.name_panel(drawn, panel, len(panels), ROW * len(rows) + 8))
+    return style.arrange(charts, len(charts))
+
+
+def place_rows(ours: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
+    """Return the measured rows with their position, and with texts on the seed and on the mean of their line."""
+    keys = zip(ours["family"], ours["line"], strict=True)
+    placed = ours.assign(position=[_find_row(rows, key) for key in keys])
+    texts, seeds = [], []
+    for row in style.each_row(placed):
+        interval = f"\n95 % interval {row.low:.3g} to {row.high:.3g}, n = {int(row.n)}" if is_number(row.low) else ""
+        texts.append(f"{rows[row.position].text}\n{row.ratio:.3g}{interval}")
+        seeds.append(f"{row.model}\n{row.value:.3g}")
+    return placed.assign(tip=texts, seed=seeds)
+
+
+def _find_row(rows: list[Row], key: tuple[Any, ...]) -> int:
+    return next(position for position, row in enumerate(rows) if row.key == key)
 
 
 def join_intervals(frame: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +134,7 @@ def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> list[Row]:
             False,
             (row.family, row.line),
         )
-        for row in found.rename(columns={"size": "size_"}).itertuples()
+        for row in style.each_row(found.rename(columns={"size": "size_"}))
     ]
     printed_rows = printed.drop_duplicates(["line", "size"]).sort_values(
         ["size", "schedule", "line"], ascending=[False, False, True]
@@ -126,71 +156,23 @@ def name_line(row: Any) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _measured(part: pd.DataFrame, row: Row, at: int) -> list[go.Scatter]:
-    import plotly.graph_objects as go
+def _pair_seeds(part: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
+    """Return the ends of lines between the seeds of two neighbouring rows that differ in the schedule only.
 
-    own = part[(part["family"] == row.key[0]) & (part["line"] == row.key[1])]
-    if own.empty:
-        return []
-    first = own.iloc[0]
-    colour = _colour(str(first["schedule"]))
-    traces = []
-    if np.isfinite(float(first["low"])):
-        traces.append(grid.draw_guide([float(first["low"]), float(first["high"])], [at, at], width=2.4, color=colour))
-        span = f"<br>95 % interval {first['low']:.3g} to {first['high']:.3g}, n = {int(first['n'])}"
-    else:
-        span = ""
-    if len(own) > 1:
-        marker = {"color": colour, "symbol": "circle-open", "size": 7, "line": {"width": 1.2, "color": colour}}
-        traces.append(
-            go.Scatter(
-                x=own["value"].tolist(), y=[at + BELOW] * len(own), mode="markers", name=SEED, showlegend=False,
-                marker=marker, customdata=[escape(name) for name in own["model"]],
-                hovertemplate="%{customdata}<br>%{x:.3g}<extra></extra>",
-            )
-        )  # fmt: skip
-    traces.append(
-        go.Scatter(
-            x=[float(first["ratio"])], y=[at], mode="markers", name=MEAN, showlegend=False,
-            marker={"color": colour, "symbol": "diamond", "size": 10},
-            hovertemplate=f"{escape(row.text)}<br>%{{x:.3g}}{span}<extra></extra>",
-        )
-    )  # fmt: skip
-    return traces
-
-
-def _printed(part: pd.DataFrame, row: Row, at: int) -> list[go.Scatter]:
-    import plotly.graph_objects as go
-
-    own = part[(part["line"] == row.key[0]) & (part["size"] == row.key[1])]
-    marker = {"color": colorscale.GREY, "symbol": "square", "size": 8}
-    return [
-        go.Scatter(
-            x=own["value"].tolist(), y=[at] * len(own), mode="markers", name=PRINTED, showlegend=False, marker=marker,
-            hovertemplate=f"{escape(row.text)}<br>%{{x:.3g}}<extra></extra>",
-        )
-    ]  # fmt: skip
-
-
-def _pairs(part: pd.DataFrame, rows: Sequence[Row]) -> list[go.Scatter]:
-    """Draw lines between the seeds of two neighbouring rows that differ in the schedule only.
-
-    Lines of a single model have no seeds to join.
+    Lines of a single model have no seeds to join. Columns: pair, value, position.
     """
-    x: list[float | None] = []
-    y: list[float | None] = []
+    import pandas as pd
+
+    ends: list[tuple[int, float, float]] = []
     for at in range(len(rows) - 1):
-        first, second = (
-            part[(part["family"] == row.key[0]) & (part["line"] == row.key[1])] if not row.is_printed else part[:0]
-            for row in rows[at : at + 2]
-        )
+        first, second = (part[part["position"] == position] for position in (at, at + 1))
         if min(len(first), len(second)) < 2 or name_line_without_schedule(first) != name_line_without_schedule(second):
             continue
         both = first.merge(second, on="base_model", suffixes=("", "_second"))
         for start, end in zip(both["value"], both["value_second"], strict=True):
-            x += [float(start), float(end), None]
-            y += [at + BELOW, at + 1 + BELOW, None]
-    return [grid.draw_guide(x, y, width=0.8, name=PAIR)] if x else []
+            pair = len(ends) // 2
+            ends += [(pair, float(start), at + BELOW), (pair, float(end), at + 1 + BELOW)]
+    return pd.DataFrame(ends, columns=["pair", "value", "position"])
 
 
 def name_line_without_schedule(part: pd.DataFrame) -> tuple[Any, ...]:
@@ -198,29 +180,3 @@ def name_line_without_schedule(part: pd.DataFrame) -> tuple[Any, ...]:
     row = part.iloc[0]
     kinds = row["kinds"] if isinstance(row["kinds"], str) else None
     return round(float(row["size"]), 2), bool(row["is_reused"]), bool(row["is_shared"]), kinds
-
-
-def _keys(ours: pd.DataFrame, *, has_printed: bool) -> list[go.Scatter]:
-    """Return the entries of the legend."""
-    grey = colorscale.GREY
-    line, diamond = {"width": 2.4, "color": grey}, {"symbol": "diamond", "color": grey}
-    out = [grid.draw_key(MEAN, mode="lines+markers", line=line, marker=diamond)]
-    if ours.groupby(["family", "line"])["model"].nunique().gt(1).any():
-        out.append(grid.draw_key(SEED, mode="markers", marker={"symbol": "circle-open", "color": grey, "size": 7}))
-        if len(_pairs(ours[ours["quantity"] == ours["quantity"].iloc[0]], list_rows(ours, ours[:0]))):
-            out.append(grid.draw_key(PAIR, mode="lines", line={"width": 0.8, "color": grey}))
-    if has_printed:
-        out.append(grid.draw_key(PRINTED, mode="markers", marker={"symbol": "square", "color": grey, "size": 8}))
-    return out
-
-
-def _ratio_axis(values: np.ndarray) -> dict[str, Any]:
-    """Return a logarithmic axis around 1 with round ticks."""
-    low, high = min(0.9, float(values.min(initial=1.0))), max(1.1, float(values.max(initial=1.0)))
-    ends = [round(math.log10(low) - 0.02, 3), round(math.log10(high) + 0.02, 3)]
-    ticks = grid.choose_ratio_ticks(low, high)
-    return grid.make_axis(RATIO, type="log", range=ends, tickvals=ticks, ticktext=[f"{at:g}" for at in ticks])
-
-
-def _colour(schedule: str) -> str:
-    return COLOURS[SCHEDULES.index(schedule) if schedule in SCHEDULES else len(SCHEDULES)]

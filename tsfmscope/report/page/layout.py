@@ -11,8 +11,7 @@ from typing import Any
 def render(template: str, **values: Any) -> str:
     """Render a template of this folder as one self-contained page.
 
-    The page's policy allows its own scripts, by hash, and no request. Plotly is left out if the page has no
-    figures. values: variables of the template; `sections` are all sections of the page.
+    The page's policy allows its own scripts, by hash, and no request. values: variables of the template.
     """
     import jinja2
     from markupsafe import Markup
@@ -25,25 +24,15 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    scripts = [_inline(here.joinpath("page.js").read_text("utf-8"))]
-    if any(section.figures for section in values["sections"]):
-        from plotly.offline import get_plotlyjs
-
-        scripts.insert(0, _inline(get_plotlyjs()))
+    scripts = [here.joinpath(name).read_text("utf-8") for name in ("page.js", "tip.js")]
     return environment.get_template(template).render(
         **values,
         style=Markup(here.joinpath("page.css").read_text("utf-8")),
         scripts=[Markup(text) for text in scripts],
-        hashes=" ".join(_hash(text) for text in scripts),
+        hashes=" ".join(map(hash_script, scripts)),
     )
 
 
-def _inline(script: str) -> str:
-    """Return a script as the text of a script element, with any closing tag in it escaped."""
-    if "</script" in script.lower():
-        script = script.replace("</script", "<\\/script")
-    return "\n" + script.strip("\n") + "\n"
-
-
-def _hash(script: str) -> str:
+def hash_script(script: str) -> str:
+    """Return the source of a content security policy that allows a script element with this text."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"

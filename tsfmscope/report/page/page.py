@@ -80,15 +80,14 @@ NO_HEADS = "No model of this run has such heads."
 ORIGIN = ("commit", "hardware", "DVC lock")
 
 
-def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: Mapping[str, str] | None = None) -> str:
+def render(tables: ReportTables, outs: Mapping[str, str] | None = None) -> str:
     """Render the page. Deterministic: the same arguments give the same text.
 
-    pngs: study, or section on theory -> PNG of its figures, shown in print and without JavaScript.
     outs: path -> MD5 of each input of the page, as listed in dvc.lock.
     Raises ValueError if an answer lacks a column.
     """
     summary = summarise(tables)
-    questions = list(list_questions(summary, list(_studies(tables, pngs or {})), _sections(tables, pngs or {})))
+    questions = list(list_questions(summary, list(_studies(tables)), _sections(tables)))
     return layout.render(
         "report.html.j2",
         tables=tables,
@@ -111,15 +110,15 @@ def _models(answer: Answer) -> Section:
     return build_section("models", answer, GLANCE, table=build_table(frame.drop(columns=[*unused])))
 
 
-def _studies(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[tuple[StudyTables, Section]]:
+def _studies(tables: ReportTables) -> Iterator[tuple[StudyTables, Section]]:
     for study in tables.studies:
         frames = [answer.frame for answer in study.answers.values()]
         used = {str(name) for frame in frames if "model" in frame for name in frame["model"]}
         notes = describe_small_models(tables.checkpoints.frame, used) if study.figure else []
-        yield study, studies.build_section(study, order_models(tables), notes, pngs.get(study.name))
+        yield study, studies.build_section(study, order_models(tables), notes)
 
 
-def _sections(tables: ReportTables, pngs: Mapping[str, bytes]) -> dict[str, list[Section]]:
+def _sections(tables: ReportTables) -> dict[str, list[Section]]:
     """Return part of the summary -> its sections that belong to no study."""
     compared = [published.build_section(tables.printed)] if published.is_shown(tables) else []
     return {
@@ -131,7 +130,7 @@ def _sections(tables: ReportTables, pngs: Mapping[str, bytes]) -> dict[str, list
             list_rows("partition", tables.partition, PARTITION, empty=NO_HEADS),
         ],
         "theorems": [
-            *theory.build_sections(tables, pngs),
+            *theory.build_sections(tables),
             list_rows("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS),
             list_rows("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS),
         ],

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tsfmscope.report import colorscale
+from tsfmscope.report.charts.style import format_power
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.page.verdicts import format_number
 from tsfmscope.report.plots import compressed, frontier
@@ -58,7 +58,7 @@ def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
         sentences.append(
             f"The input of the first layer has {_percent(ends.first)} of the full rank, the output of the "
             f"last {_percent(ends.last)} (medians over {ends.stacks} stacks of {ends.models} models; singular values"
-            f" above {colorscale.format_power(-2)} of the largest). It rises in {ends.rises} of {ends.stacks}."
+            f" above {format_power(-2)} of the largest). It rises in {ends.rises} of {ends.stacks}."
         )
     if ends := compare_ends(study.rows("weights", growth_plot.COLUMNS)):
         sentences.append(

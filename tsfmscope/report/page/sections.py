@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tsfmscope.report.page.html_table import HtmlTable, build_table, csv_link
 from tsfmscope.report.page.verdicts import ClaimSentence
+from tsfmscope.report.render import draw_inline
 from tsfmscope.report.tables import Answer
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from tsfmscope.report.charts.style import Chart
 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """One Plotly figure with its texts.
+    """One chart with its texts.
 
     alt: alternative text. title: short title, for figures that stand next to others.
     source: name of the answer that it is drawn from, as in `Provenance.name`; by default the figure's name.
     """
 
     name: str
-    figure: go.Figure
+    chart: Chart
     alt: str
     caption: str
     title: str = ""
@@ -34,15 +34,14 @@ class Figure:
 class EmbeddedFigure:
     """One figure as embedded in the page.
 
-    json: input of plotly.js, safe inside a script element. height: in pixels.
+    svg: the chart as an SVG element.
     """
 
     name: str
     alt: str
     caption: str
-    json: str
+    svg: str
     source: str
-    height: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class Section:
     provenance: SQL and data of every answer that the section shows.
     rows: number of rows that the section shows; with none, `empty` is shown.
     kicker: the figure or table of a paper that the section is about.
-    png: a data: URI of all figures as one PNG, for print and without JavaScript.
     folded: whether the page shows only the title until a reader opens it.
     """
 
@@ -87,7 +85,6 @@ class Section:
     kicker: str = ""
     claims: tuple[ClaimSentence, ...] = ()
     notes: tuple[str, ...] = ()
-    png: str = ""
     folded: bool = False
 
     def figure_provenance(self, index: int) -> tuple[Provenance, ...]:
@@ -112,17 +109,11 @@ def make_provenance(name: str, answer: Answer) -> Provenance:
 
 
 def embed_figure(figure: Figure) -> EmbeddedFigure:
-    """Return a figure with its JSON, ready to embed in the page."""
-    height = figure.figure.layout.height
-    return EmbeddedFigure(
-        figure.name, figure.alt, figure.caption, script_json(figure.figure.to_json()), figure.source or figure.name,
-        height and int(height),
-    )  # fmt: skip
+    """Return a figure with its SVG, ready to embed in the page."""
+    from markupsafe import Markup
 
-
-def png_uri(png: bytes | None) -> str:
-    """Return a PNG as data: URI; empty if there is none."""
-    return "data:image/png;base64," + base64.b64encode(png).decode() if png else ""
+    svg = Markup(draw_inline(figure.chart, figure.name))
+    return EmbeddedFigure(figure.name, figure.alt, figure.caption, svg, figure.source or figure.name)
 
 
 def build_section(
@@ -151,11 +142,3 @@ def build_section(
 def list_rows(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
     """Build a section that shows an answer as a table."""
     return build_section(name, answer, lead, table=build_table(answer.frame), empty=empty)
-
-
-def script_json(text: str | None) -> Any:
-    """Return JSON that is safe inside a script element: the characters <, > and & are escaped."""
-    from markupsafe import Markup
-
-    escaped = (text or "null").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return Markup(escaped)

@@ -15,7 +15,6 @@ from tsfmscope.report.page.sections import (
     TableBlock,
     embed_figure,
     make_provenance,
-    png_uri,
 )
 from tsfmscope.report.plot import Plot, load_plot
 from tsfmscope.report.tables import StudyTables, require
@@ -38,12 +37,11 @@ def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...
     )
 
 
-def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str], png: bytes | None = None) -> Section:
+def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str]) -> Section:
     """Build the page's section on one study.
 
     models: the models of the whole page, which determine the colours.
     notes: additional sentences on this study.
-    png: PNG of all its figures, for print and for readers without JavaScript.
     """
     published, plot = require(study.published, verdicts.COLUMNS), load_plot(study.plot)
     lines = (verdicts.count_verdicts(published), *rank_tests.describe_contrasts(study), *notes)
@@ -59,7 +57,6 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
         kicker=verdicts.cite(study.figure) if study.figure else "",
         claims=(*verdicts.describe_claims(published), *plot.claims(study)),
         notes=tuple(filter(None, lines)),
-        png=png_uri(png),
     )
 
 

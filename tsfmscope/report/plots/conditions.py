@@ -26,8 +26,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     )
     caption = (
         f"Ring: {first}; triangle: {', '.join(others) or 'none'}. Further left, ζ′ is nearer to its null and the error "
-        f"is smaller.{figures.NOT_EVENNESS} {pairs.SAME}: both change in the same direction, as the paper claims "
-        f"({same} of {count}); {pairs.OPPOSITE}: they do not."
+        f"is smaller.{figures.NOT_EVENNESS} “{pairs.SAME}”: both change in the same direction, as the paper claims "
+        f"({same} of {count}); “{pairs.OPPOSITE}”: they do not."
     )
     if of_paper:
         tested = pairs.count_same(pairs.pair_rows(frame, of_paper=False), [first, *others])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tsfmscope.report import colorscale
 from tsfmscope.report.charts import spectra
+from tsfmscope.report.charts.style import format_power
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot
 from tsfmscope.report.tables import StudyTables
@@ -24,7 +24,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     deepest = frame[frame["layer"] == frame["layer"].max()]
     ranks = deepest[deepest["ratio"] > EPSILON].groupby(["model", "stack", "tokens"])["j"].max()
     texts = [f"{model} {stack}, {spectra.SPECIAL.get(t, t)}: {rank}" for (model, stack, t), rank in ranks.items()]
-    caption = f"Values above the rounding error. Rank at tolerance {colorscale.format_power(-2)} after the last layer:"
+    caption = f"Values above the rounding error. Rank at tolerance {format_power(-2)} after the last layer:"
     caption += f" {'; '.join(texts)}."
     yield Figure("constant", spectra.draw_constant(frame), alt, caption)
 

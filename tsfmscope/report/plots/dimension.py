@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tsfmscope.report.charts import dimension, figures
+from tsfmscope.report.charts import dimension, style
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.page.html_table import build_table
 from tsfmscope.report.page.sections import Figure, TableBlock
@@ -53,7 +53,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
 def _alt(frame: pd.DataFrame, axis: str) -> str:
     """Return the text of a figure for readers who do not see it."""
     low, high = frame["median"].min(), frame["median"].max()
-    names = ", ".join(figures.distinct_values(frame, "model"))
+    names = ", ".join(style.distinct_values(frame, "model"))
     return f"Line charts of effective dimension by {axis}, of {names}; between {low:g} and {high:g} dimensions."
 
 

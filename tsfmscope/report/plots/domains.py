@@ -64,7 +64,7 @@ def describe_datasets(points: pd.DataFrame) -> str:
 
 PLOT = Plot(
     "One panel per domain, one point per model and data set. Further left, ζ′ is nearer to its null; lower is less "
-    "error. Hover over a point, or tap it, to read it; tap the legend to filter.",
+    "error. Point at a mark, or tap it, to read it.",
     {"points": COLUMNS},
     draw,
 )

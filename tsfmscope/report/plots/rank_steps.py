@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsfmscope.report import colorscale
 from tsfmscope.report.charts import population, rank_steps
+from tsfmscope.report.charts.style import format_power
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot
 from tsfmscope.report.tables import StudyTables
@@ -30,7 +30,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         if complete.empty:
             continue
         means = rank_steps.average_shares(complete)
-        power = colorscale.format_power(np.log10(epsilon))
+        power = format_power(np.log10(epsilon))
         alt = f"Line charts of the rank of layer inputs by depth at tolerance {power}, one panel per family, one line "
         alt += f"per training step. Mean rank at the end of the stack, % of the full rank: {_list_ends(means)}."
         caption = _describe(complete, means, count_incomplete(rows, complete))

@@ -7,8 +7,9 @@ import math
 import pandas as pd
 import pytest
 
+from tests.tsfmscope.report.drawn import read_panels
 from tsfmscope.report.charts.certificate import draw_certificate
-from tsfmscope.report.render.mpl_render import render
+from tsfmscope.report.render import draw_svg
 
 
 def rows(*ratios: float) -> pd.DataFrame:
@@ -16,16 +17,14 @@ def rows(*ratios: float) -> pd.DataFrame:
 
 
 def test_tasks_are_ordered_and_those_above_the_limit_are_open() -> None:
-    figure = draw_certificate(rows(1.2, 0.9, 1.05), mean=1.04, upper=1.3, margin=1.02, worst=1.1, units="2 sources")
-    (marks,) = [trace for trace in figure.data if trace.name == "task"]
-    assert (list(marks.x), list(marks.y)) == ([0.9, 1.05, 1.2], [1, 2, 3])
-    assert list(marks.marker.symbol) == ["circle", "circle", "circle-open"]
-    assert list(figure.layout.yaxis.ticktext) == [
-        "<b>mean of 2 sources</b>",
-        *(f"set &lt;{n}&gt;, 12" for n in (1, 2, 0)),
-    ]
-    lines = {tuple(trace.x) for trace in figure.data if trace.mode == "lines"}
-    assert {(1, 1), (1.02, 1.02), (1.1, 1.1), (1.04, 1.3)} <= lines
+    chart = draw_certificate(rows(1.2, 0.9, 1.05), mean=1.04, upper=1.3, margin=1.02, worst=1.1, units="2 sources")
+    (panel,) = read_panels(chart)
+    mean, tasks = panel.select("point")
+    assert [(row["ratio"], row["is_failed"]) for row in tasks.rows] == [(1.2, True), (1.05, False), (0.9, False)]
+    assert tasks.encoding["y"]["scale"]["domain"] == [*(f"set <{n}>, 12" for n in (0, 2, 1)), "mean of 2 sources"]
+    assert [(row["ratio"], row["upper"]) for row in mean.rows] == [(1.04, 1.3)]
+    limits = [row["ratio"] for layer in panel.select("rule") if "stroke" in layer.encoding for row in layer.rows]
+    assert limits == [1.02, 1.1]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +33,11 @@ def test_tasks_are_ordered_and_those_above_the_limit_are_open() -> None:
 )
 def test_extreme_ratios_are_drawn(ratios: tuple[float, ...], upper: float) -> None:
     mean = 1.0 if math.isfinite(max(ratios)) else math.inf
-    figure = draw_certificate(rows(*ratios), mean=mean, upper=upper, margin=1.02, worst=1.1, units="2 series")
-    low, high = (10**end for end in figure.layout.xaxis.range)
+    chart = draw_certificate(rows(*ratios), mean=mean, upper=upper, margin=1.02, worst=1.1, units="2 series")
+    (panel,) = read_panels(chart)
+    tasks = panel.select("point")[1]
+    low, high = tasks.encoding["x"]["scale"]["domain"]
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
     assert low < min(ratios) and max(finite) < high < 100 * max(*finite, 1.1)
-    assert len(figure.layout.xaxis.tickvals) >= 2
-    assert render([("", figure)])["png"].startswith(b"\x89PNG")
+    assert all(low <= value <= high for value in tasks.values("x"))
+    assert "<svg" in draw_svg(chart)

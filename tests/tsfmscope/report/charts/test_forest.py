@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 import duckdb
 import numpy as np
-import plotly.graph_objects as go
+import pandas as pd
 import pytest
 from scipy import stats
 
 from tests.tsfmscope.report import recorded
+from tests.tsfmscope.report.drawn import read_panels, read_titles
 from tests.tsfmscope.report.recorded import answer_study, copy_rows, with_rows
+from tsfmscope.report.charts import forest
+from tsfmscope.report.charts.style import Chart
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.render.mpl_render import render
+from tsfmscope.report.render import draw_svg
 from tsfmscope.report.tables import StudyTables
 
 STUDY, BASE = "isotropy", "model = 'chronos-t5-nano'"
@@ -54,18 +57,22 @@ def draw(study: StudyTables) -> Figure:
     return figure
 
 
-def read_marks(figure: go.Figure) -> dict[tuple[str, str], float]:
+def read_marks(chart: Chart) -> dict[tuple[str, str], float]:
     """Return (data set, condition) -> the drawn ρ."""
-    traces = [trace for trace in figure.data if trace.customdata is not None]
-    pairs = [(row, x) for trace in traces for row, x in zip(trace.customdata, trace.x, strict=True)]
-    found = {(row[0], row[1]): x for row, x in pairs}
-    assert len(found) == len(pairs)
+    (panel,) = read_panels(chart)
+    rows = panel.select("point")[0].rows
+    found = {(row["dataset"], row["condition"]): row["spearman"] for row in rows}
+    assert len(found) == len(rows)
     return found
 
 
-def read_diamond(figure: go.Figure) -> go.Scatter:
-    (diamond,) = (trace for trace in figure.data if trace.name == "mean")
-    return diamond
+def read_mean(chart: Chart) -> tuple[list[float], list[list[float]]]:
+    """Return the drawn mean, and its drawn intervals."""
+    (panel,) = read_panels(chart)
+    diamonds = [layer for layer in panel.select("point") if layer.mark.get("shape") == "diamond"]
+    wide = [layer for layer in panel.select("rule") if layer.mark.get("strokeWidth") == 3]
+    means = [row["spearman"] for layer in diamonds for row in layer.rows]
+    return means, [[row["low"], row["high"]] for layer in wide for row in layer.rows]
 
 
 def test_each_mark_is_the_rho_that_scipy_computes_from_the_single_scores(
@@ -84,16 +91,16 @@ def test_each_mark_is_the_rho_that_scipy_computes_from_the_single_scores(
         for key, part in points.groupby(["dataset", "condition"])
     }
     assert len(wanted) == 6 and set(points.groupby(["dataset", "condition"]).size()) == {6}
-    figure = draw(study).figure
-    assert read_marks(figure) == pytest.approx(wanted)
+    chart = draw(study).chart
+    assert read_marks(chart) == pytest.approx(wanted)
     assert len({round(x, 6) for x in wanted.values()}) > 2  # the marks differ, so that mistaken rows would show
-    assert read_diamond(figure).x[0] == pytest.approx(np.mean(list(wanted.values())))
+    assert read_mean(chart)[0] == pytest.approx([np.mean(list(wanted.values()))])
 
 
 def test_the_rho_under_a_panel_of_domains_is_the_same(models: duckdb.DuckDBPyConnection, study: StudyTables) -> None:
     points = answer_study(models, STUDY, "domains").answers["points"].frame
     found = {(row.dataset, row.condition): row.rho_corrected for row in points.itertuples()}
-    assert found == pytest.approx(read_marks(draw(study).figure))
+    assert found == pytest.approx(read_marks(draw(study).chart))
     for key, part in points.groupby(["dataset", "condition"]):
         rho = stats.spearmanr(-part["zeta_adjusted"].abs(), np.log(part["nmse"])).statistic
         assert part["rho_printed"].tolist() == pytest.approx([rho] * 6), key
@@ -101,11 +108,11 @@ def test_the_rho_under_a_panel_of_domains_is_the_same(models: duckdb.DuckDBPyCon
 
 def test_the_mean_has_its_interval_and_the_words_the_same_numbers(study: StudyTables) -> None:
     drawn = draw(study)
-    wide = [trace for trace in drawn.figure.data if trace.line.width == 3]
-    assert [list(trace.x) for trace in wide] == [[-0.45, 0.35]]
-    (headline,) = drawn.figure.layout.annotations
-    rho = f"{read_diamond(drawn.figure).x[0]:.2f}".replace("-", "−")
-    assert headline.text == f"<b>Mean ρ = {rho} (95 % interval −0.45 to 0.35)</b><br>p = 0.25, permuting models"
+    (mean,), intervals = read_mean(drawn.chart)
+    assert intervals == [[-0.45, 0.35]]
+    (title,) = read_titles(drawn.chart)
+    rho = f"{mean:.2f}".replace("-", "−")
+    assert title.startswith(f"Mean ρ = {rho} (95 % interval −0.45 to 0.35)\np = 0.25, permuting models\n")
     assert f"Mean ρ = {rho} (95 % interval −0.45 to 0.35), p = 0.25" in drawn.alt
     assert "p is at least 0.002" in drawn.caption and "over 6 models" in drawn.caption
 
@@ -120,25 +127,21 @@ def test_the_interval_and_p_of_the_mean_are_those_of_the_papers_claim(
 
 
 def test_the_most_negative_data_set_is_on_top_and_every_row_has_its_name(study: StudyTables) -> None:
-    figure = draw(study).figure
-    frame = study.answers["dataset_correlations"].frame
-    means = frame.groupby("dataset")["spearman"].mean().sort_values(ascending=False)
-    axis = figure.layout.yaxis
-    assert list(axis.ticktext) == ["<b>mean of 6</b>", *means.index]
-    heights = dict(zip(axis.ticktext, axis.tickvals, strict=True))
-    for trace in (trace for trace in figure.data if trace.customdata is not None):
-        for row, y in zip(trace.customdata, trace.y, strict=True):
-            assert abs(y - heights[row[0]]) < 0.5
-    assert axis.range[0] < 0 and axis.range[1] > len(means)
+    (panel,) = read_panels(draw(study).chart)
+    means = study.answers["dataset_correlations"].frame.groupby("dataset")["spearman"].mean().sort_values()
+    y = panel.select("point")[0].encoding["y"]
+    assert y["scale"]["domain"] == [*means.index, "mean of 6"]
+    assert y["axis"]["values"] == y["scale"]["domain"]
 
 
 def test_conditions_are_told_apart_only_where_there_are_several(study: StudyTables) -> None:
     both = draw(study)
-    assert [t.name for t in both.figure.data if t.showlegend is not False] == ["context-128", "noisy"]
+    rows = read_panels(both.chart)[0].select("point")[0].rows
+    assert {(row["condition"], row["is_filled"]) for row in rows} == {("context-128", True), ("noisy", False)}
     assert "Filled: context-128; open: noisy." in both.caption
-    rows = study.answers["dataset_correlations"].frame
-    one = draw(with_rows(study, "dataset_correlations", rows[rows["condition"] == "noisy"]))
-    assert not [t.name for t in one.figure.data if t.showlegend is not False]
+    frame = study.answers["dataset_correlations"].frame
+    one = draw(with_rows(study, "dataset_correlations", frame[frame["condition"] == "noisy"]))
+    assert all(row["is_filled"] for row in read_panels(one.chart)[0].select("point")[0].rows)
     assert "Filled" not in one.caption
 
 
@@ -146,8 +149,10 @@ def test_a_data_set_with_an_interval_has_a_whisker(study: StudyTables) -> None:
     rows = study.answers["dataset_correlations"].frame.copy()
     assert rows["low"].isna().all()  # that of both conditions is not that of one
     rows.loc[0, ["low", "high"]] = [-0.9, 0.1]
-    lines = [list(t.x) for t in draw(with_rows(study, "dataset_correlations", rows)).figure.data if t.mode == "lines"]
-    assert lines.count([-0.9, 0.1]) == 1
+    (panel,) = read_panels(draw(with_rows(study, "dataset_correlations", rows)).chart)
+    (whiskers,) = (layer for layer in panel.select("rule") if "yOffset" in layer.encoding)
+    ends = [(row["low"], row["high"]) for row in whiskers.rows]
+    assert ends.count((-0.9, 0.1)) == 1 and ends.count((None, None)) == 5
 
 
 def test_a_single_condition_takes_the_interval_of_its_data_set() -> None:
@@ -178,15 +183,17 @@ def test_a_mean_without_interval_or_value_is_drawn_without_it(missing: float | N
     mean = study.answers["mean_correlation"].frame.astype(object)
     limits = dict.fromkeys(("low", "high", "p", "p_smallest"), missing)
     bare = draw(with_rows(study, "mean_correlation", mean.assign(**limits)))
-    assert not [trace for trace in bare.figure.data if trace.line.width == 3]
+    assert read_mean(bare.chart)[1] == []
     assert "without an interval" in bare.caption and "at least" not in bare.caption
     for rows in (mean.assign(spearman=missing), mean.iloc[:0]):
         none = draw(with_rows(study, "mean_correlation", rows))
-        assert not [trace for trace in none.figure.data if trace.name == "mean"]
+        assert read_mean(none.chart) == ([], [])
         assert "The mean is undefined." in none.alt and "Diamond" not in none.caption
 
 
-def test_the_still_picture_is_one_column_wide(study: StudyTables) -> None:
-    figure = draw(study)
-    text = render([("", figure.figure)])["svg"].decode()
-    assert f'width="{4.05 * 72:.6g}pt"' in text
+def test_every_row_of_a_long_plot_has_its_label() -> None:
+    names = [f"set-{n}" for n in range(40)]
+    rows = pd.DataFrame({"dataset": names, "condition": "c", "n_models": 5, "spearman": 0.1, "low": None, "high": None})
+    mean = {"n": np.int64(40), "spearman": np.float64(0.1), "low": np.nan, "high": np.nan, "p": np.nan}
+    svg = draw_svg(forest.draw_forest(rows, mean, ["c"]))
+    assert all(f">{name}</text>" in svg for name in [*names, "mean of 40"])

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from sklearn.decomposition import PCA
 
-from tests.tsfmscope.report.recorded import find_study
+from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tsfmscope.report.charts import islands
-from tsfmscope.report.charts.figures import COLOURS
 from tsfmscope.report.charts.islands import project
-from tsfmscope.report.tables import ReportTables
+from tsfmscope.report.charts.style import COLOURS
 
 IDENTITY = {"model": "m", "stack": "encoder", "layer": 1, "dataset": "d", "condition": "c"}
 # Number of tokens of the clusters 0 to 6.
@@ -26,57 +24,30 @@ def make_tokens(seed: int) -> pd.DataFrame:
     return frame.assign(cluster=clusters, series="s", position=np.arange(len(clusters)))
 
 
-def read_tokens(figure: go.Figure) -> dict[str, dict[tuple[int, int], tuple[float, float]]]:
-    """Return x axis -> (position, cluster) -> coordinates."""
-    found: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
-    for trace in (trace for trace in figure.data if trace.customdata is not None):
-        for row, x, y in zip(trace.customdata, trace.x, trace.y, strict=True):
-            panel = found.setdefault(trace.xaxis, {})
-            assert (row[1], row[2]) not in panel
-            panel[row[1], row[2]] = (x, y)
-    return found
-
-
 def test_each_token_is_drawn_once_in_both_projections() -> None:
     cells = [(f"title {seed}", make_tokens(seed)) for seed in range(3)]
-    drawn = read_tokens(islands.draw_islands(cells))
-    assert list(drawn) == ["x", "x2", "x3", "x4", "x5", "x6"]
-    for (_, frame), first in zip(cells, (1, 3, 5), strict=True):
-        for panel, column in ((first, "pc2"), (first + 1, "pc3")):
-            points = drawn[f"x{panel}" if panel > 1 else "x"]
-            wanted = zip(frame["pc1"].astype("f4"), frame[column].astype("f4"), strict=True)
-            assert points == dict(zip(zip(frame["position"], frame["cluster"], strict=True), wanted, strict=True))
-
-
-def test_the_axes_name_their_components() -> None:
-    layout = islands.draw_islands([("a", make_tokens(0)), ("b", make_tokens(1))]).layout
-    for shown in (layout.to_plotly_json(), layout.meta["narrow"]):
-        for x, y, second in (("xaxis", "yaxis", 2), ("xaxis2", "yaxis2", 3), ("xaxis4", "yaxis4", 3)):
-            assert shown[x]["title"]["text"] == "component 1"
-            assert shown[y]["title"]["text"] == f"component {second}"
+    drawn = read_panels(islands.draw_islands(cells))
+    assert [panel.title for panel in drawn] == ["title 0", "", "title 1", "", "title 2", ""]
+    for at, panel in enumerate(drawn):
+        layer, (_, frame) = panel.layer("point"), cells[at // 2]
+        names = [layer.encoding[axis]["field"] for axis in "xy"]
+        assert names == ["pc1", "pc3" if at % 2 else "pc2"]
+        assert [layer.encoding[axis]["axis"]["title"] for axis in "xy"] == [islands.COMPONENTS[name] for name in names]
+        points = sorted(zip(layer.values("x"), layer.values("y"), strict=True))
+        np.testing.assert_allclose(points, sorted(frame[names].itertuples(index=False, name=None)), rtol=1e-6)
 
 
 def test_the_four_largest_clusters_have_a_colour_and_the_rest_is_grey_below_them() -> None:
-    figure = islands.draw_islands([("a", make_tokens(0))])
-    keys = [trace for trace in figure.data if trace.showlegend is not False]
-    styles = {trace.name: (trace.marker.color, trace.marker.symbol) for trace in keys}
-    assert list(styles) == ["largest cluster", "second", "third", "fourth", "all others"]
-    assert len(set(styles.values())) == 5 and not {colour for colour, _ in styles.values()} & set(COLOURS)
-    found = {}
-    for trace in (trace for trace in figure.data if trace.customdata is not None and trace.xaxis == "x"):
-        assert (trace.marker.color, trace.marker.symbol) == styles[trace.name]
-        found[trace.name] = {row[2] for row in trace.customdata}
+    chart = islands.draw_islands([("a", make_tokens(0))])
+    colours, symbols = read_scale(chart, "fill"), read_scale(chart, "shape")
+    assert list(colours) == list(symbols) == ["largest cluster", "second", "third", "fourth", "all others"]
+    assert len({(colours[name], symbols[name]) for name in colours}) == 5 and not {*colours.values()} & {*COLOURS}
+    found: dict[str, set[int]] = {}
+    for row in read_panels(chart)[0].layer("point").rows:
+        found.setdefault(row["kind"], set()).add(int(row["tip"].rpartition(" ")[2]))
     # Clusters 2 and 4 are equally large; the smaller number is first.
     assert found == {"all others": {0, 4, 5}, "fourth": {2}, "third": {6}, "second": {1}, "largest cluster": {3}}
     assert next(iter(found)) == "all others"
-
-
-def test_a_matrix_with_few_clusters_has_no_others(tables: ReportTables) -> None:
-    frame = find_study(tables, "islands").answers["islands"].frame
-    part = frame[frame["model"] == frame["model"].iloc[0]]
-    two = part[part["cluster"].isin(part["cluster"].unique()[:2])]
-    names = {trace.name for trace in islands.draw_islands([("a", two)]).data if trace.customdata is not None}
-    assert names == {"largest cluster", "second"}
 
 
 def test_the_projection_is_that_of_scikit_learn_up_to_sign() -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.tsfmscope.report import recorded
+from tests.tsfmscope.report.drawn import read_titles
 from tests.tsfmscope.report.recorded import find_study, with_rows
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.html_table import NOTHING, build_table
@@ -68,7 +69,7 @@ def test_only_a_figure_of_the_paper_has_its_letters(
     )
     own = replace(with_rows(study, "points", frame), figure=figure)
     (drawn,) = studies.draw_figures(own, order_models(tables))
-    assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
+    assert [title[0] for title in read_titles(drawn.chart)] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
@@ -76,11 +77,8 @@ def test_models_with_compressed_ones_are_drawn_by_compression_and_the_others_by_
     study = find_study(tables, "dimension")
     drawn = studies.draw_figures(study, order_models(tables))
     assert [figure.title for figure in drawn] == ["By layer", "By compression"]
-    panels = [[note.text for note in figure.figure.layout.annotations] for figure in drawn]
-    assert panels == [
-        ["<b>chronos-bolt-nano</b>"],
-        ["<b>chronos-t5-nano</b><br>encoder", "<b>chronos-t5-nano</b><br>decoder"],
-    ]
+    panels = [read_titles(figure.chart) for figure in drawn]
+    assert panels == [["chronos-bolt-nano"], ["chronos-t5-nano\nencoder", "chronos-t5-nano\ndecoder"]]
     frame = study.answers["layers"].frame
     dense, compressed = (
         frame[frame["model"] == name].sort_values(["stack", "layer", "normed"])["median"].tolist()
@@ -111,7 +109,7 @@ def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> 
 def read_panels(figures: tuple[Figure, ...]) -> list[str]:
     """Return the titles of the matrices of states of the single figure."""
     (figure,) = figures
-    return [text.strip("<b>") for note in figure.figure.layout.annotations if (text := note.text) != "<b></b>"]
+    return [title for title in read_titles(figure.chart) if title]
 
 
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:
@@ -136,4 +134,4 @@ def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...],
     frame = study.answers["islands"].frame
     both = with_rows(study, "islands", pd.concat([frame, frame.assign(condition="context-128")]))
     titles = read_panels(studies.draw_figures(replace(both, conditions=order), ()))
-    assert [text.split("</b>")[0].split(", ")[-1] for text in titles] == [*order, *order]
+    assert [text.split("\n")[0].split(", ")[-1] for text in titles] == [*order, *order]
