@@ -118,7 +118,8 @@ def test_methods_of_narrower_heads_are_those_whose_time_can_be_measured() -> Non
     moments = {layer.name: white(layer.read()) for layer in model.attentions()}
     for name, entry in METHODS.items():
         if entry.candidates:
-            parts = {one.parts[0] for one in model_candidates(model, {"method": name}, moments)}
+            method = Method.model_validate({"method": name, "ranks": {"budget": 0.5}})
+            parts = {one.parts[0] for one in model_candidates(model, method, moments)}
             assert ("time" in entry.rules) == (parts <= {"qk", "vo"})
 
 

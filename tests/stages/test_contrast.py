@@ -133,8 +133,8 @@ def test_the_context_of_an_image_or_a_table_must_be_whole(tmp_path: Path, datase
 
 def test_every_committed_checkpoint_is_the_one_that_its_recipe_makes() -> None:
     """The fields of a recipe enter its key: none that is added may change those of the checkpoints that there are."""
-    catalogue = yaml.safe_load((ROOT / "stages" / "config" / "models.yaml").read_text())["recipes"]
-    kept = {path.parent.name: json.loads(path.read_text()) for path in ROOT.glob("checkpoints/*/recipe.json")}
+    catalogue = yaml.safe_load((ROOT / "tsfmscope" / "models" / "bundled.yaml").read_text())["recipes"]
+    kept = {path.parent.name: json.loads(path.read_text()) for path in ROOT.glob("tsfmscope/checkpoints/*/recipe.json")}
     assert kept and set(kept) == set(catalogue)
     for name, found in kept.items():
         job = training_job(name, Recipe.model_validate(catalogue[name]))

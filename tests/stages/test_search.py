@@ -57,7 +57,7 @@ SPACE = {"recipe": "toy", "first": [1.0], "growth": [0.0, 1.0], "flat": [2], "gr
 
 def params(folder: Path, **space: Any) -> Params:
     block = copy.deepcopy(SMOKE)
-    block["checkpoints"]["recipes"] = {"toy": TOY}
+    block["checkpoints"]["recipes"]["toy"] = TOY
     block["pretraining"] = SPACE | space
     path = folder / "params.yaml"
     path.write_text(yaml.safe_dump(block))
