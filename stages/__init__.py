@@ -7,6 +7,7 @@ The list below is the pipeline; `python -m stages.planning.dvc_file` makes dvc.y
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 # Folder of DVC's outputs, relative to the repository's root.
 DATA = "data"
@@ -34,149 +35,134 @@ class Stage:
     always_runs: bool = False
 
 
-def _out(name: str) -> str:
-    return f"{DATA}/{name}"
+def _stage(
+    name: str,
+    description: str,
+    reads: str = "",
+    params: str = "",
+    *,
+    writes: str = "",
+    sweeps: bool = False,
+    **rest: Any,
+) -> Stage:
+    """Return a stage from names with spaces between them; reads, writes: without data/.
+
+    By default a stage writes the folder of its name and, if it sweeps, that of its timings.
+    """
+    outs = writes.split() or [name, *([f"timings/{name}"] if sweeps else [])]
+    inputs, outputs = (tuple(f"{DATA}/{path}" for path in paths) for paths in (reads.split(), outs))
+    return Stage(name, description, inputs, outputs, tuple(params.split()), sweeps=sweeps, **rest)
 
 
-def _timings(name: str) -> str:
-    return f"{DATA}/timings/{name}"
-
-
-_TABLES = (
-    *("kernelsynth", "datasets", "checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
-    *("heads", "spectra", "forecasts", "statistics", "theory"),
-)
-_SWEPT = (
-    *("checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
-    *("heads", "spectra", "forecasts", "theory"),
-)
+_SERIES = "kernelsynth datasets"
+_SWEPT = "checkpoints compression pretraining tokens embeddings geometry heads spectra forecasts theory"
 
 STAGES: tuple[Stage, ...] = (
-    Stage(
+    _stage(
         "external_inputs",
         "all parameters; names and checksums of the external data files, and of families that installed packages add",
-        writes=(PARAMS, _out("external_inputs.json"), _out("plugins.json")),
+        writes="params.json external_inputs.json plugins.json",
         always_runs=True,
     ),
-    Stage(
-        "kernelsynth",
-        "the named synthetic data sets",
-        writes=(_out("kernelsynth"),),
-        params=("seed", "datasets.sets", "kernelsynth"),
-    ),
-    Stage(
+    _stage("kernelsynth", "the named synthetic data sets", params="seed datasets.sets kernelsynth"),
+    _stage(
         "datasets",
         "real series: bundled, from the data root, from the hub",
-        reads=(_out("external_inputs.json"),),
-        writes=(_out("datasets"),),
-        params=("seed", "datasets.sets", "datasets.max_series", "datasets.min_length"),
+        "external_inputs.json",
+        "seed datasets.sets datasets.max_series datasets.min_length",
     ),
-    Stage(
+    _stage(
         "checkpoints",
         "every model's weights: committed, pretrained, from a folder or the hub; skill of forecasters",
-        reads=(_out("plugins.json"), _out("kernelsynth"), _out("datasets")),
-        writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "datasets.sets", "studies", "checkpoints", "population"),
+        f"plugins.json {_SERIES}",
+        "seed models datasets.sets studies checkpoints population",
         folders=("tsfmscope/checkpoints",),
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "compression",
         "compressed models that studies name as BASE@METHOD, and how far they are from their base",
-        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
-        writes=(_out("compression"), _timings("compression")),
-        params=("seed", "models", "datasets.sets", "conditions", "studies", "compression"),
+        f"{_SERIES} checkpoints",
+        "seed models datasets.sets conditions studies compression",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "pretraining",
         "a search over rank schedules: one recipe, pretrained with each",
-        reads=(_out("plugins.json"),),
-        writes=(_out("pretraining"), _timings("pretraining")),
-        params=("seed", "checkpoints.recipes", "pretraining"),
+        "plugins.json",
+        "seed checkpoints.recipes pretraining",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "tokens",
         "windows of every data set under every condition, tokenised",
-        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints"), _out("compression")),
-        writes=(_out("tokens"), _timings("tokens")),
-        params=("seed", "models", "datasets.sets", "conditions", "studies", "tokens"),
+        f"{_SERIES} checkpoints compression",
+        "seed models datasets.sets conditions studies tokens",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "embeddings",
         "hidden states of every layer of every stack",
-        reads=(_out("checkpoints"), _out("compression"), _out("tokens")),
-        writes=(_out("embeddings"), _timings("embeddings")),
-        params=("seed", "models", "conditions", "embeddings"),
+        "checkpoints compression tokens",
+        "seed models conditions embeddings",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "geometry",
         "isotropy and effective dimension of every layer",
-        reads=(_out("embeddings"),),
-        writes=(_out("geometry"), _timings("geometry")),
-        params=("seed", "models", "conditions", "studies", "geometry"),
+        "embeddings",
+        "seed models conditions studies geometry",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "heads",
         "spectral alignment of attention heads, log-partition of softmax heads, Lemma 1's bounds",
-        reads=(_out("checkpoints"), _out("compression"), _out("tokens")),
-        writes=(_out("heads"), _timings("heads")),
-        params=("seed", "models", "conditions", "heads"),
+        "checkpoints compression tokens",
+        "seed models conditions heads",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "spectra",
         "singular values of every layer's input and weights, planes and angles of embedded tokens",
-        reads=(_out("checkpoints"), _out("compression"), _out("tokens"), _out("embeddings")),
-        writes=(_out("spectra"), _timings("spectra")),
-        params=("seed", "models", "conditions", "studies", "spectra"),
+        "checkpoints compression tokens embeddings",
+        "seed models conditions studies spectra",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "forecasts",
         "forecasts of the last window of every series, scored",
-        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints"), _out("compression")),
-        writes=(_out("forecasts"), _timings("forecasts")),
-        params=("seed", "models", "datasets.sets", "conditions", "studies", "forecasts"),
+        f"{_SERIES} checkpoints compression",
+        "seed models datasets.sets conditions studies forecasts",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
-        reads=tuple(
-            map(
-                _out,
-                ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra", "forecasts"),
-            )
-        ),
-        writes=(_out("statistics"),),
-        params=("seed", "studies", "statistics", "population"),
+        f"{_SERIES} checkpoints compression geometry heads spectra forecasts",
+        "seed studies statistics population",
     ),
-    Stage(
+    _stage(
         "theory",
         "the theorems of Yu et al. 2026 at random instances, and its numerical experiments",
-        writes=(_out("theory"), _timings("theory")),
-        params=("seed", "theory"),
+        params="seed theory",
         sweeps=True,
     ),
-    Stage(
+    _stage(
         "tables",
         "results.duckdb: every table and view, for SQL",
-        reads=(*map(_out, _TABLES), *map(_timings, _SWEPT)),
-        writes=(_out("results.duckdb"),),
-        params=("seed", "studies"),
+        " ".join(
+            [_SERIES, _SWEPT.replace("theory", "statistics theory"), *(f"timings/{name}" for name in _SWEPT.split())]
+        ),
+        "seed studies",
+        writes="results.duckdb",
     ),
-    Stage(
+    _stage(
         "report",
         "pages of the results and of the run, figures as PNG and SVG, the headline metrics and the plots",
-        reads=tuple(map(_out, ("checkpoints", "compression", "embeddings", "results.duckdb"))),
-        writes=(_out("report.html"), _out("run.html"), _out("figures"), _out("metrics.json"), _out("plots")),
-        params=("profile", "seed", "studies", "geometry", "report"),
-        metrics=(_out("metrics.json"),),
+        "checkpoints compression embeddings results.duckdb",
+        "profile seed studies geometry report",
+        writes="report.html run.html figures metrics.json plots",
+        metrics=(f"{DATA}/metrics.json",),
     ),
 )
 
