@@ -5,7 +5,7 @@
 Every method gets the same calibration windows: of three data sets and of synthetic series, drawn with the seed. The
 error is the pooled WQL (sum of quantile losses over the sum of absolute targets) on the last windows of data sets that
 did not calibrate, over that of the dense model. `size` is the share of the bytes of the attention parameters that is
-left. Models are committed checkpoints and `chronos-bolt-350k` of the folder TSFMSCOPE_WEIGHTS; series are those of the
+left. Models are bundled checkpoints and `chronos-bolt-350k` of the folder TSFMSCOPE_WEIGHTS; series are those of the
 folder TSFMSCOPE_DATA. Nothing is healed.
 
 Besides the methods of `tsfmscope compress`:
@@ -92,7 +92,7 @@ class Race:
     """A dense model with its scored windows, errors and calibration series."""
 
     def __init__(self, name: str, series: Mapping[str, list[Any]]) -> None:
-        folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("checkpoints", name)
+        folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("tsfmscope/checkpoints", name)
         self.name, self.base = name, load(str(family_of_folder(folder)), folder, options={})
         self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
         self.windows = score_windows({name: part[:SERIES] for name, part in series.items() if name not in CALIBRATE})

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from bench.truncation_trained import CALIBRATION, SETS, Benchmark, ratio
-from tsfmscope.cli.compressing import SYNTHETIC
 from tsfmscope.compression import two_step
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.functions.compress import SYNTHETIC
 from tsfmscope.series.tables import series_table
 from tsfmscope.training.healing import STEPS, healer
 

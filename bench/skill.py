@@ -172,7 +172,7 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two models, four series a set")
-    parser.add_argument("--models", nargs="+", help="folders of checkpoints/ or TSFMSCOPE_WEIGHTS, or baselines")
+    parser.add_argument("--models", nargs="+", help="bundled models, folders of TSFMSCOPE_WEIGHTS, or baselines")
     parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="folder of the corpus")
     parser.add_argument("--out", type=Path, help="CSV file of the rows; default: docs/results/skill.csv, none if quick")
     options = parser.parse_args()

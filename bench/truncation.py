@@ -2,7 +2,7 @@
 
     python -m bench.truncation [--quick] [--models NAME ...]
 
-The checkpoints are those in checkpoints/. The windows are of statsmodels' series, with futures in their last
+The checkpoints are the bundled ones. The windows are of statsmodels' series, with futures in their last
 fifth; calibration ends before that fifth. A number is the increase of the family's own training loss over the
 dense model's, in per cent. A loss in nats may be near zero or below, so the increase is then of its
 exponential, the perplexity. `size` is the share of attention parameters that is left, as published in Table

@@ -14,7 +14,7 @@ TEMPORARY = ".tmp-"
 
 @contextmanager
 def write_atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`, which is renamed to `path` if the block ends without an error.
+    """Yield a temporary path next to `path`, which is renamed to it if the block ends without an error.
 
     Missing parent folders are made. An existing file is replaced, never written into. The file and its folder are
     forced to the disk.

@@ -47,8 +47,8 @@ def load_yaml(text: str) -> Any:
     return yaml.constructor.SafeConstructor().construct_document(root)
 
 
-def _line(place: Any) -> int:
-    return int(place.start_mark.line) + 1
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
 
 
 def _count_values(node: yaml.Node, sizes: dict[int, float]) -> float:

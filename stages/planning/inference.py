@@ -47,9 +47,9 @@ def infer(
     for row in rows:
         printed.setdefault((row["study"], row["answer"]), []).append(row)
     for table in printed.values():
-        adjusted = adjust(np.array([row.get("p") for row in table], dtype=float))
-        for row, bh, by in zip(table, adjusted.bh, adjusted.by, strict=True):
-            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": adjusted.n}
+        p_bh, p_by, n_tests = adjust(np.array([row.get("p") for row in table], dtype=float))
+        for row, bh, by in zip(table, p_bh, p_by, strict=True):
+            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": n_tests}
             row |= {"alpha": options.alpha, "seed": options.seed}
     return sorted(rows, key=lambda row: [row[name] for name in KEY])
 

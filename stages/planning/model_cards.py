@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from stages.config.params import Params
 from stages.planning.checkpoint_folders import CARD, LOG
@@ -20,6 +18,7 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ModelError
 from tsfmscope.forecasting.group_skill import dataset_ratios, group_skill, interval, read_rows
 from tsfmscope.models import registry
+from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import STOCK
 from tsfmscope.models.common.checksums import verify_sums
 from tsfmscope.models.facts import Package
@@ -57,30 +56,8 @@ guided sets guided the recipe; the report sets chose nothing.
 
 """
 RATIO_TITLES = "WQL ratio | MAE ratio"
-TEMPLATE = """\
----
-{header}
----
-<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->
-
-# {name}
-
-A small model of the family `{family}`, pretrained with tsfmscope.
-
-## Training data
-
-{data}
-## Model and training
-
-{facts}
-## Use
-
-{use}
-## Skill
-
-{skill}
-## Train it again
-
+NOTE = "<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->"
+TRAIN_AGAIN = """\
 In a params.yaml whose `models` name it, set `checkpoints.committed: null` and run `dvc repro checkpoints`. The recipe
 is in recipe.json. Another machine gives other weights, because rounding differs.
 """
@@ -110,22 +87,21 @@ def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
     # No other package reads the weights of narrow heads, which have another file name.
     family = registry.family_class(recipe.family)
     package = family.package if (folder / STOCK).is_file() else None
-    header: dict[str, Any] = {
-        "library_name": package.name if package else "tsfmscope",
-        "tags": [recipe.family, "tsfmscope"],
-    }
-    if identifier := license_of_workspace():
-        header["license"] = identifier
-    if family.modality == "series":
-        header["pipeline_tag"] = "time-series-forecasting"
-    return TEMPLATE.format(
-        header=yaml.safe_dump(header).rstrip(),
-        name=folder.name,
-        family=recipe.family,
-        data=_data(recipes, folder.name),
-        facts=_facts(folder, recipe),
-        use=_use(folder, package),
-        skill=_skill(folder),
+    return make_card(
+        folder.name,
+        f"A small model of the family `{recipe.family}`, pretrained with tsfmscope.",
+        {
+            "Training data": _data(recipes, folder.name),
+            "Model and training": _facts(folder, recipe),
+            "Use": _use(folder, package),
+            "Skill": _skill(folder),
+            "Train it again": TRAIN_AGAIN,
+        },
+        note=NOTE,
+        library_name=package.name if package else "tsfmscope",
+        license=license_of_workspace(),
+        pipeline_tag="time-series-forecasting" if family.modality == "series" else None,
+        tags=[recipe.family, "tsfmscope"],
     )
 
 
@@ -134,12 +110,6 @@ def license_of_workspace() -> str | None:
     path = Path("LICENSE")
     words = path.read_text(encoding="utf-8", errors="replace").split()[:5] if path.is_file() else []
     return "apache-2.0" if words == ["Apache", "License", "Version", "2.0,", "January"] else None
-
-
-def table(titles: str, rows: Iterable[Iterable[object]]) -> str:
-    """Return a Markdown table. titles: the cells of the head, separated by " | "."""
-    head = [f"| {titles} |", f"|{' --- |' * (titles.count(' | ') + 1)}"]
-    return "".join(f"{line}\n" for line in [*head, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def _data(recipes: Mapping[str, Recipe], name: str) -> str:
@@ -154,7 +124,7 @@ def _data(recipes: Mapping[str, Recipe], name: str) -> str:
     elif set(recipe.mixture) & WITH_BUNDLED:
         real = [f"the first {_percent(1 - HELD_OUT)} of {', '.join(BUNDLED)} (included in statsmodels)"]
     shares = sorted(recipe.mixture.items(), key=lambda item: (-item[1], item[0]))
-    text = table("source | share", ((descriptions[source], _percent(share)) for source, share in shares))
+    text = make_table("source | share", ((descriptions[source], _percent(share)) for source, share in shares))
     if recipe.phases:
         until = recipe.phases[-1].until
         text += f"\nThe first {until:,} steps mixed these sources in other shares: `phases` in recipe.json.\n"
@@ -191,18 +161,18 @@ def _facts(folder: Path, recipe: Recipe) -> str:
         "torch": ", ".join(run.get("torch_versions", ())) or missing,
         "loss, first and last row of training.json": f"{log[0]['loss']:.4g}, {log[-1]['loss']:.4g}",
     }
-    return table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
+    return make_table("fact | value", ((key, value) for key, value in facts.items() if value is not None))
 
 
 def _use(folder: Path, package: Package | None) -> str:
     """Return the code that loads a checkpoint with this package, and with the family's own if there is one."""
-    path, code = Path(folder.parent.name, folder.name).as_posix(), "```python\n{}\n\nmodel = {}\n```\n"
-    text = code.format("import tsfmscope as ts", f'ts.load("{path}")')
+    path = Path(os.path.relpath(folder)).as_posix()
+    text = loading_code("import tsfmscope as ts", f'ts.load("{path}")')
     if package:
         module, _, name = package.loader.partition(":")
         name = name or json.loads((folder / "config.json").read_text())["architectures"][0]
         arguments = ", ".join(filter(None, (f'"{path}"', package.options)))
-        own = code.format(f"from {module} import {name}", f"{name}.from_pretrained({arguments})")
+        own = loading_code(f"from {module} import {name}", f"{name}.from_pretrained({arguments})")
         text += f"\nWith {package.name}:\n\n{own}"
     return text
 
@@ -227,7 +197,7 @@ def _skill(folder: Path) -> str:
         ]
         for row in means
     )
-    text += table(f"data sets | number | {RATIO_TITLES} | worst data set | its WQL ratio", cells) + "\n"
+    text += make_table(f"data sets | number | {RATIO_TITLES} | worst data set | its WQL ratio", cells) + "\n"
     lines = (
         [
             *(row[name] for name in ("dataset", "group", "n_windows", "horizon", "season")),
@@ -235,4 +205,4 @@ def _skill(folder: Path) -> str:
         ]
         for row in sorted(ratios, key=lambda row: (row["group"], row["dataset"]))
     )
-    return text + table(f"data set | group | windows | horizon | season | {RATIO_TITLES}", lines)
+    return text + make_table(f"data set | group | windows | horizon | season | {RATIO_TITLES}", lines)

@@ -36,7 +36,7 @@ NOT_RUN = {
     "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install"),
-    "docs/compression.md": ("tsfmscope export chronos", "tsfmscope certify chronos"),
+    "docs/compression.md": ("tsfmscope export data", "tsfmscope certify chronos"),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),

@@ -19,7 +19,7 @@ from tests.docs.blocks import ROOT
 KINDS = (  # a page of every kind
     "index.html", "tutorial.html", "science.html", "tables.html", "reference/commands.html",
     "reference/python/isotropy.html", "studies/index.html", "studies/isotropy.html",
-    "files/tasks/series/catalog.yaml.html",
+    "files/tsfmscope/series/catalog.yaml.html",
 )  # fmt: skip
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 LOADED = "[...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"

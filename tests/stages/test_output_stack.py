@@ -19,7 +19,6 @@ from store import catalogue, files
 from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.job import Job
 from tasks.parts import CellIdentity
-from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
 from tsfmscope import lens
@@ -33,10 +32,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model of the plug-in, some series and params."""
+    """A folder with a model of the plug-in and some series."""
     monkeypatch.setitem(registry.FAMILIES, TwoStacks.name, "tests.two_stacks:TwoStacks")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
     (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     TwoStacks.new(TwoStacks.example, seed=1).save(tmp_path / "model")
     waves = {f"s{n}": np.sin(np.arange(200) / (3 + n)) + n for n in range(4)}

@@ -20,7 +20,7 @@ from store import catalogue, files
 from store.schema import TABLES
 from store.stage_store import StageStore
 from store.tables.columns import Column
-from tsfmscope.statistics.study import Options
+from tsfmscope.statistics.options import SeededOptions
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
 TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
@@ -142,7 +142,7 @@ def open_inferred_results(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a catalogue of some rows and of their statistics."""
     with open_results(folder, tables) as connection:
-        inference = infer(connection, Options(permutations=99, resamples=99))
+        inference = infer(connection, SeededOptions(permutations=99, bootstrap=99))
     (folder / "inferred").mkdir()
     with open_results(folder / "inferred", {**tables, "inference": inference}) as connection:
         yield connection

@@ -18,6 +18,8 @@ tsfmscope inspect chronos-bolt-mini nile
 tsfmscope inspect chronos-bolt-mini mine.csv --context 128 --horizon 12 --out look.html
 tsfmscope inspect chronos-bolt:FOLDER mine.csv --json
 """
+# Columns of whole numbers, some of which may be missing.
+COUNTS = ("k", "cai_k", "n_clusters_used", "n_clusters_small")
 PlotFile = Annotated[
     Path | None, typer.Option(help="File: .html (a page with both figures), .png, .svg, .csv or .parquet.")
 ]
@@ -30,7 +32,8 @@ def _check(out: Path | None) -> None:
 def _json(report: LayerReport, out: Path | None) -> list[dict[str, Any]]:
     if out is not None:
         report.save(out)
-    table = report.layers.astype(object).where(report.layers.notna(), None)
+    layers = report.layers.astype(dict.fromkeys(COUNTS, "Int64"))
+    table = layers.astype(object).where(layers.notna(), None)
     return [
         {str(name): value for name, value in row.items()} | report.license.columns for row in table.to_dict("records")
     ]

@@ -52,13 +52,17 @@ def show_progress(*, with_lines: bool = False) -> Iterator[Watcher]:
 def _collected_messages() -> Iterator[dict[str, None]]:
     """Collect the log messages of this package, in order.
 
-    Each message is kept once, because several candidates may read the same file.
+    Each message is kept once, because several candidates may read the same file. One with the attribute `is_urgent`,
+    which the user should see before the work goes on, is printed at once.
     """
     messages: dict[str, None] = {}
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            messages.setdefault(record.getMessage())
+            if getattr(record, "is_urgent", False):
+                typer.echo(record.getMessage(), err=True)
+            else:
+                messages.setdefault(record.getMessage())
 
     logger, collector = logging.getLogger("tsfmscope"), Collector()
     level = logger.level

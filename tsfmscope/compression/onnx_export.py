@@ -170,7 +170,7 @@ def random_windows(context: int, horizon: int, freq: str) -> Windows:
 
 def _check_steps(name: str, steps: int | None, largest: int) -> int:
     if steps is not None and not 1 <= steps <= largest:
-        raise ValueError(f"--{name}: got {steps}, expected 1 to {largest}, which the model reads or gives in one pass")
+        raise ValueError(f"{name}: got {steps}, expected 1 to {largest}, which the model reads or gives in one pass")
     return largest if steps is None else steps
 
 

@@ -40,15 +40,17 @@ def dataset_errors(
     n_targets = int(np.isfinite(windows.future).sum())
     size = float(np.nansum(np.abs(windows.future.astype(np.float64)))) * len(levels)
     has_error = naive["mae"] > 0 and naive["wql"] > 0
-    columns = {
+    reasons = [] if size else ["wql: the targets are zero"]
+    reasons += [] if has_error else ["wql_ratio, mae_ratio: seasonal naive has no error"]
+    return {
         "wql": errors["wql"] / size if size else None,
         "mae": errors["mae"] / n_targets if n_targets else None,
         "wql_seasonal": naive["wql"] / size if size else None,
         "mae_seasonal": naive["mae"] / n_targets if n_targets else None,
         "wql_ratio": errors["wql"] / naive["wql"] if has_error else None,
         "mae_ratio": errors["mae"] / naive["mae"] if has_error else None,
+        "reason": "; ".join(reasons) or None if n_targets else "no window with an observed target",
     }
-    return columns | {"reason": _reason(n_targets, size, has_error)}
 
 
 def _pool(windows: Windows, quantiles: np.ndarray, levels: Sequence[float]) -> dict[str, float]:
@@ -58,11 +60,3 @@ def _pool(windows: Windows, quantiles: np.ndarray, levels: Sequence[float]) -> d
         "wql": float(quantile_losses(windows.future, quantiles, levels).sum()),
         "mae": float(absolute_errors(windows.future, median).sum()),
     }
-
-
-def _reason(n_targets: int, size: float, has_error: bool) -> str | None:
-    if not n_targets:
-        return "no window with an observed target"
-    reasons = [] if size else ["wql: the targets are zero"]
-    reasons += [] if has_error else ["wql_ratio, mae_ratio: seasonal naive has no error"]
-    return "; ".join(reasons) or None

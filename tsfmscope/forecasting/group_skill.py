@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope.forecasting.mean_skill import geometric_mean
+from tsfmscope.forecasting.mean_skill import geometric_mean, mean_columns
 
 # Columns of the file. One row per model, data set and frequency; loss, error and naive_error are sums over windows:
 # of the quantile losses over the number of levels, of |y - median|, and of |y - point seasonal naive|.
@@ -66,14 +66,12 @@ def group_skill(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         groups.setdefault((row["model"], row["group"]), []).append(row)
     means = []
     for (model, group), sets in groups.items():
-        values, ends = geometric_mean(np.array([[row["wql"], row["mae"]] for row in sets]), bootstrap=BOOTSTRAP, seed=0)
+        ratios = np.array([[row["wql"], row["mae"]] for row in sets])
+        columns = mean_columns(("wql", "mae"), *geometric_mean(ratios, bootstrap=BOOTSTRAP, seed=0))
         worst = max(sets, key=lambda row: row["wql"])
-        mean: dict[str, Any] = {"model": model, "group": group, "n_datasets": len(sets)}
-        mean |= {"series": max(item["n_windows"] for item in sets)}
-        for index, name in enumerate(("wql", "mae")):
-            mean[name] = float(values[index])
-            mean[f"{name}_low"], mean[f"{name}_high"] = (None, None) if ends is None else ends[:, index].tolist()
-        means.append(mean | {"worst": worst["dataset"], "worst_wql": worst["wql"]})
+        names = {"model": model, "group": group, "n_datasets": len(sets)}
+        series = max(item["n_windows"] for item in sets)
+        means.append({**names, "series": series, **columns, "worst": worst["dataset"], "worst_wql": worst["wql"]})
     return means
 
 

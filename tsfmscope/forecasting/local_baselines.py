@@ -35,16 +35,14 @@ Model = Any
 Build = Callable[[Any, int, int], Model]
 
 
-def _arima(models: Any, season: int, steps: int) -> Model:
-    season = season if season <= LONGEST_SEASON else 1
-    return models.AutoARIMA(season_length=season, approximation=steps > EXACT or season > 12)
-
-
 METHODS: Mapping[str, Build] = {
     "seasonal-naive": lambda models, season, steps: models.SeasonalNaive(season_length=season),
     "auto-ets": lambda models, season, steps: models.AutoETS(season_length=season if season <= LONGEST_SEASON else 1),
     "auto-theta": lambda models, season, steps: models.AutoTheta(season_length=season),
-    "auto-arima": _arima,
+    "auto-arima": lambda models, season, steps: models.AutoARIMA(
+        season_length=season if season <= LONGEST_SEASON else 1,
+        approximation=steps > EXACT or 12 < season <= LONGEST_SEASON,
+    ),
 }
 
 
@@ -89,8 +87,11 @@ def quantiles(
 
     if name not in METHODS:
         raise ValueError(f"baseline: got {name!r}, expected one of {', '.join(METHODS)}")
-    values = _interpolate(context)[-LONGEST_FIT:]
-    if len(values) < 2 or np.ptp(values) == 0:
+    values = np.asarray(context, dtype=np.float64)
+    observed = np.flatnonzero(np.isfinite(values))
+    if len(observed):
+        values = np.interp(np.arange(observed[0], len(values)), observed, values[observed])[-LONGEST_FIT:]
+    if len(observed) == 0 or len(values) < 2 or np.ptp(values) == 0:
         raise ValueError("the context is constant")
     season = season if len(values) >= 2 * season else 1
     covers = sorted({_percent(level) for level in levels if level != 0.5})
@@ -98,28 +99,14 @@ def quantiles(
         # Candidates that a search tries and rejects cause warnings.
         warnings.simplefilter("ignore")
         forecasts = METHODS[name](statsforecast.models, season, len(values)).forecast(values, horizon, level=covers)
-    # [Q, H]
-    out = np.array([_at(forecasts, level) for level in levels], dtype=np.float64)
+    names = ["mean" if level == 0.5 else f"{'lo' if level < 0.5 else 'hi'}-{_percent(level)}" for level in levels]
+    out = np.array([forecasts[name] for name in names], dtype=np.float64)  # [Q, H]
     if not np.isfinite(out).all():
         raise ValueError("the forecast is not finite")
     return np.sort(out, axis=0)
-
-
-def _interpolate(context: np.ndarray) -> np.ndarray:
-    values = np.asarray(context, dtype=np.float64)
-    observed = np.flatnonzero(np.isfinite(values))
-    if not len(observed):
-        return values[:0]
-    return np.interp(np.arange(observed[0], len(values)), observed, values[observed])
 
 
 def _percent(level: float) -> float:
     """Return the central interval, in per cent, with an end at this level; an int if whole."""
     percent = round(100 * abs(1 - 2 * level), 6)
     return int(percent) if percent == int(percent) else percent
-
-
-def _at(forecasts: Mapping[str, np.ndarray], level: float) -> np.ndarray:
-    if level == 0.5:
-        return forecasts["mean"]
-    return forecasts[f"{'lo' if level < 0.5 else 'hi'}-{_percent(level)}"]

@@ -25,17 +25,13 @@ def mean_skill(rows: Iterable[Mapping[str, Any]], *, bootstrap: int, seed: int) 
     for row in sorted(rows, key=lambda row: (row["model"], row["dataset"])):
         if row["wql_ratio"] is not None and not row["trained_on"]:
             groups.setdefault((row["model"], "real" if row["is_real"] else "synthetic"), []).append(row)
-    return [
-        {
-            "model": model,
-            "kind": kind,
-            "n_datasets": len(group),
-            **_means(group, bootstrap, seed),
-            "bootstrap": bootstrap,
-            "seed": seed,
-        }
-        for (model, kind), group in sorted(groups.items())
-    ]
+    means = []
+    for (model, kind), group in sorted(groups.items()):
+        ratios = np.array([[row[name] for name in RATIOS.values()] for row in group], dtype=np.float64)
+        columns = mean_columns(tuple(RATIOS), *geometric_mean(ratios, bootstrap=bootstrap, seed=seed))
+        names = {"model": model, "kind": kind, "n_datasets": len(group)}
+        means.append({**names, **columns, "bootstrap": bootstrap, "seed": seed})
+    return means
 
 
 def geometric_mean(
@@ -58,12 +54,10 @@ def geometric_mean(
     return means, ends
 
 
-def _means(group: Sequence[Mapping[str, Any]], bootstrap: int, seed: int) -> dict[str, float | None]:
-    ratios = np.array([[row[name] for name in RATIOS.values()] for row in group], dtype=np.float64)
-    means, ends = geometric_mean(ratios, bootstrap=bootstrap, seed=seed)
+def mean_columns(names: Sequence[str], means: np.ndarray, ends: np.ndarray | None) -> dict[str, float | None]:
+    """Return the columns name, name_low and name_high of each mean, from the results of `geometric_mean`."""
     columns: dict[str, float | None] = {}
-    for index, name in enumerate(RATIOS):
+    for index, name in enumerate(names):
         columns[name] = float(means[index])
-        columns[f"{name}_low"] = None if ends is None else float(ends[0, index])
-        columns[f"{name}_high"] = None if ends is None else float(ends[1, index])
+        columns[f"{name}_low"], columns[f"{name}_high"] = (None, None) if ends is None else ends[:, index].tolist()
     return columns

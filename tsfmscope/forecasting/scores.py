@@ -1,4 +1,4 @@
-"""Scores of quantile forecasts, one per window: NMSE, WQL of the window and MASE, with their parts."""
+"""Scores of quantile forecasts: NMSE, WQL of the window and MASE per window, with their parts, and coverage."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class Scores:
 
     def row(self, window: int) -> dict[str, Any]:
         """Return the columns of one window as plain Python values, with None for NaN."""
-        row = {field.name: getattr(self, field.name)[window] for field in fields(self)}
-        return {name: _plain(value) for name, value in row.items()}
+        values = {field.name: getattr(self, field.name)[window] for field in fields(self)}
+        row = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+        return {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in row.items()}
 
 
 def score(
@@ -68,14 +69,25 @@ def score(
     printed_season: of `mase_gluonts`, which is compared with printed numbers; None: `season`.
     ValueError if shapes do not fit, levels lack 0.5, or quantiles contain NaN or infinity.
     """
-    _check(target, quantiles, levels, context, past)
+    expected = (target.shape[0], len(levels), target.shape[1])
+    if quantiles.shape != expected:
+        raise ValueError(f"quantiles: got shape {quantiles.shape}, expected [window, level, step] = {expected}")
+    if len(context) != len(target) or len(past) != len(target):
+        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one per window, {len(target)}")
+    if MEDIAN not in levels:
+        raise ValueError(
+            f"levels: got {list(levels)}, expected levels with 0.5, because the median is the point forecast"
+        )
+    check_finite(quantiles)
     y = np.asarray(target, dtype=np.float64)
     q = np.asarray(quantiles, dtype=np.float64)
-    mean = _context_mean(context)
-    error, denominator, power = nmse_parts(y, q[:, list(levels).index(MEDIAN)], mean)
+    median = q[:, list(levels).index(MEDIAN)]
+    mean: PerWindow = np.ma.filled(_mask_missing(np.asarray(context, dtype=np.float64)).mean(axis=1), np.nan)
+    error, denominator, power = nmse_parts(y, median, mean)
     losses, size = quantile_losses(y, q, levels), _total(absolute_label({"label": _mask_missing(y)}))
     lags = np.array([season if season <= len(values) else 1 for values in past], dtype=np.int32)
-    mean_error = _mean_absolute_error(y, q[:, list(levels).index(MEDIAN)])
+    errors = absolute_error({"label": _mask_missing(y), "forecast": median}, "forecast")
+    mean_error = np.ma.filled(errors.mean(axis=1), np.nan).astype(np.float64)
     scale, printed_scale = (
         np.array([seasonal_error(values, lag) for values in past], dtype=np.float64).reshape(len(y))
         for lag in (season, printed_season or season)
@@ -157,6 +169,21 @@ def check_finite(quantiles: np.ndarray) -> None:
         )
 
 
+def count_covered(
+    target: Float[np.ndarray, " step"], low: Float[np.ndarray, " step"], high: Float[np.ndarray, " step"]
+) -> tuple[int, int]:
+    """Return the number of targets inside an interval, and the number of observed targets.
+
+    coverage = #{t: low_t <= y_t <= high_t} / #{t: y_t is observed}
+
+    Source: the usual definition; 0.8 is ideal for quantiles 0.1 to 0.9. Missing targets (NaN) count in neither
+    number, a target on an end of the interval is inside, and without targets both numbers are 0.
+    """
+    is_observed = np.isfinite(target)
+    is_covered = is_observed & (target >= low) & (target <= high)
+    return int(is_covered.sum()), int(is_observed.sum())
+
+
 def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
     """Return the mean absolute difference of steps one season apart: MASE's scale, gluonts `seasonal_error`.
 
@@ -167,16 +194,6 @@ def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
     if not (np.isfinite(values[lag:]) & np.isfinite(values[: len(values) - lag])).any():
         return float("nan")
     return float(gluonts_seasonal_error(np.ma.masked_invalid(values), season)[0])
-
-
-def _mean_absolute_error(target: np.ndarray, forecast: np.ndarray) -> PerWindow:
-    errors = absolute_error({"label": _mask_missing(target), "forecast": forecast}, "forecast")
-    return np.ma.filled(errors.mean(axis=1), np.nan).astype(np.float64)
-
-
-def _context_mean(context: np.ndarray) -> PerWindow:
-    mean: PerWindow = np.ma.filled(_mask_missing(np.asarray(context, dtype=np.float64)).mean(axis=1), np.nan)
-    return mean
 
 
 def _mask_missing(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
@@ -206,24 +223,3 @@ def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> lis
         parts = ["no observed target"] if is_empty else [texts[name] for name in null if null[name][window]]
         reasons.append("; ".join(parts) or None)
     return reasons
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _check(
-    target: np.ndarray, quantiles: np.ndarray, levels: Sequence[float], context: np.ndarray, past: Sequence[np.ndarray]
-) -> None:
-    expected = (target.shape[0], len(levels), target.shape[1])
-    if quantiles.shape != expected:
-        raise ValueError(f"quantiles: got shape {quantiles.shape}, expected [window, level, step] = {expected}")
-    if len(context) != len(target) or len(past) != len(target):
-        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one per window, {len(target)}")
-    if MEDIAN not in levels:
-        raise ValueError(
-            f"levels: got {list(levels)}, expected levels with 0.5, because the median is the point forecast"
-        )
-    check_finite(quantiles)

@@ -56,9 +56,14 @@ def skill(
     if not scored_pools:
         raise ValueError("reference: got no data set with a loss above 0, expected at least one; name other data sets")
     rng = np.random.default_rng(seed)
-    # [D, B]
-    logs = np.array([_resample_log_ratios(model[pool], reference[pool], rng, bootstrap) for pool in scored_pools])
+    logs = np.empty((len(scored_pools), bootstrap))
     with np.errstate(divide="ignore"):
+        for row, pool in enumerate(scored_pools):
+            draws = pool[rng.integers(len(pool), size=(bootstrap, len(pool)))]
+            numerator, denominator = model[draws].sum(axis=1), reference[draws].sum(axis=1)
+            # NaN if the reference has no loss in a resample.
+            share = numerator / np.where(denominator > 0, denominator, 1.0)
+            logs[row] = np.where(denominator > 0, np.log(share), np.nan)
         log_ratios = np.log([model[pool].sum() / reference[pool].sum() for pool in scored_pools])
     tail = (1 - COVERAGE) / 2
     low, high = np.nanquantile(np.exp(logs.mean(axis=0)), (tail, 1 - tail), method="inverted_cdf")
@@ -112,16 +117,6 @@ def skill_row(
         "bootstrap": bootstrap,
         "seed": seed,
     }
-
-
-def _resample_log_ratios(
-    model: np.ndarray, reference: np.ndarray, rng: np.random.Generator, bootstrap: int
-) -> np.ndarray:
-    """Return log ratios of resampled windows, [B]; NaN if the reference has no loss in a resample."""
-    index = rng.integers(len(model), size=(bootstrap, len(model)))
-    numerator, denominator = model[index].sum(axis=1), reference[index].sum(axis=1)
-    with np.errstate(divide="ignore"):
-        return np.where(denominator > 0, np.log(numerator / np.where(denominator > 0, denominator, 1.0)), np.nan)
 
 
 def sample_seed(seed: int, window: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tsfmscope import lens
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT
-from tsfmscope.errors import DataError
+from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.load import Model
 from tsfmscope.models.base import NEAR, Family
 from tsfmscope.models.types import Tokens
@@ -117,18 +117,13 @@ def make_case(
 ) -> Case:
     """Return the case of a model and series. None: the context of CONTEXTS, the horizon of the data set.
 
-    Raises DataError if the model reads data of another modality.
+    Raises ArgumentError if the model reads data of another modality.
     """
     kind = modality(data.dataset.source)
     if model.family.modality != kind:
-        raise DataError(f"{data.name}: {kind} data, but model {model.name} reads {model.family.modality}")
+        reads = model.family.modality
+        raise ArgumentError(f"{data.name}: {kind} data, but model {model.name} reads {reads}; name other data")
     return Case(model, data, context or CONTEXTS[kind], horizon or data.dataset.horizon, seed, noise)
-
-
-def log_left_out(skipped: Mapping[str, int]) -> None:
-    """Log the number of series left out, one line per reason."""
-    for reason, n in skipped.items():
-        logger.warning(f"left out: {n} series: {reason}")
 
 
 def reading_notes(name: str, max_context: int | None, context: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
-from tsfmscope.forecasting.coverage import count_covered
+from tsfmscope.forecasting.scores import count_covered
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
 from tsfmscope.functions.load import Model, as_model, load
@@ -164,9 +164,9 @@ class CertifyResult:
                 yield f"note: {name} has a series of {source}; they are one source"
 
     def facts(self) -> dict[str, Any]:
-        """Return the JSON document, with infinite and unknown numbers as they are."""
+        """Return the JSON document; infinite and unknown numbers are None."""
         certificate = self.certificate
-        return {
+        facts = {
             "base": self.base,
             "small": self.small,
             "scope": self.describe_scope(),
@@ -187,6 +187,7 @@ class CertifyResult:
             "calibrated": self.calibrated,
             "left_out": self.left_out,
         }
+        return {name: _finite(value) for name, value in facts.items()}
 
     def plot(self) -> go.Figure:
         """Return a figure of the ratios of all tasks, or groups of series, with the mean and its limit."""
@@ -262,8 +263,8 @@ def certify(
         `conditions` of docs/compression.md and the `outcome`: certified, not certified or too few tasks.
 
     Raises:
-        ArgumentError: an argument is out of range, a model does not forecast, both are the same, or no data set can be
-            scored. It is a ValueError.
+        ArgumentError: an argument is out of range, a model does not forecast or does not read the data, both are the
+            same, or no data set can be scored. It is a ValueError.
         HealthError: a forecast is not finite.
     """
     progress.show("loading the models")
@@ -289,7 +290,7 @@ def certify_pair(
     base: Model,
     name: str,
     small: Family | OnnxForecaster,
-    seen: Calibration,
+    calibration: Calibration,
     data: Mapping[str, Callable[[], NamedSeries]],
     *,
     horizons: Sequence[int | None],
@@ -301,10 +302,10 @@ def certify_pair(
 ) -> CertifyResult:
     """Score both models on every task and test the small one.
 
-    name: that of the small model. seen: series that calibrated it. data: name of the data -> function that reads them,
-    called once; data that cannot be used are left out with their reason. keeps_calibrated: whether sources that
-    calibrated the small model are tested too; a single table is in any case. Raises ArgumentError for models that do
-    not forecast or read other data, or if no task is left; HealthError if a forecast is not finite.
+    name: that of the small model. calibration: series that calibrated it. data: name of the data -> function that
+    reads them, called once; data that cannot be used are left out with their reason. keeps_calibrated: whether sources
+    that calibrated the small model are tested too; a single table is in any case. Raises ArgumentError for models that
+    do not forecast or read other data, or if no task is left; HealthError if a forecast is not finite.
     """
     check_forecasters(base.family, small)
     table = next(iter(data)) if len(data) == 1 else None
@@ -321,7 +322,7 @@ def certify_pair(
             left_out.append({"data": label, "horizon": None, "reason": str(error)})
             continue
         contents[label] = digests(series.loaded.usable)
-        if seen.contains(contents[label], label, series.name):
+        if calibration.contains(contents[label], label, series.name):
             if not keeps_calibrated and table is None:
                 left_out.append({"data": label, "horizon": None, "reason": CALIBRATED})
                 continue
@@ -357,6 +358,15 @@ def certify_pair(
     for row in (*units, *parts):
         row["ratio"] = to_ratio(row.pop("log_ratio"))
     return CertifyResult(base.name, name, tasks, left_out, certificate, table, units, parts, calibrated, margin, worst)
+
+
+def _finite(value: Any) -> Any:
+    """Return a document with None for each number that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_forecasters(*models: Family | OnnxForecaster) -> None:

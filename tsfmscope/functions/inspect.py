@@ -12,11 +12,11 @@ import pandas as pd
 from tsfmscope import lens, progress
 from tsfmscope.files import write_atomic
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import log_left_out, make_case
+from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
 from tsfmscope.functions.measures import Share, Tolerance
 from tsfmscope.models.licenses import License, license_of
-from tsfmscope.series.user_data import Data, usable_series
+from tsfmscope.series.user_data import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
@@ -179,8 +179,9 @@ def inspect(
         A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.
 
     Raises:
-        DataError: the data contain no series, no series is long enough, or the model reads other data.
-        ArgumentError: a name is unknown, or an argument is out of range. It is a ValueError.
+        DataError: the data contain no series, or no series is long enough.
+        ArgumentError: a name is unknown, an argument is out of range, or the model reads other data. It is a
+            ValueError.
         HealthError: hidden states are not finite.
     """
     progress.show("loading the model")

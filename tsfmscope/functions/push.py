@@ -14,11 +14,11 @@ from tsfmscope import hub, hub_upload
 from tsfmscope.compression.record import base_model, license_of_weights, without_paths
 from tsfmscope.errors import ArgumentError, ModelError
 from tsfmscope.models import registry
+from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
 from tsfmscope.models.common.checksums import SUMS, verify_sums
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.licenses import LARGEST_RECIPE
-from tsfmscope.printable import printable
 from tsfmscope.regular_files import file_sum, read_text
 
 logger = logging.getLogger("tsfmscope")
@@ -29,11 +29,6 @@ WITHOUT_PATHS = (INDEX, "tokenizer.json")
 ONNX, ONNX_DESCRIPTION = "model.onnx", "onnx.json"
 UNKNOWN_LICENSE = "not known; it is that of the base model"
 
-LOAD = """```python
-import tsfmscope as ts
-
-model = ts.load("hub:{name}")
-```"""
 LOAD_ONNX = """```python
 import numpy as np
 import onnxruntime
@@ -46,7 +41,8 @@ context[0, -3:] = 1.0, 2.0, 3.0
 (quantiles,) = session.run(["quantiles"], {inputs})  # [batch, {levels}, {horizon}]
 ```
 
-`onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs."""
+`onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ def push(folder: str | Path, name: str, *, public: bool = False) -> hub_upload.U
     """
     prepared = prepare(Path(folder), name)
     for line in prepared.lines():
-        logger.warning(line)
+        logger.warning(line, extra={"is_urgent": True})
     return hub_upload.upload(prepared.files, name, prepared.card, public=public)
 
 
@@ -171,45 +167,35 @@ def read_facts(folder: Path) -> Facts:
 
 def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
     """Return the text of README.md: header, facts, how to load the model, and the files' checksums."""
-    base = facts.base_model or "not recorded"
+    base = facts.base_model and facts.base_model.removeprefix(hub.PREFIX)
+    is_on_hub = facts.base_model != base
     rows = {
         "family": f"`{facts.family}`",
-        "base model": f"`{base.removeprefix(hub.PREFIX)}`" if facts.base_model else base,
+        "base model": f"`{base}`" if base else "not recorded",
         "method": facts.method or "none; not compressed",
         "parameters": "not counted" if facts.parameters is None else f"{facts.parameters:,}",
         "bytes of the model": f"{facts.bytes:,}",
         "licence of the weights": facts.license or UNKNOWN_LICENSE,
     }
-    table = "\n".join(f"| {fact} | {printable(value)} |" for fact, value in rows.items())
-    rows_of_sums = [f"| `{file}` | `{digest}` |" for file, digest in sums.items()]
-    return "\n\n".join(
-        (
-            _header(facts),
-            f"# {name.partition('/')[2]}",
-            f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
-            f"| fact | value |\n| --- | --- |\n{table}",
-            "## Use",
-            _usage(name, facts),
-            "## Checksums",
-            "| file | SHA-256 |\n| --- | --- |\n" + "\n".join(rows_of_sums) + "\n",
-        )
+    return make_card(
+        name.partition("/")[2],
+        f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
+        {
+            "Facts": make_table("fact | value", rows.items()),
+            "Use": _usage(name, facts),
+            "Checksums": make_table("file | SHA-256", ((f"`{file}`", f"`{digest}`") for file, digest in sums.items())),
+        },
+        library_name="onnx" if facts.description else "tsfmscope",
+        license=facts.license,
+        base_model=base.partition("@")[0] if base and is_on_hub else None,
+        pipeline_tag="time-series-forecasting",
+        tags=[facts.family, "tsfmscope", *(["onnx"] if facts.description else [])],
     )
-
-
-def _header(facts: Facts) -> str:
-    lines = ["---", f"library_name: {'onnx' if facts.description else 'tsfmscope'}"]
-    if facts.license:
-        lines.append(f"license: {printable(facts.license)}")
-    if facts.base_model and facts.base_model.startswith(hub.PREFIX):
-        lines.append(f"base_model: {printable(facts.base_model).removeprefix(hub.PREFIX).partition('@')[0]}")
-    tags = [facts.family, "tsfmscope"] + (["onnx"] if facts.description else [])
-    lines += ["pipeline_tag: time-series-forecasting", "tags:", *(f"- {tag}" for tag in tags), "---"]
-    return "\n".join(lines)
 
 
 def _usage(name: str, facts: Facts) -> str:
     if facts.description is None:
-        return LOAD.format(name=name)
+        return loading_code("import tsfmscope as ts", f'ts.load("hub:{name}")')
     fed = {"context": "context", "frequency": "np.zeros(1, dtype=np.int64)"}
     inputs = ", ".join(f'"{one["name"]}": {fed[one["name"]]}' for one in facts.description["inputs"])
     shape = {key: facts.description[key] for key in ("context", "horizon")}

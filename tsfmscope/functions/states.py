@@ -11,9 +11,9 @@ import numpy as np
 
 from tsfmscope import lens
 from tsfmscope.functions.arguments import Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import log_left_out, make_case
+from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
-from tsfmscope.series.user_data import Data, usable_series
+from tsfmscope.series.user_data import Data, log_left_out, usable_series
 
 
 class States(dict[tuple[str, int | str], np.ndarray]):
@@ -54,8 +54,9 @@ def states(
         constant ones, are counted by reason in the warnings and in the attribute `skipped`.
 
     Raises:
-        DataError: the data contain no series, no series is long enough, or the model reads other data.
-        ArgumentError: a name is unknown, or another argument is out of range. It is a ValueError.
+        DataError: the data contain no series, or no series is long enough.
+        ArgumentError: a name is unknown, another argument is out of range, or the model reads other data. It is a
+            ValueError.
         ValueError: a kind is unknown, or no token has it.
         HealthError: hidden states are not finite.
     """

@@ -21,7 +21,11 @@ def line_angles(vectors: Float[np.ndarray, "vector width"]) -> Float[np.ndarray,
     vectors = np.asarray(vectors)
     if vectors.ndim != 2 or not np.isfinite(vectors).all():
         raise ValueError(f"vectors: expected finite [vector, width], got shape {vectors.shape} or NaN or infinity")
-    units = _units(vectors.astype(np.float64))
+    vectors = vectors.astype(np.float64)
+    # Divided by the largest entry first, so that no square overflows or underflows.
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
+    scaled = vectors / np.where(largest > 0, largest, np.nan)
+    units = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     signs = np.where(units @ units.T < 0, -1.0, 1.0)
     angles = np.empty(signs.shape)
     # One row at a time: all differences at once would take N² d values.
@@ -30,15 +34,3 @@ def line_angles(vectors: Float[np.ndarray, "vector width"]) -> Float[np.ndarray,
         difference, total = (np.linalg.norm(part, axis=1) for part in (unit - aligned, unit + aligned))
         angles[row] = np.minimum(2 * np.arctan2(difference, total), np.pi / 2)
     return angles
-
-
-def _units(vectors: np.ndarray) -> np.ndarray:
-    """Return rows of norm 1, and rows of NaN for zero rows.
-
-    Rows are first divided by their largest entry, so that no square overflows or underflows.
-    """
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
-    safe = np.where(largest > 0, largest, np.nan)
-    scaled = vectors / safe
-    units: np.ndarray = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
-    return units

@@ -77,7 +77,14 @@ class TallQR:
             bad = int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
             raise ValueError(f"{where}: NaN or infinity in its row {bad}; check the model and its dtype")
         for start in range(0, len(block), HEIGHT):
-            self._gather(block[start : start + HEIGHT])
+            rows = block[start : start + HEIGHT]
+            count = min(len(rows), HEIGHT - self._n_buffered)
+            for part in (rows[:count], rows[count:]):
+                if len(part):
+                    self._buffer[self._n_buffered : self._n_buffered + len(part), 1:] = part
+                    self._n_buffered += len(part)
+                if self._n_buffered == HEIGHT:
+                    self._fold()
         self.rows += len(block)
         self.blocks += 1
 
@@ -132,8 +139,7 @@ class TallQR:
     def directions(self) -> Float[np.ndarray, "width width"]:
         """Return the right singular vectors of Ψ as columns, the leading one first, with arbitrary signs."""
         self._fold()
-        vectors: np.ndarray = np.linalg.svd(np.triu(self._r)[:, 1:], full_matrices=False)[2].T
-        return vectors
+        return np.asarray(np.linalg.svd(np.triu(self._r)[:, 1:], full_matrices=False)[2].T)
 
     @property
     def longest_row(self) -> float:
@@ -152,16 +158,6 @@ class TallQR:
     def _empty(self) -> bool:
         """Return whether there are no rows, or only zero rows, so that R does not determine a scale."""
         return not self._r[:, 1:].any()
-
-    def _gather(self, rows: np.ndarray) -> None:
-        """Add at most HEIGHT rows to the buffer; fold the buffer into R whenever it is full."""
-        count = min(len(rows), HEIGHT - self._n_buffered)
-        for part in (rows[:count], rows[count:]):
-            if len(part):
-                self._buffer[self._n_buffered : self._n_buffered + len(part), 1:] = part
-                self._n_buffered += len(part)
-            if self._n_buffered == HEIGHT:
-                self._fold()
 
     def _fold(self) -> None:
         """Fold the buffered rows into R."""

@@ -8,9 +8,10 @@ has the time of its beginning. Dates have a resolution of seconds, so that they 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -80,13 +81,22 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
     steps = np.asarray(first, dtype=np.int64)[:, None] + np.arange(count)
     multiple, unit, period = _rule(freq or NOMINAL_FREQ)
     if unit:
-        dates = _fixed_dates(starts, steps * multiple, unit)
+        # The unit that contains the start is the first one.
+        seconds, milliseconds = (part[:, None] for part in np.divmod(starts.astype(np.int64), 1000))
+        if unit >= SECOND:
+            length = unit // SECOND
+            whole = seconds // length * length + steps * multiple * length
+        else:
+            per_second = SECOND // unit
+            whole = seconds + (milliseconds * per_second // 1000 + steps * multiple) // per_second
+        dates: Dates = whole.astype("datetime64[s]")
     elif period:
         dates = _period_dates(starts, steps * multiple, period)
     else:
         dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
     dates[steps < 0] = np.datetime64("NaT")
-    return dates
+    result: np.ndarray = dates
+    return result
 
 
 def window_dates(windows: Windows, before: int) -> Dates:
@@ -124,22 +134,6 @@ def calendar_features(dates: Dates) -> Float32[np.ndarray, "*step 6"]:
     return features.astype(np.float32)
 
 
-def _fixed_dates(starts: Dates, units: Int64[np.ndarray, "series step"], unit: int) -> Dates:
-    """Return the dates `units` units after the beginning of the unit that contains the start.
-
-    unit: nanoseconds of a unit.
-    """
-    seconds, milliseconds = (part[:, None] for part in np.divmod(starts.astype(np.int64), 1000))
-    if unit >= SECOND:
-        length = unit // SECOND
-        steps = seconds // length * length + units * length
-    else:
-        per_second = SECOND // unit
-        steps = seconds + (milliseconds * per_second // 1000 + units) // per_second
-    dates: Dates = steps.astype("datetime64[s]")
-    return dates
-
-
 def _period_dates(starts: Dates, periods: Int64[np.ndarray, "series step"], alias: str) -> Dates:
     """Return the last day of each period that lies `periods` periods after the period of the start."""
     import pandas as pd
@@ -166,6 +160,8 @@ def _rule(freq: str) -> tuple[int, int, str]:
     Raises:
         DataError: pandas does not know the frequency.
     """
+    import pandas as pd
+    from gluonts.time_feature import norm_freq_str
     from pandas.tseries.frequencies import to_offset
     from pandas.tseries.offsets import Tick
 
@@ -179,18 +175,9 @@ def _rule(freq: str) -> tuple[int, int, str]:
         assert offset is not None
         if isinstance(offset, Tick):
             return offset.n, int(offset.base.nanos), ""
-        return offset.n, 0, _period_alias(offset.base)
-
-
-def _period_alias(offset: Any) -> str:
-    """Return the alias of a pandas offset's period, such as M for MS; empty where it has none."""
-    import pandas as pd
-    from gluonts.time_feature import norm_freq_str
-
-    # The second name is for BMS, for which pandas has no period.
-    for name in (offset.freqstr, norm_freq_str(offset.freqstr)):
-        try:
-            return str(pd.date_range("2000-01-03", periods=1, freq=name).to_period().freqstr)
-        except (ValueError, AttributeError):
-            continue
-    return ""
+        # The second name is for BMS, for which pandas has no period.
+        for name in (offset.base.freqstr, norm_freq_str(offset.base.freqstr)):
+            with contextlib.suppress(ValueError, AttributeError):
+                alias = str(pd.date_range("2000-01-03", periods=1, freq=name).to_period().freqstr)
+                return offset.n, 0, alias
+        return offset.n, 0, ""

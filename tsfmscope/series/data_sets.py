@@ -80,7 +80,7 @@ class DataSet(Strict):
 
 
 def complete_entry(name: str, entry: Any) -> Any:
-    """Return the block of a data set with the keys that it leaves out, from the entry of that name in catalog.yaml."""
+    """Return the block of a data set, with missing keys from the entry of that name in catalog.yaml."""
     if entry is not None and not isinstance(entry, dict):
         return entry
     known = CATALOG.get(name)

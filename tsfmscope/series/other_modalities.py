@@ -91,8 +91,7 @@ def images(name: str, path: Path | None, *, domain: str = "", seed: int = 0) -> 
 
 def item(values: np.ndarray) -> Float32[np.ndarray, " value"]:
     """Flatten an image [H, W, 3] or a table [R, columns]: number of columns, then values by row."""
-    flat: np.ndarray = np.append(np.float32(values.shape[1]), values).astype(np.float32)
-    return flat
+    return np.asarray(np.append(np.float32(values.shape[1]), values).astype(np.float32))
 
 
 def crops(
@@ -157,8 +156,7 @@ def draw_table(rng: np.random.Generator, rows: int, features: int) -> Float32[np
     inner = (np.arange(1, classes) + rng.uniform(-0.3, 0.3, classes - 1)) / classes
     label = np.searchsorted(np.quantile(columns[:, -1], inner), columns[:, -1])
     columns[:, -1] = rng.permutation(classes)[label]
-    table: np.ndarray = columns.astype(np.float32)
-    return table
+    return np.asarray(columns.astype(np.float32))
 
 
 @functools.cache
@@ -169,13 +167,8 @@ def _photographs() -> list[np.ndarray]:
     return images
 
 
-def _leaky_relu(values: np.ndarray) -> np.ndarray:
-    # Leaky, because a dead node would give a constant column.
-    leaky: np.ndarray = np.maximum(values, 0.1 * values)
-    return leaky
-
-
-_ACTIVATIONS = (np.tanh, np.sin, _leaky_relu)
+# The last one is leaky, because a dead node would give a constant column.
+_ACTIVATIONS = (np.tanh, np.sin, lambda values: np.maximum(values, 0.1 * values))
 
 
 def _read_text(path: Path) -> bytes:
@@ -210,8 +203,7 @@ def _read_images(path: Path) -> UInt8[np.ndarray, "image row column 3"]:
         raise DataError(f"{path.name}: expected an array 'images', got {names}")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise DataError(f"{path.name}, 'images': expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}")
-    array: np.ndarray = images
-    return array
+    return np.asarray(images)
 
 
 # Called as source(name, path or None, domain=..., seed=...).

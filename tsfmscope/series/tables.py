@@ -41,12 +41,16 @@ def series_table(series: Iterable[Series]) -> pa.Table:
     """
     rows = list(series)
     is_double = any(item.values.dtype == np.float64 for item in rows)
-    columns: list[pa.Array] = []
-    for field in SCHEMA:
-        if field.name == "values":
-            columns.append(_lists([item.values for item in rows], np.float64 if is_double else np.float32))
-        else:
-            columns.append(pa.array([getattr(item, field.name) for item in rows], field.type))
+    dtype = np.float64 if is_double else np.float32
+    ends = np.cumsum([0, *(len(item.values) for item in rows)])
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise DataError(f"series table: expected at most 2^31 - 1 values in one table, got {ends[-1]}; write several")
+    flat = np.concatenate([np.empty(0, dtype), *(item.values for item in rows)]).astype(dtype, copy=False)
+    values = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(flat))
+    columns = [
+        values if field.name == "values" else pa.array([getattr(item, field.name) for item in rows], field.type)
+        for field in SCHEMA
+    ]
     schema = SCHEMA.set(SCHEMA.get_field_index("values"), DOUBLE_VALUES) if is_double else SCHEMA
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -91,11 +95,3 @@ def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
         for row, is_null in enumerate(missing):
             lists.append(flat[0:0] if is_null else flat[ends[row] : ends[row + 1]])
     return lists
-
-
-def _lists(values: list[np.ndarray], dtype: type[np.floating]) -> pa.Array:
-    ends = np.cumsum([0, *(len(item) for item in values)])
-    flat = np.concatenate([np.empty(0, dtype), *values]).astype(dtype, copy=False)
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise DataError(f"series table: expected at most 2^31 - 1 values in one table, got {ends[-1]}; write several")
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(flat))

@@ -107,7 +107,7 @@ def _read_named(text: str, columns: Columns, max_series: int | None, seed: int, 
 def readers(
     data: Data | Sequence[Data], *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None
 ) -> dict[str, Callable[[], NamedSeries]]:
-    """Return a function that reads each data set, by its name; every file of a named folder is a data set.
+    """Return the reader of each data set, by its name; each file of a folder is one.
 
     data: one data set as in `usable_series`, or a list of them. Raises ArgumentError for an empty list.
     """

@@ -87,12 +87,22 @@ def spread_windows(
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
     rule = _WindowRule(context, horizon, min_context, held_out)
-    origins, usable, skipped = rule.usable_origins(series)
+    origins = [rule.origins(item) for item in series]
+    usable = [index for index, own in enumerate(origins) if len(own)]
+    skipped = [Skip(item.series, rule.reason(item)) for item, own in zip(series, origins, strict=True) if not len(own)]
     phases = np.zeros(len(series) + 1) if seed is None else np.random.default_rng([seed, 9]).random(len(series) + 1)
     if len(usable) > count:
         usable = [usable[int((i + phases[-1]) * len(usable) / count)] for i in range(count)]
     shares = _shares([len(origins[index]) for index in usable], count)
-    return _gather(series, _picks(usable, shares, origins, context, phases), rule), skipped
+    ranked = []
+    for index, share in zip(usable, shares, strict=True):
+        full = origins[index][origins[index] >= context]
+        backwards = (full if len(full) >= share else origins[index])[::-1]
+        offsets = [0, *(int((j + phases[index]) * len(backwards) / share) for j in range(1, share))]
+        ranked += [(j, index, int(backwards[at])) for j, at in enumerate(offsets)]
+    # All last windows, then all second windows, and so on.
+    picks = [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
+    return _gather(series, picks, rule), skipped
 
 
 @dataclass(frozen=True)
@@ -126,13 +136,6 @@ class _WindowRule:
         future = before[origins + self.horizon] - before[origins]
         return np.asarray(origins[(past >= self.min_context) & (future > 0)])
 
-    def usable_origins(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
-        """Return each series' usable origins, the indices of series that have any, and the skipped series."""
-        origins_by_series = [self.origins(item) for item in series]
-        usable = [index for index, origins in enumerate(origins_by_series) if len(origins)]
-        unusable = [item for item, origins in zip(series, origins_by_series, strict=True) if not len(origins)]
-        return origins_by_series, usable, [Skip(item.series, self.reason(item)) for item in unusable]
-
     def reason(self, series: Series, earlier: int = 0) -> str:
         """Return why the series' last window, or the one `earlier` steps before it, is not usable."""
         steps, origin = len(series.values), len(series.values) - self.horizon - earlier
@@ -157,28 +160,6 @@ def _shares(capacities: Sequence[int], count: int) -> list[int]:
     for index in open_series[: count - sum(shares)]:
         shares[index] += 1
     return shares
-
-
-def _picks(
-    usable: Sequence[int],
-    shares: Sequence[int],
-    origins_by_series: Sequence[np.ndarray],
-    context: int,
-    phases: np.ndarray,
-) -> list[tuple[int, int]]:
-    """Return pairs (series, origin), ordered by rank: all last windows, then all second windows, and so on.
-
-    phases: one number per series in [0, 1), the fraction of the distance to the next origin by which its
-    further origins are moved.
-    """
-    ranked = []
-    for index, share in zip(usable, shares, strict=True):
-        origins = origins_by_series[index]
-        full = origins[origins >= context]
-        backwards = (full if len(full) >= share else origins)[::-1]
-        offsets = [0, *(int((j + phases[index]) * len(backwards) / share) for j in range(1, share))]
-        ranked += [(j, index, int(backwards[at])) for j, at in enumerate(offsets)]
-    return [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
 
 
 def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _WindowRule) -> Windows:

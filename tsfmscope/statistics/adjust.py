@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float
 
 
-class AdjustedPValues(NamedTuple):
-    """Adjusted p-values of each test by both methods, and the number of tests.
+def adjust(p: Float[np.ndarray, " test"]) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"], int]:
+    """Return the p-values of one table adjusted by two methods, and the number of tests that have a p-value.
 
-    bh, by: NaN where a test has no p-value. n: number of tests that have one.
-    """
-
-    bh: np.ndarray
-    by: np.ndarray
-    n: int
-
-
-def adjust(p: Float[np.ndarray, " test"]) -> AdjustedPValues:
-    """Adjust the p-values of one table for the number of its tests.
-
-    bh: Benjamini-Hochberg 1995. by: Benjamini-Yekutieli 2001, valid for tests that depend on each other in
-    any way. Tests whose p is NaN are left out.
+    First Benjamini-Hochberg 1995, then Benjamini-Yekutieli 2001, which is valid for tests that depend on each other in
+    any way. Tests whose p is NaN are left out; their adjusted values are NaN.
     """
     from scipy import stats
 
@@ -32,4 +19,4 @@ def adjust(p: Float[np.ndarray, " test"]) -> AdjustedPValues:
     if is_defined.any():
         bh[is_defined] = stats.false_discovery_control(p[is_defined], method="bh")
         by[is_defined] = stats.false_discovery_control(p[is_defined], method="by")
-    return AdjustedPValues(bh, by, int(is_defined.sum()))
+    return bh, by, int(is_defined.sum())

@@ -56,9 +56,15 @@ def fit(
     dataset, model, condition = np.nonzero(is_complete)
     x, y = isotropy[is_complete], log_nmse[is_complete]
     n, levels = len(x), len(np.unique(dataset))
-    slopeless = _reason(x, y, levels)
+    slopeless = f"{levels} data sets with units, needs {FEWEST_DATASETS}" if levels < FEWEST_DATASETS else None
+    constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if n and np.ptp(values) == 0]
+    if slopeless is None and constant:
+        slopeless = f"{' and '.join(constant)} constant"
     x = x / x.std() if n and x.std() > 0 else x
-    fixed_effects = [x, np.ones(n), *_means(x, dataset), *_dummies(model)[1:], *_dummies(condition)[1:]]
+    # The mean of x over each unit's data set, unless all data sets have the same mean.
+    means = (np.bincount(dataset, weights=x) / np.maximum(np.bincount(dataset), 1))[dataset]
+    centred = [means - means.mean()] if n and np.ptp(means) > 1e-9 else []
+    fixed_effects = [x, np.ones(n), *centred, *_dummies(model)[1:], *_dummies(condition)[1:]]
     exog = np.column_stack(fixed_effects) if n else np.zeros((0, 2))
     if slopeless is None and np.linalg.matrix_rank(exog) < exog.shape[1]:
         slopeless = "inside data sets isotropy says no more than model and condition"
@@ -102,24 +108,6 @@ def _fit_slope(
     half_width = float(stats.norm.isf(alpha / 2)) * error
     p = 2 * float(stats.norm.sf(abs(slope / error)))
     return replace(undefined, estimate=slope, low=slope - half_width, high=slope + half_width, p=p)
-
-
-def _reason(x: np.ndarray, y: np.ndarray, levels: int) -> str | None:
-    if levels < FEWEST_DATASETS:
-        return f"{levels} data sets with units, needs {FEWEST_DATASETS}"
-    constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if np.ptp(values) == 0]
-    return f"{' and '.join(constant)} constant" if constant else None
-
-
-def _means(x: np.ndarray, dataset: np.ndarray) -> list[np.ndarray]:
-    """Return the mean of x over each unit's data set, centred, as a list of one column.
-
-    The list is empty where all data sets have the same mean.
-    """
-    if not len(x):
-        return []
-    means = (np.bincount(dataset, weights=x) / np.maximum(np.bincount(dataset), 1))[dataset]
-    return [means - means.mean()] if np.ptp(means) > 1e-9 else []
 
 
 def _dummies(levels: np.ndarray) -> list[np.ndarray]:

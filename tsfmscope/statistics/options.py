@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -27,3 +28,11 @@ class SeededOptions(StatisticsOptions):
         """Return the random generator of one statistic, independent of which other statistics are computed."""
         text = "\0".join((str(self.seed), *names))
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
+
+    def orders(self, *names: str) -> dict[str, Any]:
+        """Return the arguments of a permutation test."""
+        return {"permutations": self.permutations, "alpha": self.alpha, "generator": self.generator(*names)}
+
+    def draws(self, *names: str) -> dict[str, Any]:
+        """Return the arguments of a bootstrap."""
+        return {"resamples": self.bootstrap, "alpha": self.alpha, "generator": self.generator(*names)}

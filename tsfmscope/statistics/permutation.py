@@ -149,18 +149,13 @@ def evaluate_orders(distribution: Float[np.ndarray, " order"], exact: bool, alph
     critical = detectable = math.nan
     if smallest <= alpha:
         descending = np.sort(far)[::-1]
-        critical = float(_smallest_significant(descending, alpha))
+        # Number of values that reach each value.
+        at_least = np.searchsorted(-descending, -(descending - TIE_TOLERANCE), side="right")
+        critical = float(descending[at_least <= alpha * n].min())
         distance = (stats.norm.isf(alpha / 2) + stats.norm.ppf(POWER)) * float(distribution[usable].std())
         detectable = distance if distance < 1 and critical < 1 - TIE_TOLERANCE else math.nan
     p = float((far >= far[0] - TIE_TOLERANCE).sum() / n)
     return PermutationTest(float(distribution[0]), p, smallest, critical, detectable, exact, distribution)
-
-
-def _smallest_significant(descending: Float[np.ndarray, " order"], alpha: float) -> float:
-    """Return the smallest value that at most a share alpha of the values reaches."""
-    # Number of values that reach each value.
-    at_least = np.searchsorted(-descending, -(descending - TIE_TOLERANCE), side="right")
-    return float(descending[at_least <= alpha * len(descending)].min())
 
 
 def _rho(
@@ -168,7 +163,7 @@ def _rho(
 ) -> Float[np.ndarray, " order"]:
     # Ranks do not change with the order: one product per pair of rows is enough.
     if complete(x, y).all() and x.size >= FEWEST_UNITS:
-        a, b = (_centred_ranks(values) for values in (x, y))
+        a, b = (average_ranks(values.reshape(-1)).reshape(x.shape) - (x.size + 1) / 2 for values in (x, y))
         norm = math.sqrt(float((a * a).sum() * (b * b).sum()))
         return _ordered_sums(a @ b.T, row_orders) / norm if norm else np.full(len(row_orders), np.nan)
     if not complete(x, y).any():
@@ -204,13 +199,7 @@ def _ordered_sums(
     products: Float[np.ndarray, "row row"], row_orders: Int[np.ndarray, "order row"]
 ) -> Float[np.ndarray, " order"]:
     """Return the sum over rows r of products[order[r], r], for each order."""
-    total: np.ndarray = products[row_orders, np.arange(products.shape[1])].sum(axis=1)
-    return total
-
-
-def _centred_ranks(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
-    ranks = average_ranks(values.reshape(-1)).reshape(values.shape)
-    return ranks - (values.size + 1) / 2
+    return np.asarray(products[row_orders, np.arange(products.shape[1])].sum(axis=1))
 
 
 def _centre(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:

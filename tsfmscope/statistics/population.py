@@ -62,10 +62,7 @@ def across_runs(
     test = evaluate_orders(by_dataset.mean(axis=0), is_exact, options.alpha)
     if len(sizes) == 1:
         interval = bootstrap.two_way(
-            *(values[varies][:, None, :, None] for values in (x, y)),
-            resamples=options.bootstrap,
-            alpha=options.alpha,
-            generator=options.generator(*names, "bootstrap"),
+            *(values[varies][:, None, :, None] for values in (x, y)), **options.draws(*names, "bootstrap")
         )
     else:
         interval = _resample_groups(a, b, labels, options, *names)

@@ -155,10 +155,13 @@ def _rule_row(
     kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, names: Sequence[str]
 ) -> dict[str, Any]:
     defined = values[np.isfinite(values)]
-    row = {**_row(kind, f"regret_{rule}", len(defined)), "estimate": _mean(values)}
+    row = {
+        **_row(kind, f"regret_{rule}", len(defined)),
+        "estimate": float(defined.mean()) if len(defined) else math.nan,
+    }
     if not len(defined):
         return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
-    interval = _interval(defined, options, *names, kind, rule)
+    interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **options.draws(*names, kind, rule, "bootstrap"))
     return {**row, **interval_columns(interval), "reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
 
 
@@ -167,10 +170,14 @@ def _difference_row(
 ) -> dict[str, Any]:
     """Return the advice's regret minus a rule's, with data sets paired: negative where the advice is better."""
     defined = values[np.isfinite(values)]
-    row = {**_row(kind, f"advised_less_{rule}", len(defined)), "estimate": _mean(values)}
+    row = {
+        **_row(kind, f"advised_less_{rule}", len(defined)),
+        "estimate": float(defined.mean()) if len(defined) else math.nan,
+    }
     if not len(defined):
         return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
-    interval = _interval(defined, options, *names, kind, rule, "less")
+    draws = options.draws(*names, kind, rule, "less", "bootstrap")
+    interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **draws)
     generator = options.generator(*names, kind, rule, "flips")
     test = flip_mean(defined, permutations=options.permutations, generator=generator)
     test_columns = {"p": test.p, "p_smallest": test.smallest, "method": f"{test.description} of data sets' differences"}
@@ -189,22 +196,16 @@ def _models_row(
     generator = options.generator(*names, kind, "orders")
     row_orders, exact = orders(isotropy.shape[1], options.permutations, generator)
     step = max(1, CHUNK // max(1, isotropy.size))
-    parts = [_less_chance(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
-    values = np.concatenate(parts)
-    n = int(np.isfinite(_by_dataset(isotropy, log_error, row_orders[:1], kind)).sum())
+    parts = [_by_dataset(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
+    by_dataset = np.concatenate(parts)
+    is_defined = np.isfinite(by_dataset)
+    with np.errstate(invalid="ignore"):
+        values = np.where(is_defined, by_dataset, 0).sum(axis=-1) / is_defined.sum(axis=-1)
+    n = int(is_defined[0].sum())
     row = _row(kind, "advised_less_chance_models", n)
     test = evaluate_orders(values, exact, options.alpha)
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
     return {**row, **numbers, "method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
-
-
-def _less_chance(
-    isotropy: np.ndarray, log_error: np.ndarray, row_orders: Int[np.ndarray, "order model"], kind: str
-) -> Any:
-    values = _by_dataset(isotropy, log_error, row_orders, kind)
-    is_defined = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(is_defined, values, 0).sum(axis=-1) / is_defined.sum(axis=-1)
 
 
 def _by_dataset(
@@ -229,18 +230,6 @@ def _over_choices(
     with np.errstate(invalid="ignore", divide="ignore"):
         means: np.ndarray = np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1)
     return means
-
-
-def _mean(values: Float[np.ndarray, " dataset"]) -> float:
-    defined = values[np.isfinite(values)]
-    return float(defined.mean()) if len(defined) else math.nan
-
-
-def _interval(values: np.ndarray, options: SeededOptions, *names: str) -> bootstrap.Interval:
-    settings: dict[str, Any] = {"resamples": options.bootstrap, "alpha": options.alpha}
-    return bootstrap.by_cluster(
-        values, np.ones(len(values)), generator=options.generator(*names, "bootstrap"), **settings
-    )
 
 
 def _row(kind: str, statistic: str, n: int) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from tsfmscope.statistics import bootstrap, mixed
 from tsfmscope.statistics.means import detectable_mean
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import PermutationTest, double_centred, permute_centred, permute_rows
-from tsfmscope.statistics.power import critical_rho, detectable_rho
-from tsfmscope.statistics.ranks import complete, kendall, spearman, undefined_reason
+from tsfmscope.statistics.ranks import complete, critical_rho, detectable_rho, kendall, spearman, undefined_reason
 from tsfmscope.statistics.signs import cluster_sums, sign_flips
 from tsfmscope.statistics.units import Units
 
@@ -41,7 +40,11 @@ def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict
         units = Units(
             [units.datasets[n] for n in index[0].tolist()], [units.models[n] for n in index[1].tolist()], x, y
         )
-    return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), _mixed_row(x, y, options)]
+    fit = mixed.fit(x, y, alpha=options.alpha)
+    columns = {name: getattr(fit, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
+    mixed_row = _row("mixed_model", "all", "all", "slope", fit.n, fit.datasets) | columns
+    mixed_row["interval_method"] = None if fit.reason else "Wald"
+    return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), mixed_row]
 
 
 def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -49,7 +52,6 @@ def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Seque
 
     The blocks are data sets, pairs of data set and condition, or models.
     """
-    settings: dict[str, Any] = {"resamples": options.bootstrap, "alpha": options.alpha}
     n, (datasets, models, conditions) = int(complete(x, y).sum()), x.shape
     by_condition = [np.moveaxis(values, 2, 1).reshape(datasets * conditions, models, 1) for values in (x, y)]
     by_model = [np.moveaxis(values, 0, 1) for values in (x, y)]
@@ -59,17 +61,12 @@ def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Seque
         ("per_model", by_model, None, "data sets in all models at once"),
     ):
         row = _row("correlation", grouping, "all", "spearman", n, blocks[0].shape[1])
-        draw = options.generator(*names, grouping, "bootstrap")
+        draws = options.draws(*names, grouping, "bootstrap")
         if shape is None:
-            interval = bootstrap.by_row(*blocks, unit_name="data sets", generator=draw, **settings)
+            interval = bootstrap.by_row(*blocks, unit_name="data sets", **draws)
         else:
-            interval = bootstrap.two_way(*(b.reshape(shape) for b in blocks), generator=draw, **settings)
-        test = permute_rows(
-            *blocks,
-            permutations=options.permutations,
-            alpha=options.alpha,
-            generator=options.generator(*names, grouping),
-        )
+            interval = bootstrap.two_way(*(b.reshape(shape) for b in blocks), **draws)
+        test = permute_rows(*blocks, **options.orders(*names, grouping))
         yield _with_test(row, test, interval, unit_name, _no_mean_reason(x, y))
     yield _double_centred(x, y, options, names)
     row = _row("correlation", "pooled", "all", "spearman", n, n)
@@ -81,8 +78,7 @@ def _double_centred(x: np.ndarray, y: np.ndarray, options: SeededOptions, names:
         *(values.reshape(len(values), math.prod(values.shape[1:])) for values in (x, y))
     )
     row = _row("correlation", "within_dataset", "all", "double_centred", a.size, len(rows))
-    generator = options.generator(*names, "double_centred")
-    test = permute_centred(a, b, permutations=options.permutations, alpha=options.alpha, generator=generator)
+    test = permute_centred(a, b, **options.orders(*names, "double_centred"))
     omitted = ""
     if len(rows) < len(x):
         omitted = f"; {len(x) - len(rows)} of {len(x)} data sets left out, a column is missing"
@@ -110,16 +106,8 @@ def _by_block(
             has_units = complete(isotropy, log_nmse).any(axis=1)
             block = (isotropy[has_units][None], log_nmse[has_units][None])
             key = (*names, grouping, label)
-            test = permute_rows(
-                *block, permutations=options.permutations, alpha=options.alpha, generator=options.generator(*key)
-            )
-            interval = bootstrap.by_row(
-                *block,
-                unit_name=unit_name,
-                resamples=options.bootstrap,
-                alpha=options.alpha,
-                generator=options.generator(*key, "bootstrap"),
-            )
+            test = permute_rows(*block, **options.orders(*key))
+            interval = bootstrap.by_row(*block, unit_name=unit_name, **options.draws(*key, "bootstrap"))
             flat = isotropy.reshape(-1), log_nmse.reshape(-1)
             units_here, rows = int(complete(*flat).sum()), int(has_units.sum())
             row = _row(answer, grouping, label, "spearman", units_here, rows)
@@ -146,13 +134,8 @@ def signs(
     if result is None:
         return {**row, "n": 0, "n_clusters": 0, "reason": "no pair has both values"}
     sizes, sums = cluster_sums((values[is_complete] + 1) / 2, index)
-    interval = bootstrap.by_cluster(
-        sums,
-        sizes,
-        resamples=options.bootstrap,
-        alpha=options.alpha,
-        generator=options.generator(*(str(row[name]) for name in ("study", "answer", "measure", "block", "statistic"))),
-    )
+    key = [str(row[name]) for name in ("study", "answer", "measure", "block", "statistic")]
+    interval = bootstrap.by_cluster(sums, sizes, **options.draws(*key))
     return {
         **row,
         "n": result.n,
@@ -196,25 +179,11 @@ def changes(
     is_complete = complete(isotropy, log_nmse)
     is_used = is_complete.any(axis=0)
     x, y = (np.where(is_complete, values, np.nan)[:, is_used, None] for values in (isotropy, log_nmse))
-    key = tuple(str(row[name]) for name in ("study", "answer", "measure", "block", "statistic"))
-    test = permute_rows(x, y, permutations=options.permutations, alpha=options.alpha, generator=options.generator(*key))
-    interval = bootstrap.by_row(
-        x,
-        y,
-        unit_name="data sets",
-        resamples=options.bootstrap,
-        alpha=options.alpha,
-        generator=options.generator(*key, "bootstrap"),
-    )
+    key = [str(row[name]) for name in ("study", "answer", "measure", "block", "statistic")]
+    test = permute_rows(x, y, **options.orders(*key))
+    interval = bootstrap.by_row(x, y, unit_name="data sets", **options.draws(*key, "bootstrap"))
     row = {**row, "n": int(is_complete.sum()), "n_clusters": int(is_used.sum())}
     return _with_test(row, test, interval, "data sets in all models at once", _no_mean_reason(x, y))
-
-
-def _mixed_row(x: np.ndarray, y: np.ndarray, options: SeededOptions) -> dict[str, Any]:
-    result = mixed.fit(x, y, alpha=options.alpha)
-    row = _row("mixed_model", "all", "all", "slope", result.n, result.datasets)
-    numbers = {name: getattr(result, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
-    return {**row, **numbers, "interval_method": None if result.reason else "Wald"}
 
 
 def _row(answer: str, grouping: str, block: str, statistic: str, n: int, clusters: int) -> dict[str, Any]:

@@ -35,8 +35,7 @@ def softmax_columns(
     weights = np.exp(scores - scores.max(axis=-2, keepdims=True))
     if times is not None:
         weights = weights * times[:, None]
-    shares: np.ndarray = weights / weights.sum(axis=-2, keepdims=True)
-    return shares
+    return np.asarray(weights / weights.sum(axis=-2, keepdims=True))
 
 
 def attend(
@@ -71,8 +70,7 @@ def product_norms(heads: Heads) -> Float[np.ndarray, " head"]:
     The norm is that of the d_h x d_h product of the R factors of W_Qᵀ and W_Kᵀ.
     """
     query, key = (np.linalg.qr(np.swapaxes(matrix, 1, 2), mode="r") for matrix in (heads.query, heads.key))
-    norms: np.ndarray = np.linalg.norm(query @ np.swapaxes(key, 1, 2), 2, axis=(1, 2))
-    return norms
+    return np.asarray(np.linalg.norm(query @ np.swapaxes(key, 1, 2), 2, axis=(1, 2)))
 
 
 def split(count: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Heads:

@@ -33,8 +33,7 @@ class Gate(NamedTuple):
         multiples of one function, and Ψ would have rank 1.
         """
         pre = self.beta * self.w[:, None] * x
-        embedded: np.ndarray = (self.w * self.v)[:, None] * x**2 * 0.5 * (1 + np.tanh(pre / 2))
-        return embedded
+        return np.asarray((self.w * self.v)[:, None] * x**2 * 0.5 * (1 + np.tanh(pre / 2)))
 
 
 def radius(beta: float) -> float:

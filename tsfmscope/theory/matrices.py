@@ -28,16 +28,14 @@ def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Float[np.n
     if columns > rows:
         raise ValueError(f"columns: got {columns}, expected at most the {rows} rows")
     q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
-    signed: np.ndarray = q * np.where(np.diag(r) < 0, -1.0, 1.0)
-    return signed
+    return np.asarray(q * np.where(np.diag(r) < 0, -1.0, 1.0))
 
 
 def with_singular_values(
     rng: np.random.Generator, values: Float[np.ndarray, " rank"], rows: int, columns: int
 ) -> Float[np.ndarray, "row column"]:
     """Return U diag(values) Vᵀ with random U and V, as Appendix J.1 constructs its inputs."""
-    matrix: np.ndarray = (orthonormal(rng, rows, len(values)) * values) @ orthonormal(rng, columns, len(values)).T
-    return matrix
+    return np.asarray((orthonormal(rng, rows, len(values)) * values) @ orthonormal(rng, columns, len(values)).T)
 
 
 def gaussian_with_norm(
@@ -45,8 +43,7 @@ def gaussian_with_norm(
 ) -> Float[np.ndarray, "row column"]:
     """Draw a Gaussian matrix and scale it to this spectral norm."""
     matrix = rng.standard_normal((rows, columns))
-    scaled: np.ndarray = matrix * (norm / np.linalg.norm(matrix, 2))
-    return scaled
+    return np.asarray(matrix * (norm / np.linalg.norm(matrix, 2)))
 
 
 def exponential_values(count: int, decay: float) -> Float[np.ndarray, " rank"]:

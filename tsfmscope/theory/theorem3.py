@@ -169,8 +169,7 @@ def diagonal_attention(
     """Return U softmax(T) of the construction: U = [diag(σ) 0], T = strength σ_d⁻² UᵀU."""
     inputs = np.zeros((len(values), length))
     np.fill_diagonal(inputs, values)
-    outputs: np.ndarray = inputs @ softmax_columns(strength * (inputs / values[-1] ** 2).T @ inputs)
-    return outputs
+    return np.asarray(inputs @ softmax_columns(strength * (inputs / values[-1] ** 2).T @ inputs))
 
 
 def best_errors(outputs: Float[np.ndarray, "width token"]) -> Float[np.ndarray, " rank"]:
@@ -179,5 +178,4 @@ def best_errors(outputs: Float[np.ndarray, "width token"]) -> Float[np.ndarray, 
     The minimum is given by Eckart-Young on W_V U G, whose rank is d.
     """
     squares = np.square(np.linalg.svd(outputs, compute_uv=False))
-    errors: np.ndarray = np.sqrt(np.cumsum(squares[::-1])[::-1])
-    return errors
+    return np.asarray(np.sqrt(np.cumsum(squares[::-1])[::-1]))

@@ -66,8 +66,7 @@ def spread_vectors(rng: np.random.Generator, size: int, count: int) -> Float[np.
         angles = np.pi * (rng.permutation(count) + rng.random()) / count
         return np.stack([np.cos(angles), np.sin(angles)])
     vectors = rng.standard_normal((size, count))
-    unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=0)
-    return unit
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=0))
 
 
 def sketch_heads(construction: Construction, rank: int, form: Form) -> Heads:

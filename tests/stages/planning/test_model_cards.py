@@ -32,7 +32,7 @@ from tsfmscope.training.options import Recipe
 from tsfmscope.training.run_record import RUN_RECORD, processor_name
 
 ROOT = Path(__file__).parents[3]
-COMMITTED = sorted(path.parent.name for path in ROOT.glob("checkpoints/*/recipe.json"))
+COMMITTED = sorted(path.parent.name for path in ROOT.glob("tsfmscope/checkpoints/*/recipe.json"))
 NANO = "chronos-bolt-nano"
 GROUPS = ("guided", "report")
 TINY = {
@@ -164,7 +164,7 @@ def test_a_card_names_the_real_series_of_a_corpus_and_of_the_source_of_an_embedd
 @pytest.mark.parametrize("name", COMMITTED)
 def test_a_committed_card_is_up_to_date_and_its_code_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     folder = ROOT / "tsfmscope" / "checkpoints" / name
-    catalogue = yaml.safe_load((ROOT / "stages" / "config" / "models.yaml").read_text())["recipes"]
+    catalogue = yaml.safe_load((ROOT / "tsfmscope" / "models" / "bundled.yaml").read_text())["recipes"]
     recipes = {key: Recipe.model_validate(block) for key, block in catalogue.items()}
     with contextlib.chdir(ROOT):
         card = (folder / CARD).read_text()

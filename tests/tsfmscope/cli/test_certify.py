@@ -12,24 +12,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tsfmscope as ts
-from tests.quick_params import QUICK_PARAMS
 from tsfmscope.cli.app import app
 from tsfmscope.functions import certify as certifying
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
-ROOT = Path(__file__).parents[3]
-# A model of the package, and a folder.
-MODELS = ("chronos-bolt-mini", "chronos-bolt-mini")
+CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
+MODELS = ("chronos-bolt-mini", "patchtst-mini")
 HOW = ("--context", "64", "--horizon", "12")
 LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
-    (tmp_path / MODELS[1]).symlink_to(ROOT / "tests" / "checkpoints" / MODELS[1])
     monkeypatch.chdir(tmp_path)
     Path("many").mkdir()
     for seed in range(11):
@@ -67,8 +62,8 @@ def scores(name: str, values: np.ndarray) -> tuple[float, float]:
     future = np.concatenate([values[end - 12 : end].T for end in ends]).astype(np.float64)
     origins = np.repeat([end - 12 for end in ends], 2)
     windows = Windows(context, future.astype(np.float32), ["a", "b"] * 2, origins, "mine", "", 1)
-    folder = Path(name) if Path(name).is_dir() else ROOT / "tsfmscope" / "checkpoints" / name
-    forecast = ChronosBolt.load(folder).forecast(windows, levels=LEVELS, seeds=[0] * 4).values
+    model = family_class(name.removesuffix("-mini")).load(CHECKPOINTS / name)
+    forecast = model.forecast(windows, levels=LEVELS, seeds=[0] * 4).values
     losses = 0.0
     for index, level in enumerate(LEVELS):
         less = future - forecast[:, index]
@@ -122,7 +117,7 @@ def copy_of_mini(folder: Path) -> str:
     """A model with the forecasts of chronos-bolt-mini, in another folder."""
     target = folder / "copy"
     target.mkdir()
-    for file in (ROOT / "tsfmscope" / "checkpoints" / "chronos-bolt-mini").iterdir():
+    for file in (CHECKPOINTS / "chronos-bolt-mini").iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return "chronos-bolt:copy"
 
@@ -130,7 +125,7 @@ def copy_of_mini(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("factor", "outcome", "code", "sentence"),
     [
-        (1.0, "certified", 0, "certified: with 95 % confidence, the WQL of chronos-bolt:copy is on average below 1.02"),
+        (1.0, "certified", 0, "certified: with 95 % confidence, the WQL of copy is on average below 1.02"),
         (1.03, "not certified", 4, "fails: mean ratio, upper 95 % limit."),
         (1.2, "not certified", 4, "fails: mean ratio, upper 95 % limit; largest ratio."),
         (0.5, "certified", 0, "mean ratio 0.500 over 11 sources."),
@@ -175,7 +170,7 @@ def write_table(path: str, n_series: int) -> None:
     ("factor", "code", "sentence"),
     [
         (1.0, 0, "on average below 1.02 times that of chronos-bolt-mini on series like those of shops.csv; mean ratio"),
-        (1.03, 4, "not certified: chronos-bolt:copy against chronos-bolt-mini fails: mean ratio, upper 95 % limit."),
+        (1.03, 4, "not certified: copy against chronos-bolt-mini fails: mean ratio, upper 95 % limit."),
     ],
 )
 def test_one_table_is_judged_by_its_series(
@@ -246,7 +241,7 @@ def base_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without_loss(case: Any, *arguments: Any) -> Any:
         scored = forecast(case, *arguments)
-        if case.dataset == "nile" and next(is_base):
+        if case.data.name == "nile" and next(is_base):
             for row in scored.rows.values():
                 row["quantile_loss"] = 0.0
         return scored
@@ -367,19 +362,19 @@ def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
     ("arguments", "code", "message"),
     [
         (("t5-text-nano", MODELS[1], "--data", "nile"), 2, "expected models that forecast; family t5-text does not"),
-        ((*MODELS, "--data", "english"), 2, "english: text data, but the models read series"),
+        ((*MODELS, "--data", "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
         ((MODELS[1], MODELS[1], "--data", "nile"), 2, "expected another model than the base, got the same checkpoint"),
-        ((MODELS[1], f"chronos-bolt:{MODELS[1]}", "--data", "nile"), 2, "got the same checkpoint"),
+        ((MODELS[1], str(CHECKPOINTS / MODELS[1]), "--data", "nile"), 2, "got the same checkpoint"),
         ((*MODELS, "--data", "none.csv"), 2, "got 'none.csv', which is no file, no folder and no data set"),
         ((*MODELS, "--data", "nile", "--data", "nille"), 2, "got 'nille', which is no file"),
         ((*MODELS,), 2, "Missing option '--data'"),
         ((MODELS[0],), 2, "Missing argument"),
-        ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a model of params.yaml, a folder"),
+        ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a bundled model, a folder"),
         ((*MODELS, "--data", "nile", "--horizon", "0"), 2, "Input should be greater than or equal to 1"),
         ((*MODELS, "--data", "nile", "--horizon", "-3"), 2, "Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--margin", "1"), 2, "--margin: got 1, expected a ratio above 1"),
-        ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "--margin: got nan, expected a ratio above 1"),
-        ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "--worst: got 0.9, expected a ratio above 1"),
+        ((*MODELS, "--data", "nile", "--margin", "1"), 2, "margin: got 1.0, expected above 1"),
+        ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "'--margin': Input should be greater than or equal to 1"),
+        ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "'--worst': Input should be greater than or equal to 1"),
         ((*MODELS, "--data", "nile", "--picture", "a.pdf"), 2, "--picture a.pdf: expected a name that ends in .png"),
         ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
         ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),

@@ -22,7 +22,6 @@ from stages.commands import doctor as pipeline_doctor
 from stages.commands import report
 from stages.config.params import ParamsError
 from store.errors import StoreError
-from tests.quick_params import QUICK_PARAMS
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli.app import app
 from tsfmscope.cli.output import cell
@@ -67,7 +66,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's params and checkpoints, a file of one's own, a catalogue and a page."""
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
+    (tmp_path / "params.yaml").write_text((ROOT / "params" / "full.yaml").read_text())
     (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     (tmp_path / "data" / "figures").mkdir(parents=True)
     (tmp_path / "data" / "results.duckdb").symlink_to(results)

@@ -13,24 +13,22 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.quick_params import DEFAULT, QUICK_PARAMS
 from tsfmscope.cli.app import app
-from tsfmscope.cli.inspect import flow
+from tsfmscope.functions.inspect import LayerReport
 from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.licenses import License
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.files.bundled import load_bundled
 from tsfmscope.series.types import Series, Windows
-from tsfmscope.series.windows import spread_windows
+from tsfmscope.series.windows import Observed, spread_windows
 
-ROOT = Path(__file__).parents[3]
+CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 MODEL = "chronos-bolt-mini"
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text(QUICK_PARAMS)
-    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,7 +53,7 @@ def wave(steps: int, seed: int = 0) -> np.ndarray:
 
 def layers_by_hand(model: str, windows: Windows, precision: str) -> dict[tuple[str, int, bool], np.ndarray]:
     """States of the tokens that stand for values, of a model that is loaded without the command's help."""
-    loaded = family_class("chronos-bolt").load(ROOT / "tsfmscope" / "checkpoints" / model)
+    loaded = family_class("chronos-bolt").load(CHECKPOINTS / model)
     run_in(loaded.network, precision)
     tokens = loaded.tokenize(windows)
     valued = {k: np.isin(v, [TokenKind.OBSERVATION, TokenKind.FUTURE]) for k, v in tokens.kinds.items()}
@@ -133,14 +131,10 @@ def test_csv_parquet_and_a_folder_of_the_same_series_look_the_same() -> None:
     assert rows(MODEL, "mine.csv", *how) == rows(MODEL, "mine", *how)
 
 
-def test_a_model_is_the_same_by_name_by_family_and_folder_and_without_params_yaml() -> None:
-    Path("params.yaml").write_text(DEFAULT)
-    how = ("nile", "--context", "64", "--rows", "512")  # all: which are sampled depends on the reference
-    named = rows(MODEL, *how)
-    folder = rows(f"checkpoints/{MODEL}", *how)  # its recipe says the family
-    Path("params.yaml").unlink()
-    bare = rows(f"chronos-bolt:checkpoints/{MODEL}", *how)
-    assert named == folder == bare
+def test_a_model_is_the_same_by_name_by_folder_and_by_family_and_folder() -> None:
+    how = ("nile", "--context", "64")
+    folder = CHECKPOINTS / MODEL
+    assert rows(MODEL, *how) == rows(str(folder), *how) == rows(f"chronos-bolt:{folder}", *how)
 
 
 def test_times_that_are_missing_are_said_on_stderr_once_and_looked_at_as_empty_cells() -> None:
@@ -204,7 +198,7 @@ def test_other_modalities_and_options_are_looked_at_under_their_own_condition(mo
 def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
     said = run(MODEL, "nile").stdout
     found = rows(MODEL, "nile")
-    assert "chronos-bolt-mini on nile: 15 windows of 1 series, context 500" in said
+    assert f"{MODEL} on nile, context 500" in said and "15 windows of 1 series; observed steps" in said
     assert "ζ: mean cosine between tokens" in said
     lines = [line for line in said.splitlines() if re.match(r" *(encoder|decoder) ", line)]
     assert len(lines) == len(found)
@@ -216,13 +210,15 @@ def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
         assert (spread == "") == (row["zeta_sd"] is None)
         assert not spread or float(spread) == pytest.approx(row["zeta_sd"], rel=0.1)
         assert cells[7] == ("–" if row["isoscore"] is None else f"{row['isoscore']:.3f}")
+        assert cells[6] == ("–" if row["k"] is None else str(row["k"]))
         assert cells[10] == str(row["numerical_rank"])
         if row["effective_dimension"] is not None:
             assert row["dimension_share"] == row["effective_dimension"] / row["width"]
             assert float(cells[9]) == pytest.approx(row["dimension_share"], abs=1e-3)
     assert "does not show how evenly the directions are used" in said and "0: isotropic" not in said
-    for line in flow(found):
-        assert line in said
+    first, *_, last = (row for row in found if row["stack"] == "encoder" and not row["normed"])
+    change = f"rank grows from {first['numerical_rank']} to {last['numerical_rank']} of "
+    assert f"encoder: {change}{first['width']} over {last['layer']} layers; ζ from {first['zeta']:.2f}" in said
 
 
 def test_the_observed_steps_of_context_are_printed_stored_in_each_row_and_on_the_page() -> None:
@@ -235,7 +231,7 @@ def test_the_observed_steps_of_context_are_printed_stored_in_each_row_and_on_the
         f"observed steps of context: minimum {observed.min()}, median {np.median(observed):g} of 500; "
         "no series fills context 500: the longest has 94 steps before its horizon, the rest is padding"
     )
-    assert line in run(MODEL, "nile", "--out", "look.html").stdout.splitlines()
+    assert f"{line}." in run(MODEL, "nile", "--out", "look.html").stdout
     page = Path("look.html").read_text()
     assert line in page and '"error_y":{"array":' in page.replace(" ", "")
     filled = run(MODEL, "nile", "--context", "32").stdout
@@ -271,38 +267,38 @@ def test_the_effective_dimension_has_a_standard_deviation_at_the_share_that_halv
 
 
 @pytest.mark.parametrize(("first", "last", "how"), [(3, 9, "grows from 3 to 9"), (9, 3, "falls"), (4, 4, "stays")])
-def test_the_flow_compares_a_stacks_first_input_with_its_last_blocks_output(first: int, last: int, how: str) -> None:
-    common = {"stack": "encoder", "width": 16, "n_tokens": 12, "zeta": 0.5}
+def test_the_trend_compares_a_stacks_first_input_with_its_last_blocks_output(first: int, last: int, how: str) -> None:
+    common = {"stack": "encoder", "width": 16, "n_tokens": 12, "zeta": 0.5, "repeats": 0}
     made = [
         common | {"layer": 0, "normed": False, "numerical_rank": first},
         common | {"layer": 2, "normed": False, "numerical_rank": last, "zeta": None},
         common | {"layer": 2, "normed": True, "numerical_rank": 1},
     ]
-    (said,) = flow(made)
-    assert how in said and "of 12 over 2 layers" in said and said.endswith("ζ from 0.50 to –")
+    observed = Observed(32, 32, 32.0, 40)
+    report = LayerReport(pd.DataFrame(made), "title", 3, 2, {"constant": 1}, observed, License(None, ""), ["a note"])
+    windows, note, trend = report.sentences()
+    assert windows.startswith("3 windows of 2 series; 1 without a window: constant; observed steps of context: minimum")
+    assert note == "a note."
+    assert how in trend and "of 12 over 2 layers" in trend and trend.endswith("ζ from 0.50 to –.")
 
 
-def test_series_that_cannot_be_used_are_counted_with_their_reason() -> None:
-    pd.DataFrame({"good": wave(60), "flat": [1.0] * 60}).to_csv("two.csv", index=False)
-    said = run(MODEL, "two.csv", "--context", "32", "--horizon", "8").stdout
-    assert "of 1 series" in said and "left out: 1 series: constant" in said
-
-
-def test_series_without_a_window_are_not_counted_as_looked_at() -> None:
-    gone = np.where(np.arange(60) < 50, np.nan, 1 + np.arange(60))  # too few observed steps before the last 8
+def test_series_without_a_window_are_counted_with_their_reason() -> None:
+    # Too few observed steps before the last 8.
+    gone = np.where(np.arange(60) < 50, np.nan, 1 + np.arange(60))
     pd.DataFrame({"good": wave(60), "flat": [1.0] * 60, "gone": gone}).to_csv("three.csv", index=False)
     how = (MODEL, "three.csv", "--context", "32", "--horizon", "8")
-    said, asked = run(*how), run(*how, "--json")
-    lines = [line for line in said.stdout.splitlines() if line.startswith("left out")]
-    assert "of 1 series" in said.stdout and len(lines) == 2 and lines[0] == "left out: 1 series: constant"
-    assert "fewer than 16 observed steps" in lines[1]
-    assert asked.stderr.splitlines()[2:] == lines and len(json.loads(asked.stdout)) > 1
+    printed, document = run(*how), run(*how, "--json")
+    assert " windows of 1 series; 1 without a window: constant; 1 without a window: fewer than 16" in printed.stdout
+    for done in (printed, document):
+        lines = done.stderr.splitlines()[2:]
+        assert lines[0] == "left out: 1 series: constant"
+        assert len(lines) == 2 and "fewer than 16 observed steps" in lines[1]
 
 
 @pytest.mark.parametrize("suffix", ["html", "png", "svg"])
 def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
     said = run(MODEL, "nile", "--out", f"look.{suffix}").stdout
-    assert f"plot: look.{suffix}" in said
+    assert f"file: look.{suffix}" in said
     data = Path(f"look.{suffix}").read_bytes()
     if suffix == "png":
         assert data.startswith(b"\x89PNG")
@@ -312,7 +308,7 @@ def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
         text = data.decode()
         assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text)
         assert text.count('<div id="figure-') == 2 and "chronos-bolt-mini on nile" in text
-    assert {path.name for path in Path.cwd().iterdir()} == {"params.yaml", "checkpoints", f"look.{suffix}"}
+    assert {path.name for path in Path.cwd().iterdir()} == {f"look.{suffix}"}
 
 
 def test_a_seed_decides_the_tokens_and_the_clusters_and_the_same_seed_gives_the_same_bytes() -> None:
@@ -325,7 +321,7 @@ def test_a_seed_decides_the_tokens_and_the_clusters_and_the_same_seed_gives_the_
         assert len({row[name] for row in last}) == 3, name
     zetas = [row["zeta"] for row in last]
     assert max(zetas) - min(zetas) < 8 * max(row["zeta_sd"] for row in last)  # the samples are of one population
-    assert {row["repeats"] for row in last} == {2}
+    assert {row["repeats"] for row in last} == {5}
 
 
 def test_several_columns_of_ids_and_times_are_named_by_repeated_options(folder: Path) -> None:

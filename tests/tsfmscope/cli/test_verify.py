@@ -15,13 +15,14 @@ from huggingface_hub import constants
 from safetensors.torch import load, save
 from typer.testing import CliRunner, Result
 
-from tests.tsfmscope.models.families import COMMITTED, example_model
+from tests.tsfmscope.models.families import example_model
 from tests.tsfmscope.models.local_hub import Hub
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import OF_CODE, OF_WEIGHTS
 from tsfmscope.functions.verify import COLUMNS
 from tsfmscope.models import registry
 
+CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 STEPS = ("--context", "48", "--horizon", "12")
 CARD = b"---\nlicense: cc-by-4.0\n---\n"
 
@@ -62,7 +63,9 @@ def files_of(family: str, folder: Path) -> dict[str, bytes]:
     [("chronos-bolt", "chronos-forecasting"), pytest.param("lag-llama", "", marks=pytest.mark.long)],
 )
 def test_a_whole_model_of_the_hub_passes(server: Hub, family: str, package: str) -> None:
-    trained = {name: (COMMITTED[family] / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    trained = {
+        name: (CHECKPOINTS / f"{family}-mini" / name).read_bytes() for name in ("config.json", "model.safetensors")
+    }
     commit = server.add(trained | {"README.md": CARD})
     done = run("verify", "hub:org/tiny", *STEPS, "--json")
     assert done.exit_code == 0, done.stdout

@@ -14,6 +14,7 @@ from tsfmscope.compression.candidates import Candidate, dense_matrices, matrices
 from tsfmscope.compression.compress import save_compressed
 from tsfmscope.compression.matrices import plain_factors
 from tsfmscope.compression.methods import METHODS, RULES, CompressionMethod
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.models.common.attention import AttentionLayer
 
 
@@ -29,7 +30,8 @@ def test_an_added_method_takes_the_rules_and_is_saved(
 ) -> None:
     monkeypatch.setattr(candidates, "value_matrices", value_matrices, raising=False)
     monkeypatch.setitem(METHODS, "values", CompressionMethod(RULES, "value_matrices", reads_data=False))
-    method = {"method": "values", "ranks": rule}
+    # Its name is not in `MethodName`, so it is not validated.
+    method = Method.model_construct(method="values", ranks=Ranks(**rule))
     row = save_compressed(toy, tmp_path / "small", name="small", base_model="toy", method=method, tables={}, recipe={})
     assert row["method"] == "values" and row["attention_ratio"] < 1
     again = type(toy).load(tmp_path / "small")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tsfmscope.forecasting.gluonts_scores import LEVELS, gluonts_scores
-from tsfmscope.forecasting.scores import Scores, quantile_losses, score, seasonal_error
+from tsfmscope.forecasting.scores import Scores, count_covered, quantile_losses, score, seasonal_error
 
 
 def _case(seed: int, *, missing: float = 0.0, length: int = 80, horizon: int = 12) -> dict:
@@ -183,3 +183,26 @@ def test_levels_without_the_median_are_refused() -> None:
 )
 def test_seasonal_error_of_short_and_broken_pasts(past: list[float], season: int, expected: float) -> None:
     np.testing.assert_equal(seasonal_error(np.array(past), season), expected)
+
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], (2, 4)),
+        ([0.9, 1.0, 2.0, 2.1], (2, 4)),
+        ([NAN, 1.5, NAN, 9.0], (1, 2)),
+        ([NAN] * 4, (0, 0)),
+    ],
+)
+def test_targets_inside_are_counted_among_the_observed_ones(target: list[float], expected: tuple[int, int]) -> None:
+    assert count_covered(np.array(target), np.full(4, 1.0), np.full(4, 2.0)) == expected
+
+
+def test_the_true_quantiles_cover_80_percent() -> None:
+    covered, observed = count_covered(
+        np.random.default_rng(0).random(20_000), np.full(20_000, 0.1), np.full(20_000, 0.9)
+    )
+    assert covered / observed == pytest.approx(0.8, abs=0.01)

@@ -18,7 +18,7 @@ import tsfmscope as ts
 from tsfmscope import lens
 from tsfmscope.compression.export import densify, save
 from tsfmscope.errors import DataError, ModelError
-from tsfmscope.functions.model import Model
+from tsfmscope.functions.load import Model
 from tsfmscope.series.types import Series
 
 ROOT = Path(__file__).parents[3]

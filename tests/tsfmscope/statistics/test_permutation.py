@@ -16,7 +16,7 @@ from tsfmscope.statistics.permutation import (
     permute_centred,
     permute_rows,
 )
-from tsfmscope.statistics.power import critical_rho, detectable_rho
+from tsfmscope.statistics.ranks import critical_rho, detectable_rho
 
 
 def generator(seed: int = 0) -> np.random.Generator:

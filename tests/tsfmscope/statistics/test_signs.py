@@ -62,12 +62,12 @@ def test_corrections_are_statsmodels_and_leave_out_what_has_no_p() -> None:
     from statsmodels.stats.multitest import multipletests
 
     p = np.array([0.01, np.nan, 0.04, 0.03, 0.5, np.nan, 1.0])
-    got, there = adjust(p), np.isfinite(p)
-    assert got.n == 5
-    assert np.isnan(got.bh[~there]).all() and np.isnan(got.by[~there]).all()
-    np.testing.assert_allclose(got.bh[there], multipletests(p[there], method="fdr_bh")[1])
-    np.testing.assert_allclose(got.by[there], multipletests(p[there], method="fdr_by")[1])
-    assert adjust(np.full(3, np.nan)).n == 0
+    (bh, by, n), there = adjust(p), np.isfinite(p)
+    assert n == 5
+    assert np.isnan(bh[~there]).all() and np.isnan(by[~there]).all()
+    np.testing.assert_allclose(bh[there], multipletests(p[there], method="fdr_bh")[1])
+    np.testing.assert_allclose(by[there], multipletests(p[there], method="fdr_by")[1])
+    assert adjust(np.full(3, np.nan))[2] == 0
 
 
 def test_an_interval_by_row_is_scipy_s_bca_of_paired_units() -> None:

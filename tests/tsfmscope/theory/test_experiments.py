@@ -10,7 +10,7 @@ from scipy.linalg import orth
 
 from tasks.job import Job, Task
 from tasks.theory import bounds, points
-from tsfmscope.theory import compression, flow, sketching
+from tsfmscope.theory import experiments
 from tsfmscope.theory.attention import attend, split
 from tsfmscope.theory.experiments import EXPERIMENTS
 from tsfmscope.theory.matrices import exponential_values, orthonormal
@@ -27,7 +27,7 @@ def slope(rows: list[dict]) -> float:
 def test_errors_in_the_basis_of_the_vocabulary_are_those_of_the_projected_matrices() -> None:
     left, right, values = orthonormal(RNG(0), 6, 6), orthonormal(RNG(1), 30, 6), exponential_values(6, 5.0)
     query, key, value = 3 * RNG(2).standard_normal((3, 6, 6))
-    found = compression.projected_errors(left, values, right, query.T @ key, value, [1, 3, 6])
+    found = experiments.projected_errors(left, values, right, query.T @ key, value, [1, 3, 6])
     inputs, heads = (left * values) @ right.T, split(1, query, key, value)
     for rank, error in zip((1, 3, 6), found, strict=True):
         difference = attend(inputs, heads) - attend(inputs, project(heads, left[:, :rank]))
@@ -35,9 +35,9 @@ def test_errors_in_the_basis_of_the_vocabulary_are_those_of_the_projected_matric
 
 
 def test_blocks_of_columns_do_not_change_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = compression.rank_points(0, width=8, columns=50, points=4)
-    monkeypatch.setattr(compression, "BLOCK", 7)
-    parts = compression.rank_points(0, width=8, columns=50, points=4)
+    whole = experiments.compression_by_rank(0, width=8, columns=50, points=4)
+    monkeypatch.setattr(experiments, "BLOCK", 7)
+    parts = experiments.compression_by_rank(0, width=8, columns=50, points=4)
     np.testing.assert_allclose([row["y"] for row in whole], [row["y"] for row in parts], rtol=1e-10)
 
 
@@ -45,15 +45,15 @@ def test_the_error_under_a_uniform_softmax_is_its_closed_form() -> None:
     """W_Q = 0 and W_V = I: every column of the output is the mean of X, and the error √(Σ_{j>d̃} σ_j²)/√N for V = I."""
     values, nothing, identity = exponential_values(16, 5.0), np.zeros((16, 16)), np.eye(16)
     ranks = list(range(1, 16))
-    found = compression.projected_errors(identity, values, identity, nothing, identity, ranks)
+    found = experiments.projected_errors(identity, values, identity, nothing, identity, ranks)
     tails = [math.sqrt(np.square(values[rank:]).sum() / 16) for rank in ranks]
     np.testing.assert_allclose(found, tails, rtol=1e-12)
 
 
 def test_only_the_first_half_of_the_ranks_is_fitted() -> None:
-    rows = compression.rank_points(0, width=16, columns=32, points=15)
-    assert [row["rank"] for row in rows] == list(range(1, 16))
-    assert [row["rank"] for row in rows if row["fitted"]] == list(range(1, 9))
+    rows = experiments.compression_by_rank(0, width=16, columns=32, points=15)
+    assert [row["setting"]["rank"] for row in rows] == list(range(1, 16))
+    assert [row["setting"]["rank"] for row in rows if row["fitted"]] == list(range(1, 9))
     np.testing.assert_allclose([row["x"] for row in rows], exponential_values(16, 5.0)[1:])
 
 
@@ -65,20 +65,20 @@ def test_the_distance_of_eq_30_is_the_one_written_out() -> None:
         orthonormal(RNG(4), tokens, width),
     )
     inputs = (left * values) @ right.T
-    matrix = sketching.sketch(RNG(5), width, 6, 5)
+    matrix = experiments.sketch(RNG(5), width, 6, 5)
     basis = orth(inputs.T @ matrix.T)
     expected = np.linalg.norm(basis @ basis.T @ inputs.T - inputs.T, 2)
-    assert sketching.sketch_error(values, (matrix @ left).T) == pytest.approx(expected, rel=1e-7)
-    assert sketching.sketch_error(values, left.T) == 0.0  # as many rows as dimensions: nothing is lost
+    assert experiments.sketch_error(values, (matrix @ left).T) == pytest.approx(expected, rel=1e-7)
+    assert experiments.sketch_error(values, left.T) == 0.0  # as many rows as dimensions: nothing is lost
 
 
 def test_a_sketch_of_the_leading_directions_loses_the_next_singular_value() -> None:
     values = exponential_values(12, 4.0)
-    assert sketching.sketch_error(values, np.eye(12)[:, :3]) == pytest.approx(values[3], rel=1e-7)
+    assert experiments.sketch_error(values, np.eye(12)[:, :3]) == pytest.approx(values[3], rel=1e-7)
 
 
 def test_sparse_rows_have_as_many_entries_as_asked_for_wherever_they_stand() -> None:
-    matrix = sketching.sketch(RNG(6), 32, 8, 4)
+    matrix = experiments.sketch(RNG(6), 32, 8, 4)
     assert (np.count_nonzero(matrix, axis=1) == 4).all()
     assert len({tuple(np.flatnonzero(row)) for row in matrix}) > 1
 
@@ -86,20 +86,14 @@ def test_sparse_rows_have_as_many_entries_as_asked_for_wherever_they_stand() -> 
 def test_scores_are_bounded_or_spread_as_they_say() -> None:
     inputs, matrices = RNG(7).standard_normal((8, 30)) / 10, RNG(8).standard_normal((3, 8, 8))
     for count in (1, 2, 4):
-        tame = flow.scale_heads(matrices, count, inputs, "bounded")
+        tame = experiments.scale_heads(matrices, count, inputs, "bounded")
         size = 8 // count
         norms = np.linalg.norm(np.swapaxes(tame.query, 1, 2) @ tame.key, 2, axis=(1, 2))
         np.testing.assert_allclose(norms, math.sqrt(size))
-        wide = flow.scale_heads(matrices, count, inputs, "spread")
+        wide = experiments.scale_heads(matrices, count, inputs, "spread")
         scores = np.swapaxes(wide.query @ inputs, 1, 2) @ (wide.key @ inputs) / math.sqrt(size)
-        np.testing.assert_allclose(scores.std(axis=(1, 2)), flow.SPREAD)
+        np.testing.assert_allclose(scores.std(axis=(1, 2)), experiments.SPREAD)
         np.testing.assert_allclose(np.linalg.norm(wide.value, 2, axis=(1, 2)), 1.0)
-
-
-def test_without_attention_the_input_keeps_its_spectrum() -> None:
-    inputs = np.diag(exponential_values(6, 3.0))
-    silent = split(2, *np.zeros((3, 6, 6)))
-    np.testing.assert_allclose(flow.layer_values(inputs, silent), exponential_values(6, 3.0))
 
 
 SMALL = {

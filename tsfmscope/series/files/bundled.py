@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from importlib import import_module
 
 import numpy as np
 
@@ -28,19 +29,15 @@ def load_bundled(name: str) -> list[Series]:
     if name not in BUNDLED:
         raise ValueError(f"bundled data set: expected one of {sorted(BUNDLED)}, got {name!r}")
     domain, freq, start = BUNDLED[name]
+    frame = import_module(f"statsmodels.datasets.{name}").load_pandas().data
+    if name == "elnino":
+        # The table has one row per year and one column per month.
+        columns = {name: frame.drop(columns="YEAR").to_numpy(dtype=np.float64).reshape(-1)}
+    else:
+        frame = frame.drop(columns=["YEAR", "year", "quarter"], errors="ignore")
+        columns = {str(column): frame[column].to_numpy(dtype=np.float64) for column in frame}
+        columns = columns if len(columns) > 1 else {name: next(iter(columns.values()))}
     return [
         Series(name, column, values.astype(np.float32), domain, freq, start, provenance=f"statsmodels.datasets.{name}")
-        for column, values in _columns(name).items()
+        for column, values in columns.items()
     ]
-
-
-def _columns(name: str) -> dict[str, np.ndarray]:
-    from importlib import import_module
-
-    frame = import_module(f"statsmodels.datasets.{name}").load_pandas().data
-    # The table has one row per year and one column per month.
-    if name == "elnino":
-        return {name: frame.drop(columns="YEAR").to_numpy(dtype=np.float64).reshape(-1)}
-    frame = frame.drop(columns=["YEAR", "year", "quarter"], errors="ignore")
-    columns = {str(column): frame[column].to_numpy(dtype=np.float64) for column in frame}
-    return columns if len(columns) > 1 else {name: next(iter(columns.values()))}

@@ -6,7 +6,6 @@ import dataclasses
 import re
 from decimal import Decimal
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,11 +124,9 @@ def _plain_column(column: pd.Series, location: str) -> pd.Series:
             return column
     if kind == "integer":
         return column.astype("Int64") if all(abs(n) < 2**63 for n in column.dropna()) else _to_float(column)
-    return _to_float(column) if len(column.dropna()) and column.dropna().map(_is_number).all() else column
-
-
-def _is_number(cell: Any) -> bool:
-    return isinstance(cell, Real | Decimal) and not isinstance(cell, bool | np.bool_)
+    cells = column.dropna()
+    is_number = cells.map(lambda cell: isinstance(cell, Real | Decimal) and not isinstance(cell, bool | np.bool_))
+    return _to_float(column) if len(cells) and is_number.all() else column
 
 
 def _to_float(column: pd.Series) -> pd.Series:

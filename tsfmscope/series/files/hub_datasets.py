@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tsfmscope.errors import DataError
@@ -17,6 +17,8 @@ from tsfmscope.series.files.parquet import DAMAGED, MIN_LENGTH, LoadedSeries, se
 from tsfmscope.series.tables import is_number_list, list_values
 from tsfmscope.series.types import Series
 
+# Number of times from which the frequency of a row is inferred.
+FIRST_TIMES = 16
 REPOSITORY = "autogluon/chronos_datasets"
 
 
@@ -67,19 +69,12 @@ def _series(shard: Path, name: str, domain: str, provenance: str) -> list[Series
         columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
         raise DataError(f"{name}/{shard.name}: expected columns id, timestamp and lists of numbers, got {columns}")
     values = {variate: list_values(table[variate]) for variate in variates}
+    # All times of a row would be large as Python objects.
+    heads = pc.list_slice(table["timestamp"], 0, FIRST_TIMES).cast(pa.list_(pa.timestamp("ms")), safe=False)
     series = []
-    for row, (item, first) in enumerate(zip(table["id"].to_pylist(), _first_times(table["timestamp"]), strict=True)):
-        facts: dict[str, Any] = {"domain": domain, "freq": infer_freq(first), "provenance": provenance}
-        facts["start"] = first[0] if len(first) else None
+    for row, (item, times) in enumerate(zip(table["id"].to_pylist(), heads.to_pylist(), strict=True)):
+        freq, start = infer_freq(times or []), times[0] if times else None
         for variate in variates:
             label = str(item) if len(variates) == 1 else f"{item}:{variate}"
-            series.append(Series(name, label, values[variate][row], **facts))
+            series.append(Series(name, label, values[variate][row], domain, freq, start, provenance=provenance))
     return series
-
-
-def _first_times(column: pa.ChunkedArray, count: int = 16) -> list[list[datetime]]:
-    """Return the first `count` times of every row; all of them would be large as Python objects."""
-    import pyarrow.compute as pc
-
-    heads = pc.list_slice(column, 0, count).cast(pa.list_(pa.timestamp("ms")), safe=False)
-    return [row or [] for row in heads.to_pylist()]

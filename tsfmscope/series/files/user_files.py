@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float64
 from pandas.api import types
 
 from tsfmscope.errors import DataError
@@ -246,7 +245,12 @@ def _series(
         clock = clocks.get(item, _Clock())
         for column in roles.values:
             label = column if item is None else str(item) if len(roles.values) == 1 else f"{item}:{column}"
-            values = clock.to_grid(rows[column].to_numpy(dtype=np.float64, na_value=np.nan))
+            values = rows[column].to_numpy(dtype=np.float64, na_value=np.nan)
+            if clock.grid is not None:
+                # NaN where the time is missing.
+                on_grid = np.full(clock.grid.steps, np.nan)
+                on_grid[clock.grid.at] = values
+                values = on_grid
             yield (
                 Series(name, label, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}"),
                 clock.grid.missing if clock.grid else 0,
@@ -275,14 +279,6 @@ class _Clock:
     start: datetime | None = None
     freq: str = ""
     grid: Grid | None = None
-
-    def to_grid(self, values: Float64[np.ndarray, " time"]) -> Float64[np.ndarray, " step"]:
-        """Return one value per step of the grid, NaN where the time is missing."""
-        if self.grid is None:
-            return values
-        on_grid = np.full(self.grid.steps, np.nan)
-        on_grid[self.grid.at] = values
-        return on_grid
 
 
 def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _Clock]:

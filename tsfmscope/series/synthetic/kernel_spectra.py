@@ -107,7 +107,8 @@ def _leaf(leaf: Leaf) -> Spectrum:
     lags = np.arange(0.0, 1.0 + _LAG, _LAG)
     exact = leaf.kernel()(np.zeros((1, 1)), lags[:, None])[0]
     # In parts, because a leaf may have many lines.
-    approximation = sum(Spectrum(f, w).at(lags) for f, w in zip(*(_parts(part) for part in lines), strict=True))
+    parts = (np.array_split(values, 1 + len(values) // 4096) for values in lines)
+    approximation = sum(Spectrum(f, w).at(lags) for f, w in zip(*parts, strict=True))
     error = np.abs(approximation - exact).max()
     if not error <= 3 * LEAF_ERROR:
         raise DataError(
@@ -115,10 +116,6 @@ def _leaf(leaf: Leaf) -> Spectrum:
             f"{3 * LEAF_ERROR:.0e}; give longer length scales or periods"
         )
     return lines
-
-
-def _parts(values: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(values, 1 + len(values) // 4096)
 
 
 def _exp_sine_squared(length_scale: float, periodicity: float) -> Spectrum:

@@ -38,12 +38,8 @@ def with_noise(windows: Windows, series: Sequence[Series], *, noise: float, seed
     }
     context = windows.context.astype(np.float64)
     for row, (name, origin) in enumerate(zip(windows.series, windows.origin.tolist(), strict=True)):
-        rng = np.random.default_rng(_seed(seed, windows.dataset, name, origin))
+        digest = hashlib.sha256(json.dumps([seed, windows.dataset, name, origin]).encode()).digest()
+        rng = np.random.default_rng(int.from_bytes(digest[:16], "little"))
         white = np.asarray(rng.standard_normal(context.shape[1]))
         context[row] += noise * deviations[name] * white[::-1]
     return replace(windows, context=np.clip(context, -LARGEST, LARGEST).astype(windows.context.dtype))
-
-
-def _seed(seed: int, dataset: str, series: str, origin: int) -> int:
-    digest = hashlib.sha256(json.dumps([seed, dataset, series, origin]).encode()).digest()
-    return int.from_bytes(digest[:16], "little")

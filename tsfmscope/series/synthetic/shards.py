@@ -66,7 +66,8 @@ def shard_tables(
 ) -> Iterator[pa.Table]:
     """Yield the tables of a shard: the series of these indices, at most BLOCK per table.
 
-    for_gluonts: columns that gluonts reads instead of those of the table series.
+    for_gluonts: columns for gluonts' FileDataset and the Chronos training script, which read start and target; kernel,
+    seed and provenance identify the draw.
 
     Raises:
         DataError: a composition's draw does not fit float32, named by its expression (none of the bank's does
@@ -74,7 +75,12 @@ def shard_tables(
         ValueError: no series of the pool or of the real ones has the shortest length that TSMixup draws.
     """
     for rows in _blocks(options, indices, real):
-        yield _for_gluonts(rows) if for_gluonts else series_table(rows)
+        table = series_table(rows)
+        if for_gluonts:
+            starts = pa.array(np.full(len(rows), np.datetime64(START, "s")))
+            columns = {"item_id": table["series"], "start": starts, "target": table["values"]}
+            table = pa.table({**columns, **{name: table[name] for name in ("kernel", "seed", "provenance")}})
+        yield table
 
 
 def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series]) -> Iterator[list[Series]]:
@@ -96,16 +102,16 @@ def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series])
 def _draw_source(indices: Sequence[int], seed: int, options: CorpusOptions) -> list[Series]:
     """Draw the series of the source with these indices in the stream of `seed`."""
     if options.source == "priors":
-        seeds = series_seeds(seed, indices, "priors")
-        return [_priors_series(index, own, options.length) for index, own in zip(indices, seeds, strict=True)]
+        text = "priors: random components, link and disturbances, not fitted to data"
+        return [
+            Series(
+                "priors", f"priors-{index:06d}", draw_from_seed(own, options.length), "synthetic", seed=own,
+                provenance=text,
+            )
+            for index, own in zip(indices, series_seeds(seed, indices, "priors"), strict=True)
+        ]  # fmt: skip
     draws = draw_at(indices, seed, options.length, options.max_kernels)
     return [as_series("kernelsynth", "synthetic", index, draw) for index, draw in zip(indices, draws, strict=True)]
-
-
-def _priors_series(index: int, seed: int, length: int) -> Series:
-    values = draw_from_seed(seed, length)
-    text = "priors: random components, link and disturbances, not fitted to data"
-    return Series("priors", f"priors-{index:06d}", values, "synthetic", seed=seed, provenance=text)
 
 
 def _mixtures(
@@ -114,7 +120,9 @@ def _mixtures(
     streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
     mixtures = [law.draw(streams.values(seed)) for seed in seeds]
     pool_ids = sorted({int(pool_id) for mixture in mixtures for pool_id in mixture.picked if pool_id < options.pool})
-    pool = dict(zip(pool_ids, _draw_source(pool_ids, pool_seed(options.seed), options), strict=True))
+    # Another seed, so that no series of the source occurs both on its own and as part of a mixture.
+    pool_seed = series_seeds(options.seed, [0], "pool of tsmixup")[0]
+    pool = dict(zip(pool_ids, _draw_source(pool_ids, pool_seed, options), strict=True))
     series = {}
     for index, seed, mixture in zip(indices, seeds, mixtures, strict=True):
         parts = [pool[p] if p < options.pool else real[p - options.pool] for p in mixture.picked.tolist()]
@@ -125,22 +133,3 @@ def _mixtures(
         values = mixture.of([part.values for part in parts])
         series[index] = Series("tsmixup", f"tsmixup-{index:06d}", values, "mixed", seed=seed, provenance=text)
     return series
-
-
-def pool_seed(seed: int) -> int:
-    """Return the seed of the pool, which is another than that of the corpus' own series.
-
-    So no series of the source occurs in the corpus both on its own and as part of a mixture.
-    """
-    return series_seeds(seed, [0], "pool of tsmixup")[0]
-
-
-def _for_gluonts(rows: Sequence[Series]) -> pa.Table:
-    """Build a table for gluonts' FileDataset and the Chronos training script.
-
-    They read start and target; kernel, seed and provenance identify the draw.
-    """
-    table = series_table(rows)
-    starts = pa.array(np.full(len(rows), np.datetime64(START, "s")))
-    columns = {"item_id": table["series"], "start": starts, "target": table["values"]}
-    return pa.table({**columns, **{name: table[name] for name in ("kernel", "seed", "provenance")}})

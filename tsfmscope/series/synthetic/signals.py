@@ -33,12 +33,17 @@ def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> lis
     if signal not in SIGNALS:
         raise ValueError(f"signal: expected one of {', '.join(SIGNALS)}, got {signal!r}")
     rng, steps = np.random.default_rng([seed, SIGNALS.index(signal)]), np.arange(length, dtype=np.float64)
-    single = {
-        "sinusoid": np.sin(2 * np.pi * steps / PERIOD),
-        "noise": rng.standard_normal(length),
-        "constant": np.zeros(length),
-    }
-    signals = {signal: single[signal]} if signal in single else _corpus(rng, steps, seed)
+    # Drawn for every signal, so that the corpus' random numbers are those that follow.
+    noise = rng.standard_normal(length)
+    single = {"sinusoid": np.sin(2 * np.pi * steps / PERIOD), "noise": noise, "constant": np.zeros(length)}
+    signals: dict[str, np.ndarray] = {signal: single[signal]} if signal in single else {}
+    if signal == "corpus":
+        for n in range(EACH):
+            period = np.exp(rng.uniform(*np.log(PERIODS)))
+            signals[f"sinusoid-{n}"] = np.sin(2 * np.pi * (steps / period + rng.random()))
+            signals[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / length)
+            signals[f"noise-{n}"] = rng.standard_normal(length)
+        signals |= {f"kernelsynth-{n}": draw.values for n, draw in enumerate(draw_many(EACH, seed=seed, length=length))}
     return [
         Series(
             dataset,
@@ -50,14 +55,3 @@ def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> lis
         )
         for name, values in signals.items()
     ]
-
-
-def _corpus(rng: np.random.Generator, steps: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    signals: dict[str, np.ndarray] = {}
-    for n in range(EACH):
-        period = np.exp(rng.uniform(*np.log(PERIODS)))
-        signals[f"sinusoid-{n}"] = np.sin(2 * np.pi * (steps / period + rng.random()))
-        signals[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / len(steps))
-        signals[f"noise-{n}"] = rng.standard_normal(len(steps))
-    draws = draw_many(EACH, seed=seed, length=len(steps))
-    return signals | {f"kernelsynth-{n}": draw.values for n, draw in enumerate(draws)}

@@ -44,7 +44,7 @@ def _assert_close(values: np.ndarray, others: np.ndarray) -> None:
 
 def _draw_pool(source: str, count: int) -> list[np.ndarray]:
     """Values of the first series of the pool of `_job`."""
-    seed = shards.pool_seed(3)
+    seed = series_seeds(3, [0], "pool of tsmixup")[0]
     if source == "priors":
         return [draw_from_seed(own, 256) for own in series_seeds(seed, range(count), "priors")]
     return [one.values for one in draw_at(range(count), seed, 256, 5)]

@@ -65,8 +65,7 @@ def standardise(values: np.ndarray) -> np.ndarray:
     """Bring every row to mean 0 and standard deviation 1; a constant row becomes 0."""
     centred = values - values.mean(axis=1, keepdims=True)
     spread = centred.std(axis=1, keepdims=True)
-    standardised: np.ndarray = centred / np.where(spread > 1e-9, spread, 1)
-    return standardised
+    return np.asarray(centred / np.where(spread > 1e-9, spread, 1))
 
 
 def slow_noise(rng: np.random.Generator, count: int, length: int, knots: int) -> Rows:
@@ -176,8 +175,7 @@ def _filter(coefficients: list[float], white: np.ndarray) -> np.ndarray:
     # Imported only here, because the import can take a second and every stage imports this module.
     from scipy.signal import lfilter
 
-    series: np.ndarray = lfilter([1.0], coefficients, white)
-    return series
+    return np.asarray(lfilter([1.0], coefficients, white))
 
 
 def _harmonics(rng: np.random.Generator, phase: np.ndarray, periods: Periods) -> np.ndarray:
@@ -205,8 +203,7 @@ def _profiles(rng: np.random.Generator, phase: np.ndarray, periods: Periods) -> 
         profiles[row] = _filter([1.0, -memory[row]], profiles[row])
     start = (phase[:, 0] % 1 * steps).astype(int)
     index = (np.arange(phase.shape[1]) + start[:, None]) % steps[:, None]
-    values: np.ndarray = np.take_along_axis(profiles, index, axis=1)
-    return values
+    return np.asarray(np.take_along_axis(profiles, index, axis=1))
 
 
 def _pulses(rng: np.random.Generator, phase: np.ndarray, periods: Periods) -> np.ndarray:

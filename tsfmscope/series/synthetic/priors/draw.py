@@ -38,8 +38,7 @@ def draw_priors(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 def draw_from_seed(seed: int, length: int) -> Float32[np.ndarray, " step"]:
     """Draw the series of a seed, [L], such as one of the column `seed` of a corpus; gaps are NaN."""
-    values: np.ndarray = draw_priors(Streams().values(seed), 1, length)[0]
-    return values
+    return np.asarray(draw_priors(Streams().values(seed), 1, length)[0])
 
 
 def draw_periodic(rng: np.random.Generator, count: int, length: int, periods: Sequence[float] | None = None) -> Rows:

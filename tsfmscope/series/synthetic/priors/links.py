@@ -68,8 +68,7 @@ def _counts(rng: np.random.Generator, latent: np.ndarray) -> np.ndarray:
     rate[rows] *= rng.gamma(shape, 1 / shape, (len(rows), length))
     rows = np.flatnonzero(rng.random(count) < 0.1)
     rate[rows] *= rng.random((len(rows), length)) < rng.uniform(0.1, 0.9, (len(rows), 1))
-    drawn: np.ndarray = rng.poisson(np.minimum(rate, 1e6))
-    return drawn
+    return np.asarray(rng.poisson(np.minimum(rate, 1e6)))
 
 
 def _cumulative(rng: np.random.Generator, latent: np.ndarray) -> np.ndarray:

@@ -25,10 +25,17 @@ def draw_weekdays(rng: np.random.Generator, count: int, length: int) -> Rows:
     step = np.arange(length) + rng.integers(0, per_day)[:, None]
     at, day = step % per_day[:, None], step // per_day[:, None]
     day -= day[:, :1]
-    weekday = _with_holidays(rng, (day + rng.integers(0, 7, (count, 1))) % 7, day)
+    weekday, n_days = (day + rng.integers(0, 7, (count, 1))) % 7, int(day.max()) + 1
+    # Some days are as Sundays in four series of ten.
+    chance = np.where(rng.random(count) < 0.4, 0.04, 0.0)
+    is_holiday = rng.random((count, n_days)) < chance[:, None]
+    weekday = np.where(np.take_along_axis(is_holiday, day, axis=1), SUNDAY, weekday)
     values = _levels(rng, per_day, at, weekday)
-    n_days = int(day.max()) + 1
-    heights = np.exp(_by_day(rng, count, n_days) * rng.uniform(0, 0.25, (count, 1)))
+    # An autoregressive series of unit variance, one value per day.
+    memory, wandering = rng.uniform(0, 0.95, count), rng.standard_normal((count, n_days))
+    for number in range(1, n_days):
+        wandering[:, number] = memory * wandering[:, number - 1] + np.sqrt(1 - memory**2) * wandering[:, number]
+    heights = np.exp(wandering * rng.uniform(0, 0.25, (count, 1)))
     values *= np.take_along_axis(heights, day, axis=1)
     values *= np.exp(slow_noise(rng, count, length, 6) * np.where(rng.random((count, 1)) < 0.3, 0.3, 0.05))
     values *= np.exp(noise(rng, count, length) * 10 ** rng.uniform(-2.5, -0.4, (count, 1)))
@@ -55,8 +62,7 @@ def _levels(rng: np.random.Generator, per_day: np.ndarray, at: np.ndarray, weekd
     scale = np.exp(rng.normal(0, 0.06, (count, 7)))
     working, resting = (np.take_along_axis(profile, at, axis=1) for profile in (working, resting))
     base = np.where(rng.random((count, 1)) < 0.2, 0.0, rng.uniform(0, 2, (count, 1)))
-    levels: np.ndarray = base + (working + share * (resting - working)) * np.take_along_axis(scale, weekday, axis=1)
-    return levels
+    return np.asarray(base + (working + share * (resting - working)) * np.take_along_axis(scale, weekday, axis=1))
 
 
 def _bumps(rng: np.random.Generator, hour: np.ndarray) -> np.ndarray:
@@ -73,22 +79,3 @@ def _bumps(rng: np.random.Generator, hour: np.ndarray) -> np.ndarray:
         # A von Mises density is a Gaussian on the circle of hours.
         total += height * np.exp((np.cos(2 * np.pi * (hour - place)) - 1) / (2 * np.pi * width) ** 2)
     return total
-
-
-def _with_holidays(rng: np.random.Generator, weekday: np.ndarray, day: np.ndarray) -> np.ndarray:
-    """Return the weekdays [N, L] with some days as Sundays in four series of ten.
-
-    day: number of the day, from 0.
-    """
-    chance = np.where(rng.random(len(day)) < 0.4, 0.04, 0.0)
-    is_holiday = rng.random((len(day), int(day.max()) + 1)) < chance[:, None]
-    return np.where(np.take_along_axis(is_holiday, day, axis=1), SUNDAY, weekday)
-
-
-def _by_day(rng: np.random.Generator, count: int, days: int) -> np.ndarray:
-    """Return a wandering value of unit variance per day, [N, days]: an autoregressive series."""
-    memory = rng.uniform(0, 0.95, count)
-    values = rng.standard_normal((count, days))
-    for day in range(1, days):
-        values[:, day] = memory * values[:, day - 1] + np.sqrt(1 - memory**2) * values[:, day]
-    return values
