@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,18 @@ from stages import DATA
 from stages.config.params import Params
 from stages.planning import dataset_skill, planning, training_curves
 from stages.planning.checkpoint_folders import LOG, install
-from stages.planning.checkpoint_rows import (
-    checkpoint_row,
-    former_rows,
-    is_available,
-    print_changed,
-    skill_line,
-)
+from stages.planning.checkpoint_rows import checkpoint_row, former_rows, is_available, print_changed, skill_line
 from stages.planning.model_folders import prune, publish, work_folder
-from stages.planning.population import population_jobs
 from stages.planning.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
 from stages.planning.training_jobs import MODELS, recipes, training_jobs
 from store.stage_outputs import read_rows
-from tasks.checkpoints import SkillSpec
+from tasks.checkpoints import PopulationSpec, SkillSpec
 from tasks.job import Job, Task
 from tsfmscope.training.options import SkillOptions
 
-SKILL = Task(
-    "skill",
-    5,
-    "tasks.checkpoints:measure_skill",
-    "tasks.loading:load_model",
-    table="skill",
+SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.loading:load_model", table="skill")
+VALIDATION_LOSS = Task(
+    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.loading:load_model", table="population"
 )
 CURVES = Path(DATA, "checkpoints", "curves")
 
@@ -90,8 +80,10 @@ def _forecasters(params: Params, rows: list[dict[str, Any]]) -> Iterator[dict[st
     studies = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
     forecasting = {model for study in studies for model in params.expand(study, "models")}
     for row in rows:
-        of_series = row["modality"] == "series" and row["model"] in forecasting
-        if of_series and _is_own(params, row["model"]) and not params.models[row["model"]].is_snapshot:
+        model = params.models[row["model"]]
+        # A model with other options has the weights of its base model.
+        is_own = model.base_model is None or params.models[model.base_model].ref != model.ref
+        if row["modality"] == "series" and row["model"] in forecasting and is_own and not model.is_snapshot:
             yield row
 
 
@@ -109,7 +101,19 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJ
         yield PlannedJob(Job(SKILL, spec.to_dict(), planning.inputs(row), group=row["model"]))
 
 
-def _is_own(params: Params, name: str) -> bool:
-    """Return whether a model has weights of its own, and is not its base model with other options."""
-    base = params.models[name].base_model
-    return base is None or params.models[base].ref != params.models[name].ref
+def population_jobs(params: Params, rows: Iterable[dict[str, Any]]) -> Iterator[PlannedJob]:
+    """Yield a job for all weights of the population that are on this machine. rows: rows of `checkpoints`."""
+    if params.population is None:
+        return
+    rows_by_model = {row["model"]: row for row in rows}
+    for member in params.population.members():
+        if (row := rows_by_model.get(member.model)) is None:
+            continue
+        spec = PopulationSpec(
+            **{name: getattr(member, name) for name in ("model", "run", "size", "step", "is_final")},
+            **dict(planning.model_source(row)),
+            recipe=params.checkpoints.recipes[member.run],
+            batches=params.population.validation_batches,
+            seed=params.seed,
+        )
+        yield PlannedJob(Job(VALIDATION_LOSS, spec.to_dict(), planning.inputs(row), group=member.run))

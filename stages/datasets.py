@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import load_data_set
 from tsfmscope.series.files.parquet import series_note
-from tsfmscope.series.types import Skip
 
 OUT = Path(DATA, "datasets")
-# Unusable series of a data set that the table `skipped` names, for each reason.
+# Unusable series of a data set that the table `skipped` names, for each reason; one row counts the others.
 NAMED = 20
 
 
@@ -42,7 +40,13 @@ def main(params: Params) -> None:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")
             continue
-        skipped += _unusable(name, loaded.skipped)
+        reasons: dict[str, list[str]] = {}
+        for skip in loaded.skipped:
+            reasons.setdefault(skip.reason, []).append(skip.series)
+        for reason, series in reasons.items():
+            skipped += [_skip(name, reason, 1) | {"series": one} for one in series[:NAMED]]
+            if more := len(series[NAMED:]):
+                skipped.append(_skip(name, reason, more))
         unusable = f", {len(loaded.skipped)} unusable" if loaded.skipped else ""
         print(f"datasets: {name}: {len(loaded.series)} of {loaded.available} series{unusable}")
         if loaded.series:
@@ -51,21 +55,6 @@ def main(params: Params) -> None:
             write_series(OUT, name, loaded.series)
             rows.append(dataset_row(name, dataset, loaded.series, loaded.available + len(loaded.skipped)))
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
-
-
-def _unusable(dataset: str, skipped: Iterable[Skip]) -> Iterator[dict[str, Any]]:
-    """Yield one row per unusable series, by reason.
-
-    After the first NAMED series of a reason, one row counts the others.
-    """
-    reasons: dict[str, list[str]] = {}
-    for skip in skipped:
-        reasons.setdefault(skip.reason, []).append(skip.series)
-    for reason, series in reasons.items():
-        for name in series[:NAMED]:
-            yield _skip(dataset, reason, 1) | {"series": name}
-        if more := len(series[NAMED:]):
-            yield _skip(dataset, reason, more)
 
 
 def _skip(dataset: str, reason: str, n: int) -> dict[str, Any]:

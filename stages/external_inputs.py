@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA, PARAMS
-from stages.config import DATA_VARIABLE
 from stages.config.params import COMPRESSED, Params, ParamsError
 from store.files import fingerprint, write_text
 from tsfmscope.errors import DataError
 from tsfmscope.models.plugins import codes
+from tsfmscope.series.data_sets import DATA_VARIABLE
 from tsfmscope.series.files.user_files import list_files
 
 OUT = Path(DATA, "external_inputs.json")

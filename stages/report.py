@@ -37,7 +37,10 @@ def main(params: Params) -> None:
     # One thread, so that the outputs have the same bytes each time.
     with store.open(threads=1) as connection:
         tables = answer_tables(connection, params)
-        metrics = _answer_metrics(connection, params.report_study)
+        metrics = {}
+        for name, query in load_queries("metrics").items():
+            relation = connection.sql(query.fill(study=params.report_study).sql)
+            metrics[name] = nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name])
         plots = _answer_dvc_plots(connection, params)
     n_figures = write_figures(tables)
     outs = read_lock(LOCK)
@@ -97,15 +100,6 @@ def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> It
             _answer(connection, queries["rank_tests"].fill(study=name)) if plot.has_rank_tests else None,
             _answer(connection, queries["errors"].fill(study=name)) if study.figure is None else None,
         )
-
-
-def _answer_metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:
-    """Return the headline numbers that `dvc metrics show` prints and `dvc metrics diff` compares."""
-    metrics = {}
-    for name, query in load_queries("metrics").items():
-        relation = connection.sql(query.fill(study=study).sql)
-        metrics[name] = nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name])
-    return metrics
 
 
 def _answer_dvc_plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:

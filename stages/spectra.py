@@ -9,13 +9,13 @@ from typing import Any
 from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
-from stages.planning.snapshots import snapshots, studies_by_model
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import layers, read_states, read_table
 from tasks.job import Job, Task
 from tasks.parts import CellIdentity, Spec
 from tasks.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
 from tasks.state_spectra import GaussianSpec, InputSpec
+from tsfmscope.models import registry
 
 LOADER = "tasks.loading:load_model"
 INPUT = Task("input_spectrum", 2, "tasks.state_spectra:input_spectrum", table="spectra")
@@ -75,18 +75,14 @@ def _token_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
             cell = planning.Cell(row["model"], row["dataset"], row["condition"])
             if cell in cells and row["n_windows"]:
                 model = models[row["model"]]
-                spec = _spec_of_tokens(params, task, CellIdentity.part_of(row), model)
+                subject = {**dict(CellIdentity.part_of(row)), **dict(planning.model_source(model))}
+                spec: Spec = TokenAnglesSpec(**subject, tokens=params.spectra.angle_tokens)
+                if task is CONSTANT:
+                    spec = ConstantSpec(**subject, weights_dtype=planning.rounding(params, row["model"]))
+                elif task is PLANE:
+                    spec = PlaneSpec(**subject, tokens=params.spectra.plane_tokens, seed=params.seed)
                 inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
                 yield PlannedJob(Job(task, spec.to_dict(), inputs, group=row["model"]), cells[cell])
-
-
-def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mapping[str, Any]) -> Spec:
-    block, subject = params.spectra, {**dict(cell), **dict(planning.model_source(model))}
-    if task is CONSTANT:
-        return ConstantSpec(**subject, weights_dtype=planning.rounding(params, cell.model))
-    if task is PLANE:
-        return PlaneSpec(**subject, tokens=block.plane_tokens, seed=params.seed)
-    return TokenAnglesSpec(**subject, tokens=block.angle_tokens)
 
 
 def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
@@ -110,3 +106,23 @@ def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Ite
             gaussian = planning.without_cell(f"gaussian-{dimension}")
             vectors = GaussianSpec(**dict(gaussian), dimension=dimension, seed=params.seed)
             yield PlannedJob(Job(GAUSSIAN, vectors.to_dict()), studies)
+
+
+def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
+    """Return model -> the studies that ask for this measure of its weights."""
+    studies_by_name: dict[str, list[str]] = {}
+    for study, study_params in params.studies.items():
+        for model in params.expand(study, "models") if measure in study_params.measures else ():
+            studies_by_name.setdefault(model, []).append(study)
+    return studies_by_name
+
+
+def snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:
+    """Yield the step and the reference and fingerprint of a model's weights.
+
+    The finished model comes first, with step None; then the snapshots of its training.
+    """
+    yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
+    for step, path in registry.snapshots(Path(model["ref"])).items():
+        fingerprint = registry.with_code(model["family"], registry.fingerprint(path))
+        yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

@@ -9,8 +9,8 @@ from typing import Any
 
 import store
 from stages import DATA
-from stages.config import Study
 from stages.config.params import Params
+from stages.config.study import Study
 from stages.planning.inference import infer
 from stages.planning.population_tests import STATISTICS, Hypothesis, frozen_commit, read_hypotheses
 from stages.planning.sources import tables
@@ -42,8 +42,13 @@ def main(params: Params) -> None:
 
     Units and pairs are read from the SQL views, so that statistics and views are about the same rows.
     """
-    hypotheses, hypothesis_rows = _hypotheses(params)
-    write_rows(HYPOTHESES, "hypotheses", hypothesis_rows)
+    hypotheses: list[Hypothesis] = []
+    commit = None
+    if params.population is not None and params.population.hypotheses is not None:
+        path = Path(params.population.hypotheses)
+        hypotheses, commit = read_hypotheses(path), frozen_commit(path)
+    rows = ({**claim.model_dump(), "statistic": STATISTICS[claim.error], "commit": commit} for claim in hypotheses)
+    write_rows(HYPOTHESES, "hypotheses", rows)
     options = SeededOptions(**dict(params.statistics), seed=params.seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")
@@ -56,17 +61,6 @@ def main(params: Params) -> None:
     write_rows(OUT, "inference", rows)
     tests = sum(row.get("p") is not None for row in rows)
     print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
-
-
-def _hypotheses(params: Params) -> tuple[list[Hypothesis], list[dict[str, Any]]]:
-    """Return the hypotheses of the population, and their rows of the table `hypotheses`."""
-    if params.population is None or params.population.hypotheses is None:
-        return [], []
-    path = Path(params.population.hypotheses)
-    hypotheses, commit = read_hypotheses(path), frozen_commit(path)
-    return hypotheses, [
-        {**claim.model_dump(), "statistic": STATISTICS[claim.error], "commit": commit} for claim in hypotheses
-    ]
 
 
 def study_row(name: str, study: Study) -> dict[str, Any]:

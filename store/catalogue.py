@@ -76,14 +76,15 @@ def build(
 
     Raises CheckFailed with the check's name and rows, DamagedFile if a file of rows is not as it was written,
     and StoreFull if the disk is full. On an error the former catalogue stays, and no other file is left next
-    to it. Raises ValueError if `sources` names an unknown table.
+    to it.
     """
-    if unknown := sorted(set(sources) - set(TABLES)):
-        raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
     checks = list(generated_checks.generate(TABLES.values())) if sql is None and is_checked else []
     sql = sql or resources("store") / "sql"
     checks += queries(sql / "checks") if is_checked else []
-    _verify(sources)
+    # DuckDB does not compare the checksums of the files.
+    rows = [file for table, paths in sources.items() if table != "embeddings" for file in paths]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(checksums.verify, rows))
     with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{files.TEMPORARY}*-{glob.escape(path.name)}*"):
@@ -126,16 +127,6 @@ def create_empty() -> duckdb.DuckDBPyConnection:
     _fill(connection, {}, 0)
     _create_views(connection, resources("store") / "sql")
     return connection
-
-
-def _verify(sources: Mapping[str, Sequence[Path]]) -> None:
-    """Compare the checksum of every file of rows, which DuckDB does not do.
-
-    This reads each file completely.
-    """
-    rows = [file for table, paths in sources.items() if table != "embeddings" for file in paths]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(checksums.verify, rows))
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[Path]], seed: int) -> None:
@@ -194,7 +185,11 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
     """Create views (from views/ and answers/) and tables (from materialized/) in dependency order."""
     materialized = dict(queries(sql / "materialized")) if (sql / "materialized").is_dir() else {}
     texts = materialized | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
-    texts = {name: _with_measures(text) for name, text in texts.items()}
+    measures = results.isotropy_measures()
+    larger = ", ".join(_text(column.name) for column in measures if column.more_isotropic == "larger")
+    filled = {"$measures": ", ".join(column.name for column in measures), "$larger_is_isotropic": larger}
+    for parameter, columns in filled.items():
+        texts = {name: text.replace(parameter, columns) for name, text in texts.items()}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
@@ -212,14 +207,6 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
     connection.execute("reset threads")
     sources = {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()}
     _describe(connection, reads, sources, {name: question(text) for name, text in materialized.items()})
-
-
-def _with_measures(text: str) -> str:
-    """Replace the parameters of a query that stand for the isotropy measures by names of columns."""
-    measures = results.isotropy_measures()
-    larger = ", ".join(_text(column.name) for column in measures if column.more_isotropic == "larger")
-    names = ", ".join(column.name for column in measures)
-    return text.replace("$measures", names).replace("$larger_is_isotropic", larger)
 
 
 def _describe(

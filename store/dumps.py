@@ -21,7 +21,6 @@ LayerKey = tuple[str, int, bool]
 
 # Part of a path: no separators and no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")
-FORMATS = ("parquet", "arrow")
 
 
 class JobLike(Protocol):
@@ -42,7 +41,6 @@ class States(TypedDict):
 
     states: np.ndarray
     types: np.ndarray | None
-    kinds: np.ndarray
     series: np.ndarray
     position: np.ndarray
     n_series: int
@@ -53,22 +51,16 @@ def dump_path(spec: Mapping[str, Any]) -> str:
     """Return the path of a dump.
 
     It is dumps/model/dataset/condition.FORMAT, or dumps/dataset/SHARD.FORMAT for a shard. FORMAT is the
-    spec's `format`, by default parquet. SHARD has six digits. Raises ValueError if the spec lacks a part of
-    the path, or if a name or the format is invalid.
+    spec's `format`, by default parquet. SHARD has six digits. Raises ValueError if a name is invalid.
     """
     shard = spec.get("shard")
     parts = ("dataset",) if shard is not None else ("model", "dataset", "condition")
-    if absent := [part for part in parts if spec.get(part) is None]:
-        raise ValueError(f"spec {dict(spec)}: a dump needs {absent} for its path")
     names = [str(spec[part]) for part in parts]
     for name in names:
         if not NAME.fullmatch(name):
             raise ValueError(f"name {name!r} cannot be part of a path: expected letters, digits and ._@=+- only")
-    suffix = spec.get("format", "parquet")
-    if suffix not in FORMATS:
-        raise ValueError(f"format {suffix!r}: expected one of {FORMATS}")
     name = "/".join(names) if shard is None else f"{names[0]}/{shard:06d}"
-    return f"dumps/{name}.{suffix}"
+    return f"dumps/{name}.{spec.get('format', 'parquet')}"
 
 
 def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
@@ -83,34 +75,25 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     """
     target = Path(out) / path
     with files.atomic(target, durable=False) as temporary:
-        rows = _write(str(temporary), path, tables)
+        rows, writer = 0, None
+        try:
+            for table in tables:
+                combined = table.combine_chunks()
+                if writer is None:
+                    make = pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer
+                    writer = make(str(temporary), combined.schema)
+                if isinstance(writer, pq.ParquetWriter):
+                    writer.write_table(combined, row_group_size=max(1, len(combined)))
+                else:
+                    writer.write_table(combined)
+                rows += len(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise ValueError(f"dump {path}: got no tables, expected at least one")
         size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
-
-
-def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
-    """Write the tables of a dump to a path or an open file and return the number of rows.
-
-    path: name of the dump; its suffix selects the format.
-    """
-    rows = 0
-    writer = None
-    try:
-        for table in tables:
-            combined = table.combine_chunks()
-            if writer is None:
-                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, combined.schema)
-            if isinstance(writer, pq.ParquetWriter):
-                writer.write_table(combined, row_group_size=max(1, len(combined)))
-            else:
-                writer.write_table(combined)
-            rows += len(table)
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is None:
-        raise ValueError(f"dump {path}: got no tables, expected at least one")
-    return rows
 
 
 def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
@@ -158,7 +141,6 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
     return {
         "states": flat.reshape(len(batch), state.type.list_size).astype(np.float32, copy=False),
         "types": None if types.null_count else types.to_numpy(),
-        "kinds": batch["kind"].to_numpy(),
         "series": series.to_numpy(zero_copy_only=False),
         "position": batch["position"].to_numpy(),
         "n_series": len(series.unique()),
@@ -212,8 +194,5 @@ def last_layers(layers_of_dump: Iterable[LayerKey]) -> set[LayerKey]:
 def _input(root: Path, job: JobLike, *suffixes: str) -> Path:
     """Return the job's only input file with one of these suffixes. ValueError if there is not exactly one."""
     names = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
-    if len(names) != 1:
-        raise ValueError(
-            f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {names}"
-        )
-    return Path(root) / names[0]
+    (name,) = names
+    return Path(root) / name

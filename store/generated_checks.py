@@ -34,17 +34,24 @@ def _key(table: Table) -> str:
 
 def _range(table: Table, columns: list[Column]) -> str:
     limits = "; ".join(f"{column.name} is {column.limits}" for column in columns)
-    violations = [
-        f"select {_identity(table, column)}, '{column.name}' as column_name, bad_value\n"
-        f"from (select *, {_value(column)} as bad_value from {table.name})\nwhere {_exceeds(column)}"
-        for column in columns
-    ]
+    violations = []
+    for column in columns:
+        # The key, or all other columns with short values if the table has no key.
+        shown = table.full_key or [c.name for c in table.columns if c is not column and not pa.types.is_list(c.type)]
+        value = f'unnest("{column.name}")' if pa.types.is_list(column.type) else f'"{column.name}"'
+        violations.append(
+            f"select {_names(shown)}, '{column.name}' as column_name, bad_value\n"
+            f"from (select *, {value} as bad_value from {table.name})\nwhere {_exceeds(column)}"
+        )
     return f"-- In {table.name}, {limits}.\n" + "\nunion all by name\n".join(violations)
 
 
 def _reason(table: Table, columns: list[Column]) -> str:
     names = ", ".join(column.name for column in columns)
-    is_null = " or ".join(_is_null(column) for column in columns)
+    is_null = " or ".join(
+        f'"{column.name}" is null' + (f' or isnan("{column.name}")' if pa.types.is_floating(column.type) else "")
+        for column in columns
+    )
     columns_shown = _names(dict.fromkeys([*table.full_key, *(column.name for column in columns)]))
     return (
         f"-- A row of {table.name} has a reason if one of these is null: {names}.\n"
@@ -53,12 +60,12 @@ def _reason(table: Table, columns: list[Column]) -> str:
 
 
 def _references(table: Table, columns: list[Column]) -> str:
-    rules = "; ".join(f"{_either(column)} is in {' or '.join(column.references)}" for column in columns)
+    rules = "; ".join(
+        f"{column.name}{f' (or {column.if_null} where it is null)' if column.if_null else ''} is in "
+        f"{' or '.join(column.references)}"
+        for column in columns
+    )
     return f"-- In {table.name}, {rules}.\n" + "\nunion all\n".join(_unknown(table, column) for column in columns)
-
-
-def _either(column: Column) -> str:
-    return column.name + (f" (or {column.if_null} where it is null)" if column.if_null else "")
 
 
 def _unknown(table: Table, column: Column) -> str:
@@ -70,29 +77,12 @@ def _unknown(table: Table, column: Column) -> str:
     )
 
 
-def _identity(table: Table, column: Column) -> str:
-    """Columns that identify a row: the key, or all other columns with short values if the table has no key."""
-    names = table.full_key or tuple(c.name for c in table.columns if c is not column and not pa.types.is_list(c.type))
-    return _names(names)
-
-
-def _value(column: Column) -> str:
-    """Value of the column; one row per item if it is a list."""
-    quoted = f'"{column.name}"'
-    return f"unnest({quoted})" if pa.types.is_list(column.type) else quoted
-
-
 def _exceeds(column: Column) -> str:
     low, high = column.range
     conditions = [] if low is None else [f"bad_value < {low - column.slack!r}"]
     # DuckDB orders NaN above every number, so an upper limit excludes NaN.
     conditions += ["isnan(bad_value::double)"] if high is None else [f"bad_value > {high + column.slack!r}"]
     return " or ".join(conditions)
-
-
-def _is_null(column: Column) -> str:
-    quoted = f'"{column.name}"'
-    return f"{quoted} is null" + (f" or isnan({quoted})" if pa.types.is_floating(column.type) else "")
 
 
 def _names(names: Iterable[str]) -> str:

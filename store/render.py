@@ -23,8 +23,6 @@ from store import files
 from tsfmscope.errors import QueryError
 from tsfmscope.printable import UNPRINTABLE, printable
 
-FORMATS = ("table", "csv", "json", "markdown")
-
 
 def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
     r"""Render rows as csv, json or markdown.
@@ -32,7 +30,7 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
     Dates and times are ISO 8601; types and values that Python lacks are DuckDB's own text. In json, NaN and
     infinity are null, and a second column `a` is named `a_1`. In markdown, a line break is <br> and other
     control characters are escaped. In csv, control characters except line breaks and tabs are escaped if
-    `terminal` is set, which means that the output goes to a terminal. ValueError for another format.
+    `terminal` is set, which means that the output goes to a terminal.
     """
     rows = python_rows(table)
     if form == "json":
@@ -41,8 +39,6 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
         text = json.dumps(objects, indent=1, ensure_ascii=False)
         # json.dumps escapes C0 only, not DEL, C1 and direction marks.
         return UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
-    if form not in ("csv", "markdown"):
-        raise ValueError(f"format {form!r}: expected one of {', '.join(FORMATS[1:])}")
     lines = [table.column_names, *([cell_text(value) for value in row] for row in rows)]
     if form == "markdown":
         return markdown(lines)
@@ -153,9 +149,6 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return lines of text, of which the first is the heading, as a Markdown table."""
     heading, *body = lines
     rule = ["---"] * len(heading)
-    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in [heading, rule, *body])
-
-
-def _markdown_cell(text: str) -> str:
-    text = text.replace("\\", "\\\\").replace("|", "\\|")
-    return printable(re.sub(r"\r\n|\r|\n", "<br>", text))
+    escaped = [[text.replace("\\", "\\\\").replace("|", "\\|") for text in line] for line in [heading, rule, *body]]
+    cells = [[printable(re.sub(r"\r\n|\r|\n", "<br>", text)) for text in line] for line in escaped]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

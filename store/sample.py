@@ -31,7 +31,7 @@ def embeddings(files: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MOD
 
 
 def _of_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
-    generator = np.random.default_rng(seed)
+    generator, schema = np.random.default_rng(seed), arrow_schema("embeddings_sample")
     groups: list[tuple[Path, dumps.LayerKey, int]] = []
     for path in paths:
         layers = dumps.layer_rows(path)
@@ -44,8 +44,14 @@ def _of_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
     tables = []
     for (path, layer, rows), share in zip(groups, shares, strict=True):
         indices = np.sort(generator.choice(rows, share, replace=False))
-        tables.append(_conform(dumps.layer_batch(path, layer).take(pa.array(indices)), path))
-    return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
+        sampled = dumps.layer_batch(path, layer).take(pa.array(indices))
+        names = {"model": path.parts[-3], "dataset": path.parts[-2], "condition": path.stem}
+        columns = [
+            pa.array([names[f.name]] * share, f.type) if f.name in names else sampled[f.name].cast(f.type)
+            for f in schema
+        ]
+        tables.append(pa.Table.from_arrays(columns, schema=schema))
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def _shares(rows: list[int], tokens: int) -> list[int]:
@@ -59,12 +65,3 @@ def _shares(rows: list[int], tokens: int) -> list[int]:
         shares[n] = min(rows[n], left // (len(rows) - index))
         left -= shares[n]
     return shares
-
-
-def _conform(rows: pa.RecordBatch, path: Path) -> pa.Table:
-    names = {"model": path.parts[-3], "dataset": path.parts[-2], "condition": path.stem}
-    schema = arrow_schema("embeddings_sample")
-    columns = [
-        pa.array([names[f.name]] * len(rows), f.type) if f.name in names else rows[f.name].cast(f.type) for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)

@@ -78,11 +78,7 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
 
 def _as_saved(name: str, schema: pa.Schema) -> pa.Schema:
     """Return the schema of a table with list<float> for list<double>, and with float for double in IN_FLOAT32."""
-    is_small = name in IN_FLOAT32
-
-    def saved(kind: pa.DataType) -> pa.DataType:
-        if kind == pa.list_(pa.float64()):
-            return pa.list_(pa.float32())
-        return pa.float32() if is_small and kind == pa.float64() else kind
-
-    return pa.schema([field.with_type(saved(field.type)) for field in schema])
+    smaller = {pa.list_(pa.float64()): pa.list_(pa.float32())}
+    if name in IN_FLOAT32:
+        smaller[pa.float64()] = pa.float32()
+    return pa.schema([field.with_type(smaller.get(field.type, field.type)) for field in schema])

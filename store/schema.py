@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from store.tables import (
-    compression,
-    forecasts,
-    inputs,
-    population,
-    printed,
-    ranks,
-    results,
-    runs,
-    skill,
-    theory,
-)
+from store.tables import compression, forecasts, inputs, population, printed, ranks, results, runs, skill, theory
 from store.tables.columns import Table
 
 PARTS = (inputs, skill, population, results, forecasts, ranks, compression, theory, printed, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
-
-
-def table(name: str) -> Table:
-    """Return the table of this name; ValueError with a list of all names if there is none."""
-    if name not in TABLES:
-        raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
-    return TABLES[name]
 
 
 def job_tables(stage: str) -> list[str]:
@@ -40,7 +21,7 @@ def job_tables(stage: str) -> list[str]:
 
 def arrow_schema(name: str) -> pa.Schema:
     """Return the Arrow schema of a table, with nullability and without metadata."""
-    return pa.schema([pa.field(c.name, c.type, nullable=c.null) for c in table(name).columns])
+    return pa.schema([pa.field(c.name, c.type, nullable=c.null) for c in TABLES[name].columns])
 
 
 def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -57,7 +38,8 @@ def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             raise ValueError(f"table {name}, row {n}: unknown columns {unknown}, expected {schema.names}")
         if missing := [c for c in required if row.get(c) is None]:
             raise ValueError(f"table {name}, row {n}: missing columns {missing}")
-        clean.append({c: None if c in optional and _is_nan(v) else v for c, v in row.items()})
+        # NaN is the only value that differs from itself.
+        clean.append({c: None if c in optional and isinstance(v, float) and v != v else v for c, v in row.items()})
     columns = []
     for field in schema:
         try:
@@ -65,7 +47,3 @@ def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise ValueError(f"table {name}, column {field.name}: expected {field.type}: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)

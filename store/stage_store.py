@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from store import dumps, files, job_rows
 from store.errors import DamagedPart
 from store.lock import Lock
-from store.schema import arrow_schema, table, to_arrow
+from store.schema import arrow_schema, to_arrow
 from store.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
@@ -43,23 +43,12 @@ class StageStore:
     root: the DVC out. tables: names of its tables with a job_key. companion: folder of timings and runs.
     status: folder of locks and damaged files, by default `.status` next to the root.
 
-    Raises ValueError if `tables` is empty or contains a table without job_key. Entering raises StoreBusy if
-    another driver holds the stage.
+    Entering raises StoreBusy if another driver holds the stage.
     """
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        tables: Sequence[str],
-        companion: Path,
-        stage: str,
-        status: Path | None = None,
+        self, root: Path, *, tables: Sequence[str], companion: Path, stage: str, status: Path | None = None
     ) -> None:
-        if not tables or any(not table(name).keyed for name in tables):
-            raise ValueError(
-                f"tables {list(tables)}: expected at least one, each with a job_key (others: StageStore.write)"
-            )
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
         self._lock = Lock(self.status / f"{stage}.lock")
@@ -111,19 +100,17 @@ class StageStore:
 
         A record has key, task, spec, timing, rows or an error, and table (ignored if the out has only one
         table). Records whose keys have stored rows are ignored. Rows that do not fit the schema are stored as
-        a failure of their job. Raises ValueError if a record has both rows and an error, or neither.
+        a failure of their job.
         """
         unique = {record["key"]: record for record in records}
         fresh = [record for key, record in unique.items() if key not in self._stored]
         by_table: dict[str, list[Record]] = defaultdict(list)
         failed: list[Record] = []
         for record in fresh:
-            if bool(record["rows"]) == bool(record["error"]):
-                raise ValueError(f"record of job {record['key']}: expected either rows or an error")
             if record["error"]:
                 failed.append(job_rows.failure_row(self.stage, record, record["error"]))
                 continue
-            by_table[self._table_of(record)].append(record)
+            by_table[record["table"] if len(self.tables) > 1 else next(iter(self.tables))].append(record)
         tables = {name: job_rows.convert_rows(self.stage, name, some, failed) for name, some in by_table.items()}
         if fresh:
             self.timings.append(to_arrow("timings", [job_rows.timing_row(self.stage, record) for record in fresh]))
@@ -233,13 +220,6 @@ class StageStore:
         if name == "dumps":
             self._remember_dumps(rows)
         self.tables[name].merge_small()
-
-    def _table_of(self, record: Record) -> str:
-        if len(self.tables) == 1:
-            return next(iter(self.tables))
-        if record["table"] not in self.tables:
-            raise ValueError(f"record of job {record['key']}: table {record['table']!r}, expected {list(self.tables)}")
-        return str(record["table"])
 
     def _remember_dumps(self, rows: pa.Table) -> None:
         columns = (rows[name].to_pylist() for name in ("job_key", "path", "bytes", "fingerprint"))

@@ -2,14 +2,14 @@
 
 All files are replaced together through the subfolder `.next`. The new files are written there, and then a
 file named `commit`. Only then are the old files deleted and the new ones moved to their place. A process that
-is killed at any moment leaves either the old rows, or some of the new files and a `.next` that `recover`
-finishes installing.
+is killed at any moment leaves either the old rows, or some of the new files and a `.next` whose installation
+`finish_replacements` completes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ class TableFolder:
         """Return the compacted files, then the parts in the order in which they were written."""
         return parquet_files(self.path)
 
-    def recover(self) -> None:
+    def finish_replacements(self) -> None:
         """Finish committed replacements; delete uncommitted ones and temporary files."""
         self._install_merges()
         if (self._next / "commit").exists():
@@ -48,10 +48,6 @@ class TableFolder:
         number = _number(parts[-1]) + 1 if parts else 0
         files.write_parquet(self.path / f"part-{number:08d}.parquet", table)
 
-    def newest(self) -> Iterator[Path]:
-        """Return the parts, newest first."""
-        return reversed(self._parts())
-
     def join(self, parts: Sequence[Path], table: pa.Table) -> None:
         """Atomically replace the newest parts, given in the order in which they were written, by one part.
 
@@ -61,29 +57,17 @@ class TableFolder:
         files.write_parquet(self.path / f".merged-{first:08d}-{last:08d}.parquet", table)
         self._install_merges()
 
-    def rewrite(self, file: Path, table: pa.Table | None) -> None:
-        """Atomically replace the content of a file by a table; None deletes the file."""
-        if table is None:
-            file.unlink()
-        else:
-            files.write_parquet(file, table)
-
     def replace(self, tables: Iterable[pa.Table]) -> None:
         """Atomically replace all files by one compacted file per table, through the subfolder `.next`.
 
         At least one table is needed.
         """
         self._discard_next()
-        n = 0
-        for table in tables:
+        n = -1
+        for n, table in enumerate(tables):
             files.write_parquet(self._next / f"{n:05d}.parquet", table)
-            n += 1
-        files.write_text(self._next / "commit", str(n))
+        files.write_text(self._next / "commit", str(n + 1))
         self._install()
-
-    def is_compacted(self, n: int) -> bool:
-        """Return whether the files have exactly the names of n compacted files."""
-        return [path.name for path in self.files()] == [f"{number:05d}.parquet" for number in range(n)]
 
     def _parts(self) -> list[Path]:
         return [path for path in self.files() if path.stem.startswith("part-")]

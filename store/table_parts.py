@@ -43,7 +43,7 @@ class Run(NamedTuple):
     rows: int
 
 
-class TableParts:
+class TableParts(TableFolder):
     """Files of one table.
 
     key: column that contains the key of the row's job. latest: whether `compact` keeps only the last appended
@@ -51,16 +51,11 @@ class TableParts:
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, *, key: str = "job_key", latest: bool = False) -> None:
-        self.folder = folder
-        self._storage = TableFolder(folder)
+        super().__init__(folder)
         self.schema = schema
         self.key = key
         self.latest = latest
         self._merges = True
-
-    def files(self) -> list[Path]:
-        """Return the compacted files, then the parts in the order in which they were written."""
-        return self._storage.files()
 
     def recover(self, damaged: Path) -> list[Path]:
         """Finish an interrupted replacement, delete temporary files, and move damaged files to `damaged`.
@@ -68,12 +63,8 @@ class TableParts:
         Returns the new paths of the damaged files. The driver calls this before any other method, with the
         store's lock held. Every byte of every file is read to compare its checksum.
         """
-        self._storage.recover()
+        self.finish_replacements()
         return self._quarantine(damaged)
-
-    def append(self, table: pa.Table) -> None:
-        """Store rows as one atomic part."""
-        self._storage.append(table)
 
     def merge_small(self) -> None:
         """Merge the newest small parts into one if there are more than MANY.
@@ -82,7 +73,7 @@ class TableParts:
         """
         if not self._merges:
             return
-        small = [*itertools.takewhile(lambda part: part.stat().st_size < SMALL, self._storage.newest())][::-1]
+        small = [*itertools.takewhile(lambda part: part.stat().st_size < SMALL, reversed(self._parts()))][::-1]
         if len(small) <= MANY:
             return
         try:
@@ -92,7 +83,7 @@ class TableParts:
             self._leave(error)
             return
         try:
-            self._storage.join(small, table)
+            self.join(small, table)
         except StoreFull as error:
             self._leave(error)
 
@@ -114,9 +105,9 @@ class TableParts:
         for path in self.files():
             is_dropped = _is_in(self._read_keys(path), dropped)
             if pc.all(is_dropped, min_count=0).as_py():
-                self._storage.rewrite(path, None)
+                path.unlink()
             elif pc.any(is_dropped).as_py():
-                self._storage.rewrite(path, files.read_parquet(path).filter(pc.invert(is_dropped)))
+                files.write_parquet(path, files.read_parquet(path).filter(pc.invert(is_dropped)))
 
     def compact(self, keep: AbstractSet[str], damaged: Path) -> list[Path]:
         """Replace all files by files that are sorted by key and contain only rows with a key in `keep`.
@@ -142,11 +133,11 @@ class TableParts:
         """
         remaining = iter(tables)
         first = next(remaining, None)
-        self._storage.replace(itertools.chain([self.schema.empty_table() if first is None else first], remaining))
+        super().replace(itertools.chain([self.schema.empty_table() if first is None else first], remaining))
 
     def _leave(self, error: Exception) -> None:
         self._merges = False
-        logger.warning("parts of %s are not merged: %s", self.folder.name, error)
+        logger.warning("parts of %s are not merged: %s", self.path.name, error)
 
     def _read_keys(self, file: Path) -> pa.ChunkedArray:
         return files.read_parquet(file, columns=[self.key])[self.key]
@@ -165,7 +156,7 @@ class TableParts:
 
     def _is_compact(self, runs: list[Run]) -> bool:
         """Return whether the files have the names, the numbers of rows and the schema that `replace` gives them."""
-        if not self._storage.is_compacted(max(len(runs), 1)):
+        if [path.name for path in self.files()] != [f"{number:05d}.parquet" for number in range(max(len(runs), 1))]:
             return False
         footers = [files.metadata(file) for file in self.files()]
         if [footer.num_rows for footer in footers] != ([run.rows for run in runs] or [0]):
@@ -209,9 +200,9 @@ class TableParts:
             if not (fault := self._fault(file)):
                 continue
             damaged.mkdir(parents=True, exist_ok=True)
-            target, n = damaged / f"{self.folder.name}-{file.stem}.damaged", 1
+            target, n = damaged / f"{self.path.name}-{file.stem}.damaged", 1
             while target.exists():
-                target, n = damaged / f"{self.folder.name}-{file.stem}-{n}.damaged", n + 1
+                target, n = damaged / f"{self.path.name}-{file.stem}-{n}.damaged", n + 1
             shutil.move(file, target)
             logger.warning("%s %s; quarantined as %s, its jobs run again", file, fault, target)
             moved.append(target)

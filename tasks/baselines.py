@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tasks.forecasts import ScoreSpec, forecast_rows, unscored_columns
 from tasks.job import Job, Result
@@ -20,7 +19,7 @@ def load_baseline(job: Job) -> str:
     """Return the baseline's name; import its package here, so that no job's time includes the import."""
     import statsforecast.models  # noqa: F401
 
-    return ScoreSpec.from_job(job).model
+    return str(job.spec["model"])
 
 
 def evaluate_locally(job: Job, data: pa.Table, model: str) -> Result:
@@ -28,12 +27,8 @@ def evaluate_locally(job: Job, data: pa.Table, model: str) -> Result:
     local = Local(model)
     # Local has every attribute that `forecast_rows` uses.
     rows = forecast_rows(ScoreSpec.from_job(job), table_series(data), cast("Forecaster", local), key=job.key)
-    return Result([{**row, **_without(row, local.failed.get(row["series"]))} for row in rows])
-
-
-def _without(row: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return the columns that replace scores if there is a reason; those of the window stay."""
-    if reason is None:
-        return {}
-    names = ("origin", "n_context", "n_future")
-    return unscored_columns(reason) | {name: row[name] for name in names}
+    for row in rows:
+        if reason := local.failed.get(row["series"]):
+            # The columns of the window stay.
+            row |= unscored_columns(reason) | {name: row[name] for name in ("origin", "n_context", "n_future")}
+    return Result(rows)

@@ -47,13 +47,6 @@ def measure_model(job: Job, data: pa.Table, model: Forecaster) -> Result:
     return Result([_row(ModelSkillSpec.from_job(job), data, model)])
 
 
-def load_baseline(job: Job) -> str:
-    """Return the baseline's name; import its package here, so that no job's time includes the import."""
-    import statsforecast.models  # noqa: F401
-
-    return DatasetSkillSpec.from_job(job).model
-
-
 def measure_baseline(job: Job, data: pa.Table, model: str) -> Result:
     """Measure the `dataset_skill` row of a local baseline; data: as in `measure_model`.
 
@@ -68,11 +61,7 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
         raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
     forecaster, steps = model.with_condition(spec.context, spec.history)
     usable, _ = last_windows(
-        series,
-        context=steps,
-        horizon=spec.horizon,
-        min_context=spec.min_context,
-        held_out=spec.held_out,
+        series, context=steps, horizon=spec.horizon, min_context=spec.min_context, held_out=spec.held_out
     )
     windows = spread_rows(usable, spec.max_series)
     quantiles = np.zeros((0, len(QUANTILES), spec.horizon))
@@ -84,17 +73,7 @@ def _row(spec: DatasetSkillSpec, data: pa.Table, model: Forecaster | Local) -> d
     errors = dataset_errors(windows.take(scored), quantiles[np.array(scored, dtype=np.intp)], QUANTILES)
     if not scored and failed:
         errors["reason"] = next(iter(failed.values()))
-    return {
-        "model": spec.model,
-        "dataset": spec.dataset,
-        "domain": series[0].domain,
-        "is_real": spec.is_real,
-        "trained_on": spec.trained_on,
-        "n_series": len(series),
-        "n_windows": len(scored),
-        "context": spec.context,
-        "horizon": spec.horizon,
-        "season": windows.season,
-        **errors,
-        "seed": spec.seed,
-    }
+    names = ("model", "dataset", "is_real", "trained_on", "context", "horizon", "seed")
+    counts = {"n_series": len(series), "n_windows": len(scored)}
+    row = {name: getattr(spec, name) for name in names} | counts
+    return row | {"domain": series[0].domain, "season": windows.season, **errors}

@@ -96,7 +96,8 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     if spec.store_dtype == "float16":
         # All layers are needed before the dtype is known: the largest state may be in the last one.
         layers = list(layers)
-        dtype = "float16" if _fit_float16(layers) else "float32"
+        largest = max(max(-layer.states.min(), layer.states.max()) for layer in layers)
+        dtype = "float16" if largest < LARGEST_FLOAT16 else "float32"
     row = spec.part(CellIdentity)
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
@@ -114,11 +115,6 @@ def sample_seed(job: Job) -> int:
     without |= {"options"} if spec.sampled_as else set()
     entries = {name: value for name, value in spec.to_dict().items() if name not in without}
     return Job(job.task, entries | (spec.sampled_as.to_dict() if spec.sampled_as else {})).spec_seed
-
-
-def _fit_float16(layers: list[LayerStates]) -> bool:
-    largest = max(max(-layer.states.min(), layer.states.max()) for layer in layers)
-    return bool(largest < LARGEST_FLOAT16)
 
 
 def _tables(

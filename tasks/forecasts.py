@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result
@@ -68,7 +68,16 @@ def forecast_rows(
         seed_of=lambda name: lens.window_seed(key, name),
     )
     rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
-    return [_row(spec, model, item, rows[item.series], earlier) for item in series]
+    levels, samples = list(spec.levels), None if model.direct_quantiles else spec.samples
+    shared = {"levels": levels, "samples": samples, "batch": spec.batch}
+    written = []
+    for item in series:
+        row = spec.part(CellIdentity) | {"series": item.series, "horizon": spec.horizon} | rows[item.series] | shared
+        # Without a window, the origin that it would have had.
+        if row["origin"] is None:
+            row["origin"] = max(0, len(item.values) - spec.horizon - earlier)
+        written.append(row)
+    return written
 
 
 def unscored_columns(reason: str) -> dict[str, Any]:
@@ -77,13 +86,3 @@ def unscored_columns(reason: str) -> dict[str, Any]:
     names = ("nmse", "nmse_power", "wql_window", "mase", "season", "seasonal_error", "mase_gluonts", "quantiles")
     ratios = dict.fromkeys(names)
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
-
-
-def _row(spec: ScoreSpec, model: Forecaster, series: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
-    horizon = spec.horizon
-    row = spec.part(CellIdentity) | {"series": series.series, "horizon": horizon, **scored}
-    # Without a window, the origin that it would have had.
-    if row["origin"] is None:
-        row["origin"] = max(0, len(series.values) - horizon - earlier)
-    samples = None if model.direct_quantiles else spec.samples
-    return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

@@ -82,7 +82,10 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
             query, key, heads = weights[layer.stack, layer.layer]
             location = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
             for overlap in head_alignments(query, key, heads, states):
-                reason = SINGLE if single else _missing_reason(overlap)
+                sides = {"query": "centred", "query_uncentred": "uncentred"}
+                short = " and ".join(name for side, name in sides.items() if overlap[side] is None)
+                reason = f"{short}: fewer than m = {overlap['m']} directions above rounding" if short else None
+                reason = SINGLE if single else "W_Q^T W_K is 0" if overlap["m"] == 0 else reason
                 rows.append({**spec.part(CellIdentity), **location, **overlap, "reason": reason})
     return Result(rows, tokens=_count_tokens(tokens))
 
@@ -150,14 +153,6 @@ def _bounds(states: Float[np.ndarray, "token width"], query: np.ndarray, key: np
         unmeasured = dict.fromkeys(("norm", "printed", "appendix", "safe"))
         return unmeasured | {"reason": f"{len(states)} tokens an instance; attention weighs 2 or more"}
     return vars(jacobian_bounds(states, query.T @ key)) | {"reason": None}
-
-
-def _missing_reason(row: dict[str, Any]) -> str | None:
-    """Return the reason why an overlap of the row is None, or None."""
-    if row["m"] == 0:
-        return "W_Q^T W_K is 0"
-    short = [name for name, side in (("centred", "query"), ("uncentred", "query_uncentred")) if row[side] is None]
-    return f"{' and '.join(short)}: fewer than m = {row['m']} directions above rounding" if short else None
 
 
 def _batch(spec: HeadsSpec, tokens: Tokens) -> int:

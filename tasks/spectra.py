@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +12,8 @@ from tasks.parts import CellIdentity, Identity, ModelSource
 from tasks.state_spectra import angle_rows
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.batches import VALUED, in_batches, pass_windows, sample_windows, window_tokens
-from tsfmscope.models.common.head_matrices import Place, head_counts, split_heads
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, tokens_from_table
+from tsfmscope.models.common.head_matrices import head_counts, split_heads
+from tsfmscope.models.types import TokenKind, Tokens, tokens_from_table
 from tsfmscope.ranks.plane import leading_plane
 from tsfmscope.ranks.spectrum_columns import input_row, weight_row
 
@@ -85,7 +85,10 @@ def weight_spectra(job: Job, data: object, model: Family) -> Result:
         matrix_name, _, expert = weight.name.partition(".")
         location |= {"matrix": matrix_name, "expert": expert or None, "step": spec.step}
         is_inert = (weight.stack, weight.attention, matrix_name) in model.inert_projections
-        for head, matrix in _parts(weight, counts):
+        parts: list[tuple[int | None, np.ndarray]] = [(None, weight.matrix)]
+        if count := counts.get((weight.stack, weight.layer, weight.attention, weight.name)):
+            parts += enumerate(split_heads(weight, count))
+        for head, matrix in parts:
             row = {**spec.part(Identity), **location, "head": head}
             row |= weight_row(matrix, dtype=spec.weights_dtype or str(weight.matrix.dtype))
             if is_inert:
@@ -200,13 +203,6 @@ def embed_tokens(model: Family, tokens: Tokens, stack: str, token_ids: np.ndarra
     """Return layer 0 of these tokens, [N, d]."""
     with in_batches(model, _batch(tokens)):
         return next(model.hidden_states(tokens, {stack: token_ids})).states
-
-
-def _parts(weight: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
-    """Yield the whole matrix, as head None, and then its heads."""
-    yield None, weight.matrix
-    if count := counts.get((weight.stack, weight.layer, weight.attention, weight.name)):
-        yield from enumerate(split_heads(weight, count))
 
 
 def _batch(tokens: Tokens) -> int:

@@ -53,12 +53,7 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
     if not series:
         raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
     tokens, observed, _, skipped = lens.tokenize(
-        model,
-        series,
-        context=spec.context,
-        rows=spec.rows,
-        noise=spec.noise,
-        **spec.part(WindowOptions),
+        model, series, context=spec.context, rows=spec.rows, noise=spec.noise, **spec.part(WindowOptions)
     )
     reasons = Counter(skip.reason for skip in skipped)
     if tokens is not None:

@@ -8,10 +8,10 @@ COMMANDS = {
     "save-results": ("stages.commands.save_results:save_results", "Save the results as a folder of Parquet files."),
     "new": ("stages.commands.new_study:app", "Add a block to params.yaml."),
     "plan": ("stages.commands.plan:plan", "Print the jobs of a run, before it."),
-    "profile": ("stages.commands.profile:profile", "Copy a profile over params.yaml."),
+    "profile": ("stages.commands.plan:profile", "Copy a profile over params.yaml."),
     "status": ("stages.commands.status:status", "Print the progress of a run."),
     "failures": ("stages.commands.failures:failures", "Print the failed jobs."),
-    "retry": ("stages.commands.retry:retry", "Run the failed jobs again."),
+    "retry": ("stages.commands.failures:retry", "Run the failed jobs again."),
     "corpus": ("stages.commands.corpus:corpus", "Make a corpus of training series."),
     "commit-checkpoints": (
         "stages.commands.commit_checkpoints:commit_checkpoints",

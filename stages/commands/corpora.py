@@ -7,7 +7,7 @@ corpus unless a recipe names its folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,7 @@ LARGEST_SPEC = 2**20
 # Options that are newer than the first corpora, with the value that applies where the file has no entry. The
 # value is never written: a training's key contains the fingerprint of the file, which must stay as it is.
 DEFAULTS = {"source": "kernelsynth"}
-TASK = Task(
-    "shard",
-    1,
-    "tasks.corpus:write_shard",
-    "tasks.corpus:load_real",
-    table="dumps",
-)
+TASK = Task("shard", 1, "tasks.corpus:write_shard", "tasks.corpus:load_real", table="dumps")
 
 
 def make(folder: Path, corpus_spec: Mapping[str, Any], series: int, resources: Resources) -> Summary:
@@ -48,7 +42,12 @@ def make(folder: Path, corpus_spec: Mapping[str, Any], series: int, resources: R
     of more series, if it cannot be written, or if a file of `real` contains no real series.
     Raises TooManyFailures if any job failed.
     """
-    _check_readable(corpus_spec["real"])
+    for name in corpus_spec["real"]:
+        if not name.startswith(REAL_PREFIX):
+            try:
+                open_series_file(Path(name)).close()
+            except DataError as error:
+                raise ParamsError(f"--real {name}: {error}") from None
     check_writable(folder)
     folder.mkdir(exist_ok=True)
     _check_same_spec(folder / CORPUS_FILE, {**corpus_spec, "series": series})
@@ -72,16 +71,6 @@ def plan(corpus_spec: Mapping[str, Any], series: int) -> Iterator[PlannedJob]:
         count = min(corpus_spec["shard"], series - first)
         spec = ShardSpec.model_validate({"shard": number, "first": first, "count": count, **shared})
         yield PlannedJob(Job(TASK, spec.to_dict(), inputs, group="real"))
-
-
-def _check_readable(real: Iterable[str]) -> None:
-    """Raise ParamsError, before anything is written, for a file without real series."""
-    for name in real:
-        if not name.startswith(REAL_PREFIX):
-            try:
-                open_series_file(Path(name)).close()
-            except DataError as error:
-                raise ParamsError(f"--real {name}: {error}") from None
 
 
 def _check_same_spec(path: Path, corpus_spec: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from stages.commands.options import Json
-from stages.config import LARGEST_SEED
 from tsfmscope.cli.output import print_json, stdout_for_json
+from tsfmscope.strict import LARGEST_SEED
 
 # Series of the largest corpus: a hundred times those of published pretraining, 4 TB at 1,024 steps.
 MOST = 10**9

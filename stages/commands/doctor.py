@@ -15,7 +15,6 @@ from pathlib import Path
 import yaml
 
 from stages.commands.options import RESULTS, Json
-from stages.config import DATA_VARIABLE
 from stages.config.bounded_yaml import LOADER
 from stages.config.params import PARAMS_FILE, ParamsError, load
 from stages.planning import dvc_folder
@@ -23,6 +22,7 @@ from tsfmscope.cli.doctor import print_checks
 from tsfmscope.extras import install_command
 from tsfmscope.functions.doctor import Check
 from tsfmscope.functions.doctor import doctor as check_library
+from tsfmscope.series.data_sets import DATA_VARIABLE
 
 # Beginnings of the lines that git writes where two branches differ.
 CONFLICT = ("<<<<<<< ", "=======", ">>>>>>> ")
@@ -49,7 +49,8 @@ def check_tools() -> Iterator[Check]:
     if shutil.which("git") is None:
         yield Check("git", "note", "not on PATH", "install git: DVC and the record of runs need it")
     else:
-        yield Check("git", "ok", _output_of("git", "--version").removeprefix("git version "))
+        version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
+        yield Check("git", "ok", version.strip().removeprefix("git version "))
     dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if dvc is None:
         yield Check("dvc", "note", "no such command next to python or on PATH", install_command("pipeline"))
@@ -130,7 +131,3 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _output_of(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,8 +1,7 @@
-"""Command `tsfmscope plan`: a check of a params file, the size of its studies, and the work of its stages."""
+"""Commands `tsfmscope plan` and `profile`: a check of a params file, its size, and another in place of params.yaml."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +12,11 @@ from stages.config.params import PARAMS_FILE
 from tsfmscope.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from stages.config.params import Params
     from stages.planning.contexts import PlannedContext
-    from stages.planning.planned_work import PlannedWork
 
 
 def plan(
-    params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE),
-    as_json: Json = False,
+    params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE), as_json: Json = False
 ) -> None:
     """Check a params file and print the size of its studies.
 
@@ -36,14 +32,19 @@ def plan(
     from stages.planning.planned_work import check_params, planned_work, study_sizes
 
     checked = check_params(params)
-    sizes = [asdict(size) for size in study_sizes(checked)]
+    sizes = study_sizes(checked)
     contexts, absent = planned_contexts(checked)
-    totals = _totals(checked)
+    names = {"models": checked.models, "datasets": checked.datasets.sets, "conditions": checked.conditions}
+    totals = {block: len(known) for block, known in names.items()} | {"rows": checked.embeddings.rows}
     work = planned_work(checked)
     if as_json:
-        lengths = [_context_row(planned) for planned in contexts]
+        lengths = []
+        for dataset, context, observed in contexts:
+            steps = {name: getattr(observed, name, None) for name in ("minimum", "median")}
+            is_filled = observed is not None and observed.is_filled
+            lengths.append({"dataset": dataset, "context": context, **steps, "is_filled": is_filled})
         document = {"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals
-        print_json(document | {"work": [asdict(row) for row in work]})
+        print_json(document | {"work": work})
         return
     print_table(
         str(params), ["study", "models", "data sets", "conditions", "cells"], [list(row.values()) for row in sizes]
@@ -58,37 +59,37 @@ def plan(
     _show_work(work)
 
 
-def _show_work(work: list[PlannedWork]) -> None:
+def profile(
+    name: Annotated[str, typer.Argument(help="Name of a file in params/, without .yaml.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite edits of params.yaml.")] = False,
+) -> None:
+    """Copy a file of params/ over params.yaml.
+
+    \b
+    tsfmscope profile smoke
+
+    The file is checked first, and its plan is printed. A params.yaml with edits stays, unless --force is
+    given.
+    """
+    from stages.config.profiles import profile_file, use_profile
+
+    plan(profile_file(name))
+    use_profile(name, force=force)
+
+
+def _show_work(work: list[dict[str, Any]]) -> None:
     """Print one line per stage: sums over the models of which jobs are finished, and the cells of the others."""
     lines = []
-    for stage in dict.fromkeys(row.stage for row in work):
-        rows = [row for row in work if row.stage == stage]
-        known = [row for row in rows if row.seconds is not None]
-        sums = [sum(getattr(row, name) for row in known) for name in ("jobs", "rows", "bytes", "seconds")]
-        jobs, n_rows, size, seconds = sums if known else (None, None, None, None)
-        unknown = sum(row.cells for row in rows if row.seconds is None)
-        gigabytes = None if size is None else size / 1e9
-        lines.append([stage, sum(row.cells for row in rows), unknown, jobs, n_rows, gigabytes, seconds])
+    for stage in dict.fromkeys(row["stage"] for row in work):
+        rows = [row for row in work if row["stage"] == stage]
+        known = [row for row in rows if row["seconds"] is not None]
+        jobs, n_rows, size, seconds = (sum(row[name] for row in known) for name in ("jobs", "rows", "bytes", "seconds"))
+        unknown = sum(row["cells"] for row in rows if row["seconds"] is None)
+        sums = [jobs, n_rows, size / 1e9, seconds] if known else [None] * 4
+        lines.append([stage, sum(row["cells"] for row in rows), unknown, *sums])
     columns = ["stage", "cells", "of these without a measurement", "jobs", "rows", "GB", "seconds of one worker"]
     if lines:
         print_table("work, extrapolated from the finished jobs of each model", columns, lines)
-
-
-def _totals(params: Params) -> dict[str, int]:
-    return {
-        "models": len(params.models),
-        "datasets": len(params.datasets.sets),
-        "conditions": len(params.conditions),
-        "rows": params.embeddings.rows,
-    }
-
-
-def _context_row(planned: PlannedContext) -> dict[str, Any]:
-    observed = planned.observed
-    steps: dict[str, Any] = {"minimum": None, "median": None, "is_filled": False}
-    if observed is not None:
-        steps = {"minimum": observed.minimum, "median": observed.median, "is_filled": observed.is_filled}
-    return {"dataset": planned.dataset, "context": planned.context} | steps
 
 
 def _show_contexts(contexts: list[PlannedContext]) -> None:

@@ -31,7 +31,12 @@ def status(data: DataFolder = DATA_FOLDER, as_json: Json = False) -> None:
         print_json(rows)
         return
     columns = ["stage", "state", "planned", "reused", "done", "running", "failed", "left", "jobs/s", "time left"]
-    print_table("", columns, [[*list(row.values())[:-2], *_speed(row)] for row in rows])
+    lines = []
+    for row in rows:
+        *cells, rate, left = row.values()
+        duration = None if left is None else str(timedelta(seconds=round(left)))
+        lines.append([*cells, f"{rate:.3g}" if rate else None, duration])
+    print_table("", columns, lines)
 
 
 def _row(status: Status, *, alive: bool) -> dict[str, Any]:
@@ -49,8 +54,3 @@ def _row(status: Status, *, alive: bool) -> dict[str, Any]:
         "jobs_per_second": status.rate,
         "seconds_left": status.seconds_left if alive else None,
     }
-
-
-def _speed(row: dict[str, Any]) -> list[str | None]:
-    rate, duration = row["jobs_per_second"], row["seconds_left"]
-    return [f"{rate:.3g}" if rate else None, None if duration is None else str(timedelta(seconds=round(duration)))]

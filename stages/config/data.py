@@ -27,8 +27,7 @@ class Model(Strict):
         "snapshot of its training), hub:ORG/NAME[@REVISION], or a folder"
     )
     options: dict[str, Any] = Field(
-        {},
-        description="keywords of the family's `load`, such as rope_scaling: linear, and precision: bfloat16",
+        {}, description="keywords of the family's `load`, such as rope_scaling: linear, and precision: bfloat16"
     )
     base_model: str | None = Field(
         None,

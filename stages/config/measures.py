@@ -1,20 +1,28 @@
-"""Blocks of params.yaml on measures, their sizes, and the machines that they run on."""
+"""Blocks of params.yaml on compressed models, measures and their sizes."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from stages.config.resources import TaskResources, whole_or_fraction
 from stages.config.study import Baseline
 from tasks.heads import HeadsOptions, LemmaOptions
 from tasks.tokens import TokenOptions
+from tsfmscope.compression.options import CalibrationOptions, FidelityOptions, Method
 from tsfmscope.defaults import MIN_CONTEXT, ROWS
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.strict import Strict
 from tsfmscope.theory.options import ByRank, ByWidth, Flow, Sketch
+
+
+class Compression(Strict):
+    """Stage compression: the compressed models that studies name as BASE@METHOD."""
+
+    methods: dict[str, Method] = Field({}, description="name after the @ -> method")
+    calibration: CalibrationOptions = CalibrationOptions()
+    fidelity: FidelityOptions = FidelityOptions()
 
 
 class Tokens(TokenOptions):
@@ -79,30 +87,3 @@ class Report(Strict):
     study: str | None = Field(
         None, description="study of the summary and of the first section; the others follow; null: the first one"
     )
-
-
-class Resources(Strict):
-    """Machines and resources of the jobs. No stage tracks them, and they are not part of any key."""
-
-    address: str | None = Field(
-        None, description="address of a running Ray cluster, such as auto or HOST:6379; null: start one"
-    )
-    actors: int | None = Field(
-        None, ge=1, description="largest number of actors of all tasks; null: as many as the cores and GPUs allow"
-    )
-    cpus_per_actor: float = Field(1, gt=0, description="CPUs per actor, and threads of its libraries")
-    gpus_per_actor: float = Field(
-        0, ge=0, description="GPUs per actor; 0.5: two actors share one GPU, whose memory must hold both models"
-    )
-    memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for an actor")
-    labels: dict[str, str] = Field({}, description="Ray's label selector of the nodes that may run actors")
-    tasks: dict[str, TaskResources] = Field({}, description="task -> resources of its actors; TASKS lists the names")
-    max_attempts: int = Field(3, ge=1)
-    job_timeout_s: float = Field(1800, gt=0)
-    load_timeout_s: float = Field(3600, gt=0, description="time limit for loading a model, download included")
-    flush_s: float = Field(5, gt=0)
-    max_failed_share: float = Field(
-        0.01, ge=0, le=1, description="largest share of failed jobs; a stage with more exits 1"
-    )
-
-    _gpus = field_validator("gpus_per_actor")(whole_or_fraction)

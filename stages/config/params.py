@@ -15,31 +15,14 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from stages.config import (
-    TASKS,
-    Baseline,
-    Checkpoints,
-    Compression,
-    Condition,
-    DataSets,
-    Forecasts,
-    Geometry,
-    Heads,
-    KernelSynth,
-    Model,
-    Pretraining,
-    Report,
-    Resources,
-    Seed,
-    Spectra,
-    Strict,
-    Study,
-    Theory,
-    Tokens,
-)
 from stages.config.bounded_yaml import load_yaml
+from stages.config.data import Condition, DataSets, KernelSynth, Model
+from stages.config.measures import Compression, Forecasts, Geometry, Heads, Report, Spectra, Theory, Tokens
 from stages.config.model_catalog import complete
 from stages.config.population import Population
+from stages.config.resources import TASKS, Resources
+from stages.config.study import Baseline, Study
+from stages.config.training import Checkpoints, Pretraining
 from tasks.embeddings import EmbedOptions
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
@@ -47,6 +30,7 @@ from tsfmscope.regular_files import read_text
 from tsfmscope.series.catalog import CATALOG, modality
 from tsfmscope.series.data_sets import data_root
 from tsfmscope.statistics.options import StatisticsOptions
+from tsfmscope.strict import Seed, Strict
 
 PARAMS_FILE = "params.yaml"
 # Bytes of a params file; the largest in this repository has 20 KB.
@@ -57,10 +41,7 @@ SHORT.maxstring = SHORT.maxother = 100
 # Prefix of the reference of a model BASE@METHOD, which the stage compression makes.
 COMPRESSED = "compressed:"
 # Blocks whose keys are names chosen by the user.
-NAMED = (
-    *("models", "datasets.sets", "conditions", "studies"),
-    *("checkpoints.recipes", "compression.methods"),
-)
+NAMED = (*("models", "datasets.sets", "conditions", "studies"), *("checkpoints.recipes", "compression.methods"))
 # Names become names of files and folders, for which file systems allow 255 bytes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@=+-]{0,99}")
 
@@ -130,56 +111,58 @@ class Params(Strict):
                     f"compression.calibration.datasets: got none, but method {name!r} needs calibration data; name some"
                 )
         bases = dict(self.models)
-        for name, ref in ((name, model.ref) for name, model in bases.items()):
-            if ref.startswith(COMPRESSED):
-                raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
+        for name, model in bases.items():
+            if model.ref.startswith(COMPRESSED):
+                raise ValueError(f"models.{name}.ref is {model.ref!r}; name BASE@METHOD in a study instead")
         for study, spec in self.studies.items():
             names_by_key = {"models": [] if isinstance(spec.models, str) else spec.models, "x_axis": spec.x_axis}
             for block, names in names_by_key.items():
                 for name in names:
-                    if "@" in name and name not in self.models:
-                        self.models[name] = self._compressed_model(name, bases, f"studies.{study}.{block}")
+                    if "@" not in name or name in self.models:
+                        continue
+                    (base, _, used), location = name.rpartition("@"), f"studies.{study}.{block}: {name!r}"
+                    _check_name(base, bases, f"{location}: base model")
+                    _check_name(used, self.compression.methods, f"{location}: compression.methods")
+                    changed = {"base_model": base, "ranks": self.compression.methods[used].ranks}
+                    self.models[name] = bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", **changed})
         return self
-
-    def _compressed_model(self, name: str, bases: dict[str, Model], location: str) -> Model:
-        """Return the model of a BASE@METHOD: its base, with the same options and a reference of its own."""
-        base, _, method = name.rpartition("@")
-        _check_name(base, bases, f"{location}: {name!r}: base model")
-        _check_name(method, self.compression.methods, f"{location}: {name!r}: compression.methods")
-        ranks = self.compression.methods[method].ranks
-        return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "ranks": ranks})
 
     @model_validator(mode="after")
     def _names_exist(self) -> Params:
+        blocks: dict[str, dict[str, Any]] = {"models": self.models, "datasets": self.datasets.sets}
+        blocks["conditions"] = self.conditions
         for study, spec in self.studies.items():
             if spec.models == "snapshots" and self.population is None:
                 raise ValueError(f"studies.{study}.models: snapshots, but there is no block population; add it")
-            for block in ("models", "datasets", "conditions"):
+            for block, known in blocks.items():
                 names = getattr(spec, block)
                 for name in [] if isinstance(names, str) else names:
-                    _check_name(name, self._names_of_block(block), f"studies.{study}.{block}")
+                    _check_name(name, known, f"studies.{study}.{block}")
             for name in spec.x_axis:
                 _check_name(name, self.models, f"studies.{study}.x_axis")
         for name, model in self.models.items():
             if model.base_model is not None:
                 _check_name(model.base_model, self.models, f"models.{name}.base_model")
-            recipe, snapshot = split_checkpoint(model.ref)
+            source, snapshot = split_checkpoint(model.ref)
             if model.ref.startswith(CHECKPOINT):
-                _check_name(recipe, self.checkpoints.recipes, f"models.{name}.ref")
-                known = [f"step-{step}" for step in self.checkpoints.recipes[recipe].snapshots]
+                _check_name(source, self.checkpoints.recipes, f"models.{name}.ref")
+                made = self.checkpoints.recipes[source]
                 if snapshot:
-                    _check_name(snapshot, dict.fromkeys(known), f"models.{name}.ref: snapshots of {recipe}")
-                if self.checkpoints.recipes[recipe].family != model.family:
+                    steps = dict.fromkeys(f"step-{step}" for step in made.snapshots)
+                    _check_name(snapshot, steps, f"models.{name}.ref: snapshots of {source}")
+                if made.family != model.family:
                     raise ValueError(
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
-                        f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
+                        f"{made.family!r}; make them the same"
                     )
         if (searched := self.pretraining.recipe) is not None:
             _check_name(searched, self.checkpoints.recipes, "pretraining.recipe")
-            grace, steps = self.pretraining.grace, self.checkpoints.recipes[searched].steps
-            if grace > steps:
-                raise ValueError(f"pretraining.grace: got {grace}, expected at most {steps}, the steps of {searched!r}")
-            if self.checkpoints.recipes[searched].embedding_from is not None:
+            recipe, grace = self.checkpoints.recipes[searched], self.pretraining.grace
+            if grace > recipe.steps:
+                raise ValueError(
+                    f"pretraining.grace: got {grace}, expected at most {recipe.steps}, the steps of {searched!r}"
+                )
+            if recipe.embedding_from is not None:
                 raise ValueError(
                     f"pretraining.recipe: {searched!r} reuses an embedding; name a recipe without embedding_from"
                 )
@@ -226,14 +209,6 @@ class Params(Strict):
         if clashes := sorted(set(self.models) & set(get_args(Baseline))):
             raise ValueError(f"models.{clashes[0]}: the name of a baseline (see forecasts.baselines); take another")
 
-    def _names_of_block(self, block: str) -> dict[str, Any]:
-        blocks: dict[str, dict[str, Any]] = {
-            "models": self.models,
-            "datasets": self.datasets.sets,
-            "conditions": self.conditions,
-        }
-        return blocks[block]
-
     @property
     def compressed(self) -> dict[str, Model]:
         """Models that the stage compression makes, by name."""
@@ -260,12 +235,10 @@ class Params(Strict):
         names = self.checkpoints.skill.datasets
         if names != "all":
             return list(dict.fromkeys(names or []))
-        return [name for name in self._series_sets if not self._is_own_set(name)]
-
-    def _is_own_set(self, name: str) -> bool:
-        """Return whether a data set is the user's: not in the catalogue, or another source or file under its name."""
-        dataset, entry = self.datasets.sets[name], CATALOG.get(name)
-        return entry is None or (entry.source, entry.file) != (dataset.source, dataset.file)
+        sets = {name: self.datasets.sets[name] for name in self._series_sets if name in CATALOG}
+        # A user's data set may have the name of one of the catalogue.
+        same = ((name, CATALOG[name], own) for name, own in sets.items())
+        return [name for name, entry, own in same if (entry.source, entry.file) == (own.source, own.file)]
 
     @property
     def _series_sets(self) -> list[str]:

@@ -1,8 +1,10 @@
-"""Resources of actors by task."""
+"""Block `resources` of params.yaml: machines, and the resources of actors by task."""
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from tsfmscope.strict import Strict
 
@@ -37,21 +39,24 @@ TASKS = (
 )
 
 
-def whole_or_fraction(gpus: float | None) -> float | None:
+def _whole_or_fraction(gpus: float) -> float:
     """Return the number of GPUs unchanged if Ray can allocate it.
 
     Raises ValueError for a number such as 1.5, because Ray either shares one GPU or allocates whole GPUs.
     """
-    if gpus is not None and gpus > 1 and gpus != int(gpus):
+    if gpus > 1 and gpus != int(gpus):
         raise ValueError(f"got {gpus:g}, expected 0, a fraction below 1, or a whole number")
     return gpus
+
+
+Gpus = Annotated[float, AfterValidator(_whole_or_fraction)]
 
 
 class TaskResources(Strict):
     """Resources of an actor for the jobs of one task; a missing key has the value of `resources`."""
 
     cpus: float | None = Field(None, gt=0, description="CPUs per actor, and threads of its libraries")
-    gpus: float | None = Field(
+    gpus: Gpus | None = Field(
         None, ge=0, description="GPUs per actor; 0: runs on CPUs; a fraction: several actors share one GPU"
     )
     memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for an actor")
@@ -62,4 +67,27 @@ class TaskResources(Strict):
         None, ge=1, description="pretrain only: processes that share every batch; null: one per GPU, one without GPUs"
     )
 
-    _gpus = field_validator("gpus")(whole_or_fraction)
+
+class Resources(Strict):
+    """Machines and resources of the jobs. No stage tracks them, and they are not part of any key."""
+
+    address: str | None = Field(
+        None, description="address of a running Ray cluster, such as auto or HOST:6379; null: start one"
+    )
+    actors: int | None = Field(
+        None, ge=1, description="largest number of actors of all tasks; null: as many as the cores and GPUs allow"
+    )
+    cpus_per_actor: float = Field(1, gt=0, description="CPUs per actor, and threads of its libraries")
+    gpus_per_actor: Gpus = Field(
+        0, ge=0, description="GPUs per actor; 0.5: two actors share one GPU, whose memory must hold both models"
+    )
+    memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for an actor")
+    labels: dict[str, str] = Field({}, description="Ray's label selector of the nodes that may run actors")
+    tasks: dict[str, TaskResources] = Field({}, description="task -> resources of its actors; TASKS lists the names")
+    max_attempts: int = Field(3, ge=1)
+    job_timeout_s: float = Field(1800, gt=0)
+    load_timeout_s: float = Field(3600, gt=0, description="time limit for loading a model, download included")
+    flush_s: float = Field(5, gt=0)
+    max_failed_share: float = Field(
+        0.01, ge=0, le=1, description="largest share of failed jobs; a stage with more exits 1"
+    )

@@ -5,30 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from stages import DATA
-from stages.config import WITHOUT_TOKENS, Measure
 from stages.config.params import COMPRESSED, PARAMS_FILE, Params, ParamsError
+from stages.config.study import WITHOUT_TOKENS, Measure
 from stages.planning import planning
 from stages.planning.run_stage import read_params
 from store.stage_outputs import read_rows
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.series.catalog import modality
-
-
-@dataclass(frozen=True)
-class StudySize:
-    """Numbers of models, data sets, conditions and cells that a study requests."""
-
-    study: str
-    models: int
-    datasets: int
-    conditions: int
-    cells: int
 
 
 def check_params(path: Path = Path(PARAMS_FILE)) -> Params:
@@ -47,8 +35,8 @@ def check_params(path: Path = Path(PARAMS_FILE)) -> Params:
     return params
 
 
-def study_sizes(params: Params) -> list[StudySize]:
-    """Return the size of every study, in the order of the file.
+def study_sizes(params: Params) -> list[dict[str, Any]]:
+    """Return the numbers of models, data sets, conditions and cells of every study, in the order of the file.
 
     Cells are models x data sets x conditions within each modality. Data sets are counted whether or not their
     files are on this machine.
@@ -63,95 +51,64 @@ def study_sizes(params: Params) -> list[StudySize]:
             Counter(params.conditions[name].modality for name in conditions),
         )
         cells = sum(math.prod(kind[name] for kind in kinds) for name in kinds[0])
-        sizes.append(StudySize(study, len(models), len(datasets), len(conditions), cells))
+        counts = {"models": len(models), "datasets": len(datasets), "conditions": len(conditions), "cells": cells}
+        sizes.append({"study": study, **counts})
     return sizes
 
 
-class _Stage(NamedTuple):
-    """Stage that works on every cell: its table, and the measures that ask for its cells."""
-
-    name: str
-    table: str
-    measures: Sequence[str]
-
-
 TOKENIZED = sorted(set(get_args(Measure)) - WITHOUT_TOKENS)
-STAGES = (
-    _Stage("tokens", "dumps", TOKENIZED),
-    _Stage("embeddings", "dumps", TOKENIZED),
-    _Stage("forecasts", "forecasts", ("isotropy", "forecasts")),
-    _Stage("geometry", "geometry", ("isotropy",)),
-)
+# Stage that works on every cell -> its table, and the measures that ask for its cells.
+STAGES: dict[str, tuple[str, Sequence[str]]] = {
+    "tokens": ("dumps", TOKENIZED),
+    "embeddings": ("dumps", TOKENIZED),
+    "forecasts": ("forecasts", ("isotropy", "forecasts")),
+    "geometry": ("geometry", ("isotropy",)),
+}
 
 
-@dataclass(frozen=True)
-class PlannedWork:
-    """Work of one model in one stage.
-
-    cells: cells that the studies request. measured: those of the same model whose rows are stored. The others are None
-    where no cell is measured or no time of its jobs is stored; else they are the measured means per cell times `cells`.
-    seconds: of one worker.
-    """
-
-    stage: str
-    model: str
-    cells: int
-    measured: int
-    jobs: int | None = None
-    rows: int | None = None
-    bytes: int | None = None
-    seconds: float | None = None
-
-
-def planned_work(params: Params, data: Path = Path(DATA)) -> list[PlannedWork]:
+def planned_work(params: Params, data: Path = Path(DATA)) -> list[dict[str, Any]]:
     """Return the work of each original model in each stage that works on cells; nothing is run or downloaded.
 
-    A compressed model counts as the model that it was made from, as in the table `timings`.
+    cells: cells that the studies request. measured: those of the same model whose rows are stored. jobs, rows, bytes
+    and seconds (of one worker) are None where no cell is measured or no time of its jobs is stored; else they are the
+    measured means per cell times `cells`. A compressed model counts as the model that it was made from, as in the
+    table `timings`.
     """
     kinds = {name: {"modality": registry.family_class(model.family).modality} for name, model in params.models.items()}
-    rows = []
-    for stage in STAGES:
-        cells = planning.requested_cells(params, stage.measures, kinds)
+    work = []
+    for stage, (table, measures) in STAGES.items():
+        cells = planning.requested_cells(params, measures, kinds)
         counts = Counter(planning.find_original(params, cell.model) for cell in cells)
-        measured = _measure(params, stage, data)
-        rows += [_extrapolate(stage.name, model, count, measured[model]) for model, count in counts.items()]
-    return rows
+        stored, sums = _measure(params, data, stage, table)
+        for model, count in counts.items():
+            measured, total = len(stored[model]), sums[model]
+            row: dict[str, Any] = {"stage": stage, "model": model, "cells": count, "measured": measured}
+            row |= dict.fromkeys(("jobs", "rows", "bytes", "seconds"))
+            if measured and total["jobs"]:
+                factor = count / measured
+                row |= {name: round(factor * total[name]) for name in ("jobs", "rows", "bytes")}
+                row["seconds"] = factor * total["seconds"]
+            work.append(row)
+    return work
 
 
-class _Measured:
-    """Sums over the stored rows of a model in a stage."""
-
-    def __init__(self) -> None:
-        self.cells: set[tuple[Any, ...]] = set()
-        self.jobs = self.rows = self.bytes = 0
-        self.seconds = 0.0
-
-
-def _measure(params: Params, stage: _Stage, data: Path) -> defaultdict[str, _Measured]:
-    """Return what is stored of a stage, by original model."""
-    sums: defaultdict[str, _Measured] = defaultdict(_Measured)
-    names = ["model", "dataset", "condition", *(["rows", "bytes"] if stage.table == "dumps" else [])]
-    stored = read_rows(data / stage.name, stage.table)
-    for row in stored.select(names).to_pylist():
+def _measure(
+    params: Params, data: Path, stage: str, table: str
+) -> tuple[defaultdict[str, set[tuple[Any, ...]]], defaultdict[str, defaultdict[str, float]]]:
+    """Return the stored cells of a stage, and the sums of its jobs, rows, bytes and seconds, by original model."""
+    cells: defaultdict[str, set[tuple[Any, ...]]] = defaultdict(set)
+    sums: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    names = ["model", "dataset", "condition", *(["rows", "bytes"] if table == "dumps" else [])]
+    for row in read_rows(data / stage, table).select(names).to_pylist():
         if row["model"] not in params.models:
             continue
-        entry = sums[planning.find_original(params, row["model"])]
-        entry.cells.add((row["model"], row["dataset"], row["condition"]))
-        entry.rows += row.get("rows", 1)
-        entry.bytes += row.get("bytes", 0)
-    timings = read_rows(data / "timings" / stage.name, "timings").select(["key", "subject", "seconds"]).to_pylist()
+        original = planning.find_original(params, row["model"])
+        cells[original].add((row["model"], row["dataset"], row["condition"]))
+        sums[original]["rows"] += row.get("rows", 1)
+        sums[original]["bytes"] += row.get("bytes", 0)
+    timings = read_rows(data / "timings" / stage, "timings").select(["key", "subject", "seconds"]).to_pylist()
     # A job that was run again has several rows.
     for row in {row["key"]: row for row in timings}.values():
-        entry = sums[row["subject"]]
-        entry.jobs += 1
-        entry.seconds += row["seconds"]
-    return sums
-
-
-def _extrapolate(stage: str, model: str, cells: int, measured: _Measured) -> PlannedWork:
-    count = len(measured.cells)
-    if not count or not measured.jobs:
-        return PlannedWork(stage, model, cells, count)
-    factor = cells / count
-    jobs, rows, size = (round(factor * value) for value in (measured.jobs, measured.rows, measured.bytes))
-    return PlannedWork(stage, model, cells, count, jobs, rows, size, factor * measured.seconds)
+        sums[row["subject"]]["jobs"] += 1
+        sums[row["subject"]]["seconds"] += row["seconds"]
+    return cells, sums

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import DATA
-from stages.config import Condition, DataSet
+from stages.config.data import Condition
 from stages.config.params import Params
 from store.checksums import verify
 from store.dumps import LayerKey, last_layers
@@ -19,6 +19,7 @@ from tasks.parts import CellIdentity, Identity, ModelSource, WindowOptions
 from tsfmscope.defaults import HELD_OUT, PRECISION
 from tsfmscope.requested_size import requested_size
 from tsfmscope.series.catalog import Modality, modality
+from tsfmscope.series.data_sets import DataSet
 
 
 class Cell(NamedTuple):

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stages.config import DataSet
 from store.files import remove_temporary, write_parquet, write_rows
+from tsfmscope.series.data_sets import DataSet
 from tsfmscope.series.seasons import season_of
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
@@ -32,17 +32,14 @@ def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available
     first = series[0]
     return {
         "dataset": name,
-        "source": dataset.source,
+        **{name: getattr(dataset, name) for name in ("source", "horizon", "paper", "stands_in_for")},
         "domain": dataset.domain or first.domain,
         "freq": first.freq,
-        "horizon": dataset.horizon,
+        "provenance": first.provenance,
         "season": season_of(series),
         "n_series": len(series),
         "n_available": available,
         "n_steps": sum(len(item.values) for item in series),
-        "provenance": first.provenance,
-        "paper": dataset.paper,
-        "stands_in_for": dataset.stands_in_for,
     }
 
 

@@ -115,11 +115,7 @@ def run(
         return missing_keys
 
     callbacks = StoreCallbacks(
-        missing=missing,
-        append=out.append,
-        check=out.check,
-        read=read,
-        write_dump=out.write_dump,
+        missing=missing, append=out.append, check=out.check, read=read, write_dump=out.write_dump
     )
     started = time.time()
     with progress.show(out.stage) as show:
@@ -127,16 +123,9 @@ def run(
         def report(state: progress.Progress) -> None:
             nonlocal latest
             show(state)
+            counts = {name: getattr(state, name) for name in ("planned", "done", "failed", "running", "reused")}
             latest = Status(
-                out.stage,
-                planned=state.planned,
-                done=state.done,
-                failed=state.failed,
-                running=state.running,
-                reused=state.reused,
-                passed_over=passed_over,
-                started=started,
-                finished=state.remaining == 0,
+                out.stage, **counts, passed_over=passed_over, started=started, finished=state.remaining == 0
             )
             write_status(latest, folder=out.status)
 
@@ -157,19 +146,13 @@ def resources(params: Params) -> Resources:
         "memory_mb": block.memory_mb,
         "labels": block.labels,
     }
-    return Resources(
-        address=block.address or os.environ.get("RAY_ADDRESS") or None,
-        actors=block.actors,
-        **defaults,
-        tasks={
-            name: ActorResources(**(defaults | overrides.model_dump(exclude_none=True)))
-            for name, overrides in block.tasks.items()
-        },
-        max_attempts=block.max_attempts,
-        job_timeout_s=block.job_timeout_s,
-        load_timeout_s=block.load_timeout_s,
-        flush_seconds=block.flush_s,
-    )
+    tasks = {
+        name: ActorResources(**defaults | overrides.model_dump(exclude_none=True))
+        for name, overrides in block.tasks.items()
+    }
+    limits = {name: getattr(block, name) for name in ("actors", "max_attempts", "job_timeout_s", "load_timeout_s")}
+    address = block.address or os.environ.get("RAY_ADDRESS") or None
+    return Resources(address=address, **defaults, tasks=tasks, **limits, flush_seconds=block.flush_s)
 
 
 def stages_with_failures() -> list[str]:

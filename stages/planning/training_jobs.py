@@ -50,10 +50,7 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
         assert source is not None
         embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
     spec = PretrainSpec(
-        model=name,
-        recipe=recipe,
-        code=registry.code_of(recipe.family) or None,
-        embedding=embedding,
+        model=name, recipe=recipe, code=registry.code_of(recipe.family) or None, embedding=embedding
     ).to_dict()
     if recipe.corpus is None:
         return Job(TRAINING, spec)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.config import Pretraining
 from stages.config.params import Params
+from stages.config.training import Pretraining
 from stages.planning import training_curves
 from stages.planning.model_folders import WORK, publish, quarantine_damaged, work_folder
 from stages.planning.training_jobs import training_job
@@ -50,11 +50,7 @@ def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
     common: Any = {"factors": block.factors, "attention": block.attention}
     for first, growth in itertools.product(block.first, block.growth):
         flow = FlowRanks(
-            first=first,
-            growth=growth,
-            rounding=block.rounding,
-            origin=block.origin,
-            cross_offset=block.cross_offset,
+            first=first, growth=growth, rounding=block.rounding, origin=block.origin, cross_offset=block.cross_offset
         )
         yield f"flow-{first:g}-{growth:g}", HeadRanks(flow=flow, **common)
     for guideline in block.guideline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from store.schema import TABLES
-from store.tables.columns import IDENTITY, LAYER, NORMED, SEED, STACK, STAGE
+from store.tables.shared import IDENTITY, LAYER, NORMED, SEED, STACK, STAGE
 
 _SPEARMAN = (
     "rank correlation of isotropy with log NMSE; negative if more isotropic cells have less error "

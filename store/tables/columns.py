@@ -1,4 +1,4 @@
-"""Definitions of table and column, and the columns that several tables share."""
+"""Definitions of table and column, and the types of columns."""
 
 from __future__ import annotations
 
@@ -85,50 +85,3 @@ class Table:
     def full_key(self) -> tuple[str, ...]:
         """Key in the catalogue, with the study if the table has one; () if rows have no key."""
         return ("study", *self.key) if self.by_study and self.key else self.key
-
-
-KEY = Column("job_key", TEXT, "key of the job that wrote the row: SHA-256 of its task, version, spec and inputs")
-# Models of measurements: checkpoints, and local baselines, which have no checkpoint.
-KNOWN = ("checkpoints.model", "baselines.model")
-MODEL = Column("model", TEXT, "model, by its name in params")
-DATASET = Column("dataset", TEXT, "data set, by its name in params")
-CONDITION = Column("condition", TEXT, "condition (context length and noise), by its name in params")
-SERIES = Column("series", TEXT, "series id, unique in its data set")
-STACK = Column("stack", TEXT, "stack of Transformer layers: encoder or decoder")
-LAYER = Column("layer", I16, "layer: 0 is the output of the input embedding, l the output of block l")
-NORMED = Column("normed", FLAG, "whether the stack's final norm was applied (the last layer only)")
-DOMAIN = Column("domain", TEXT, "subject area of the series, such as finance")
-REASON = Column("reason", TEXT, "reason for each null measure or score of the row", null=True)
-SEED = Column("seed", I64, "random seed of the numbers")
-STAGE = Column("stage", TEXT, "stage of the pipeline")
-# What a compressed model was asked for.
-SIZE = (
-    Column(
-        "size_parameter",
-        F64,
-        "number that a compressed model was asked for; size_rule defines it",
-        null=True,
-    ),
-    Column(
-        "size_rule",
-        TEXT,
-        "key of `ranks` in params.yaml of size_parameter: share, flat, flow, epsilon, time, budget or bytes",
-        null=True,
-    ),
-)
-IDENTITY = (
-    MODEL,
-    Column(
-        "base_model",
-        TEXT,
-        "original of a compressed model",
-        null=True,
-        references=KNOWN,
-        if_null="model",
-    ),
-    *SIZE,
-    DATASET,
-    CONDITION,
-    Column("context", I32, "requested context length", "steps"),
-    Column("noise", F64, "standard deviation of the noise added to the context", "s.d. of the series"),
-)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, SIZE, STACK, TEXT, Table
+from store.tables.columns import F64, I16, I32, I64, TEXT, Table
 from store.tables.columns import Column as C
+from store.tables.shared import IDENTITY, KEY, REASON, SIZE, STACK
 
 TABLE_2, DATA_AWARE = "Yu et al. 2026, Table 2", "docs/science.md, Compression"
-_WHICH = (
-    C("model", TEXT, "compressed model, BASE@METHOD"),
-    C("base_model", TEXT, "original model"),
-)
+_WHICH = (C("model", TEXT, "compressed model, BASE@METHOD"), C("base_model", TEXT, "original model"))
 
 TABLES = (
     Table(
@@ -20,11 +18,7 @@ TABLES = (
         (
             *(replace(column, references=("checkpoints.model",)) for column in _WHICH),
             *(replace(column, null=False) for column in SIZE),
-            C(
-                "method",
-                TEXT,
-                "method of compression, as in docs/compression.md",
-            ),
+            C("method", TEXT, "method of compression, as in docs/compression.md"),
             C("ranks", TEXT, "rule that chose the ranks (JSON): epsilon, budget, time, share, flat, flow or bytes"),
             C("parameters", I64, "parameters of the model; shared ones count once", "parameters"),
             C("base_parameters", I64, "parameters of the original", "parameters"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from store.tables.columns import F32, F64, I32, I64, IDENTITY, KEY, REASON, SERIES, Table
+from store.tables.columns import F32, F64, I32, I64, Table
 from store.tables.columns import Column as C
+from store.tables.shared import IDENTITY, KEY, REASON, SERIES
 
 FORECAST = (
     *IDENTITY,
@@ -36,14 +37,7 @@ FORECAST = (
     ),
     C("quantile_loss", F64, "sum of twice the pinball loss over levels and steps", "data units"),
     C("target_abs", F64, "sum of absolute targets", "data units"),
-    C(
-        "mase",
-        F64,
-        "mean absolute error divided by seasonal_error",
-        "",
-        "Ansari et al. 2024, Appendix D",
-        True,
-    ),
+    C("mase", F64, "mean absolute error divided by seasonal_error", "", "Ansari et al. 2024, Appendix D", True),
     C("season", I32, "lag of seasonal_error: `datasets.season`, or 1 where the past is shorter", "steps", null=True),
     C(
         "seasonal_error",

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from store.tables.columns import (
+from store.tables.columns import F32, F64, I8, I32, I64, TEXT, Table
+from store.tables.columns import Column as C
+from store.tables.shared import (
     CONDITION,
     DATASET,
     DOMAIN,
-    F32,
-    F64,
-    I8,
-    I32,
-    I64,
     IDENTITY,
     KEY,
     LAYER,
@@ -24,10 +21,7 @@ from store.tables.columns import (
     SERIES,
     STACK,
     STAGE,
-    TEXT,
-    Table,
 )
-from store.tables.columns import Column as C
 
 _TOKEN = (
     STACK,
@@ -37,11 +31,7 @@ _TOKEN = (
     SERIES,
     C("origin", I64, "first forecast step of the window", "steps from the series' start"),
     C("position", I32, "position of the token in its window", "tokens"),
-    C(
-        "kind",
-        I8,
-        "token kind: 0 observation, 1 padding, 2 EOS, 3 REG, 4 mask, 5 future, 6 start",
-    ),
+    C("kind", I8, "token kind: 0 observation, 1 padding, 2 EOS, 3 REG, 4 mask, 5 future, 6 start"),
     C("type", I32, "vocabulary index; null in families without a vocabulary", null=True),
 )
 # A dump of series belongs to no model and no condition.
@@ -125,13 +115,7 @@ TABLES = (
             C("fingerprint", TEXT, "BLAKE3 of the file"),
             C("n_windows", I64, "windows in the file", "windows"),
             C("n_context_min", I32, "tokens only: fewest observed context steps of a window", "steps", null=True),
-            C(
-                "n_context_median",
-                F64,
-                "tokens only: median observed context steps of the windows",
-                "steps",
-                null=True,
-            ),
+            C("n_context_median", F64, "tokens only: median observed context steps of the windows", "steps", null=True),
             C("batch", I32, "windows in one forward pass", "windows", null=True),
             KEY,
         ),
@@ -141,23 +125,14 @@ TABLES = (
     Table(
         "embeddings",
         "one token at one layer; files have one record batch per stack, layer and norm",
-        (
-            *_TOKEN,
-            C("state", pa.list_(F32), "hidden state; in files a fixed-size list of float16 or float32"),
-        ),
+        (*_TOKEN, C("state", pa.list_(F32), "hidden state; in files a fixed-size list of float16 or float32")),
         stages=("embeddings",),
         in_catalogue=False,
     ),
     Table(
         "embeddings_sample",
         "one token of a random sample of 1,000 tokens per model, at the last state of each stack",
-        (
-            MODEL,
-            DATASET,
-            CONDITION,
-            *_TOKEN,
-            C("state", pa.list_(F32), "hidden state"),
-        ),
+        (MODEL, DATASET, CONDITION, *_TOKEN, C("state", pa.list_(F32), "hidden state")),
     ),
     Table(
         "training",

@@ -6,8 +6,9 @@ import math
 
 import pyarrow as pa
 
-from store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, SIZE, STACK, TEXT, Table
+from store.tables.columns import F32, F64, FLAG, I16, I32, I64, TEXT, Table
 from store.tables.columns import Column as C
+from store.tables.shared import KEY, MODEL, REASON, SIZE, STACK
 
 EQ_1, EQ_2 = "Yu et al. 2026, eq. 1", "Yu et al. 2026, eq. 2"
 RANK = "docs/science.md, Numerical rank"
@@ -28,19 +29,11 @@ _WHERE = (
     ),
 )
 _MATRIX = (
-    C(
-        "what",
-        TEXT,
-        "input: layer input; constant: layer input of one window of constants; weight: weight matrix",
-    ),
+    C("what", TEXT, "input: layer input; constant: layer input of one window of constants; weight: weight matrix"),
     C("matrix", TEXT, "weights only: q, k, v, o, mlp_in, mlp_gate, mlp_out, ssm_in or ssm_out", null=True),
     C("attention", TEXT, "attention weights only: self, cross, group or time", null=True),
     STACK,
-    C(
-        "layer",
-        I16,
-        "states: layer, 0 is the embedding; weight: block, from 1",
-    ),
+    C("layer", I16, "states: layer, 0 is the embedding; weight: block, from 1"),
     C("normed", FLAG, "inputs only: whether the stack's final norm was applied", null=True),
     C("head", I16, "weights only: head, from 0; null for a whole matrix", null=True),
     C("heads", I16, "attention weights only: heads of the block", "heads", null=True),

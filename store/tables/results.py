@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from store.tables.columns import (
-    F64,
-    FLAG,
-    I16,
-    I32,
-    I64,
-    IDENTITY,
-    KEY,
-    LAYER,
-    NORMED,
-    REASON,
-    SEED,
-    STACK,
-    TEXT,
-    Column,
-    Table,
-)
+from store.tables.columns import F64, FLAG, I16, I32, I64, TEXT, Column, Table
 from store.tables.columns import Column as C
+from store.tables.shared import IDENTITY, KEY, LAYER, NORMED, REASON, SEED, STACK
 
 CAI = "Cai et al. 2021"
 THEOREM_2, LEMMA_1 = "Shelim et al. 2025, Theorem 2", "Shelim et al. 2025, Lemma 1"
@@ -391,16 +376,8 @@ TABLES = (
         (
             C("study", TEXT, "study, by its name in params"),
             C("answer", TEXT, "view that shows the statistic; p is adjusted over the rows of study and view"),
-            C(
-                "measure",
-                TEXT,
-                "isotropy measure (view isotropy), score, or kind of matrix with @ and its tolerance",
-            ),
-            C(
-                "grouping",
-                TEXT,
-                "grouping of the units: within_dataset, context, model, modality, svd ... or all",
-            ),
+            C("measure", TEXT, "isotropy measure (view isotropy), score, or kind of matrix with @ and its tolerance"),
+            C("grouping", TEXT, "grouping of the units: within_dataset, context, model, modality, svd ... or all"),
             C("block", TEXT, "group of the row: model, data set, method or pair of conditions, or all"),
             C(
                 "statistic",
@@ -409,12 +386,7 @@ TABLES = (
                 "changes_spearman, slope, mean, difference, trend, regret_RULE, advised_less_RULE or "
                 "advised_less_chance_models",
             ),
-            C(
-                "n",
-                I64,
-                "units with a value: cells, pairs of cells, matrices or seeds",
-                "units",
-            ),
+            C("n", I64, "units with a value: cells, pairs of cells, matrices or seeds", "units"),
             C("n_clusters", I64, "models, data sets or pairs that the test permutes as a whole", "clusters"),
             C(
                 "estimate",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from store.tables.columns import F64, FLAG, I32, I64, KEY, MOMENT, SEED, STAGE, TEXT, Table
+from store.tables.columns import F64, FLAG, I32, I64, MOMENT, TEXT, Table
 from store.tables.columns import Column as C
+from store.tables.shared import KEY, SEED, STAGE
 
 TABLES = (
     Table(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.tables.columns import DATASET, DOMAIN, F64, FLAG, I32, KEY, KNOWN, MODEL, REASON, SEED, TEXT, Table
+from store.tables.columns import F64, FLAG, I32, TEXT, Table
 from store.tables.columns import Column as C
+from store.tables.shared import DATASET, DOMAIN, KEY, KNOWN, MODEL, REASON, SEED
 
 WQL, SEASONAL = "Ansari et al. 2024, section 5.4", "point seasonal naive on the same windows"
 INTERVAL = "lower end of its 95 % bootstrap interval over data sets; null for fewer than 6"
@@ -30,13 +31,7 @@ TABLES = (
                 "ratio",
             ),
             C("sine_period_max", I32, "period with the largest error", "steps"),
-            C(
-                "n_windows",
-                I32,
-                "scored windows; null if the model was not pretrained here",
-                "windows",
-                null=True,
-            ),
+            C("n_windows", I32, "scored windows; null if the model was not pretrained here", "windows", null=True),
             C("n_datasets", I32, "data sets of these windows", "data sets", null=True),
             C(
                 "n_seasonal",

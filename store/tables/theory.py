@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
+from store.tables.columns import F64, FLAG, I16, I32, TEXT, Table
 from store.tables.columns import Column as C
+from store.tables.shared import KEY, SEED
 
 RANK = "Yu et al. 2026"
 
@@ -21,12 +22,7 @@ TABLES = (
                 null=True,
             ),
             SEED,
-            C(
-                "instance",
-                I32,
-                "instances only: index; seed, statement and index reproduce the instance",
-                null=True,
-            ),
+            C("instance", I32, "instances only: index; seed, statement and index reproduce the instance", null=True),
             C(
                 "heads",
                 I16,

@@ -114,12 +114,7 @@ def decide(failure: Failure, attempts: int, max_attempts: int, divisor: int = LA
     - RECORD: all other failures, and transient ones without a retry left.
 
     divisor: divisor of the batch size in the failed attempt.
-
-    Raises:
-        ValueError: attempts or max_attempts is below 1.
     """
-    if attempts < 1 or max_attempts < 1:
-        raise ValueError(f"attempts: got {attempts} of {max_attempts}, expected both at least 1")
     new_actor = "AcceleratorError" in failure.ancestry
     if failure.ancestry & FATAL or failure.errno in FATAL_ERRNO:
         return Decision(Action.STOP)

@@ -164,10 +164,7 @@ def _tuner(
         trainable,
         param_space={"key": tune.grid_search(keys)},
         tune_config=tune.TuneConfig(
-            metric=scheduler.halving.metric,
-            mode="min",
-            scheduler=scheduler,
-            max_concurrent_trials=resources.actors,
+            metric=scheduler.halving.metric, mode="min", scheduler=scheduler, max_concurrent_trials=resources.actors
         ),
         run_config=tune.RunConfig(
             name=EXPERIMENT,

@@ -19,6 +19,7 @@ from stages.planning.dataset_skill import dataset_skill_jobs, is_trained_on, mea
 from store.files import to_arrow, write_parquet
 from store.stage_outputs import read_rows
 from tasks import dataset_skill as entries
+from tasks.baselines import load_baseline
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
@@ -141,7 +142,7 @@ def test_a_baseline_leaves_out_the_series_that_it_does_not_forecast(here: Path) 
     jobs = [one.job for one in dataset_skill_jobs(params_of(here), [])]
     (job,) = (job for job in jobs if job.spec["dataset"] == "mine")
     data = dataset_skill.read_series(here, job)
-    (row,) = entries.measure_baseline(job, data, entries.load_baseline(job)).rows
+    (row,) = entries.measure_baseline(job, data, load_baseline(job)).rows
     assert (row["n_series"], row["n_windows"], row["trained_on"], row["is_real"]) == (5, 4, False, True)
     assert (row["horizon"], row["season"], row["domain"]) == (6, 7, "nature")
     constant = series_table([Series("mine", "c", np.ones(200, np.float32), freq="D")])

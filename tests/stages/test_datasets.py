@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from stages import datasets
-from stages.config import DataSet
 from stages.config.params import load
-from tsfmscope.series.data_sets import load_data_set
+from tsfmscope.series.data_sets import DataSet, load_data_set
 
 ROOT = Path(__file__).parents[2]
 

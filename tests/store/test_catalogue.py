@@ -14,7 +14,7 @@ from store import catalogue, dumps, files
 from store.errors import CheckFailed, StoreError
 from store.schema import TABLES
 from store.tables import answers
-from store.tables.columns import LAYER
+from store.tables.shared import LAYER
 from tests.store.conftest import build_results
 from tests.store.test_generated_checks import WRITTEN
 
@@ -268,8 +268,3 @@ def test_a_view_of_something_unknown_is_named(tmp_path: Path) -> None:
     (tmp_path / "sql" / "views" / "a.sql").write_text("select 1")
     with pytest.raises(ValueError, match="as first line of the query, found 'select 1'"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
-
-
-def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unknown tables \['geometri'\]"):
-        catalogue.build(tmp_path / "r.duckdb", {"geometri": []})

@@ -12,7 +12,8 @@ from stages.planning.sources import writers
 from store import catalogue, files, reference_docs
 from store.errors import CheckFailed
 from store.schema import TABLES, job_tables
-from store.tables.columns import F64, KEY, MODEL, REASON, Column, Table
+from store.tables.columns import F64, Column, Table
+from store.tables.shared import KEY, MODEL, REASON
 from tests.store.conftest import valid_row
 
 SCORE = Column("score", F64, "score", "share", "Doe 2026, eq. 1", null=True, needs_reason=True, range=(0, 1))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store.schema import TABLES, arrow_schema, table, to_arrow
+from store.schema import TABLES, arrow_schema, to_arrow
 from store.tables import answers
-from store.tables.columns import IDENTITY, LAYER, NORMED, STACK
+from store.tables.shared import IDENTITY, LAYER, NORMED, STACK
 from tasks import job
 
 SCIENCE = Path(__file__).parents[2] / "docs" / "science.md"
@@ -42,8 +42,8 @@ def test_the_schema_says_what_may_be_null() -> None:
     assert schema.field("zeta").nullable
     assert not schema.field("stack").nullable
     assert schema.field("eigenvalues").type == pa.list_(pa.float64())
-    assert table("geometry").by_study
-    assert table("geometry").keyed
+    assert TABLES["geometry"].by_study
+    assert TABLES["geometry"].keyed
 
 
 def test_absent_nullable_columns_are_null(row) -> None:
@@ -70,11 +70,6 @@ def test_a_nan_measure_becomes_null(row) -> None:
 def test_rows_that_do_not_fit_are_named(row, change: dict, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         to_arrow("training", [row("training", job_key="k", **change)])
-
-
-def test_an_unknown_table_is_named_with_the_list() -> None:
-    with pytest.raises(ValueError, match="unknown table 'geometri', expected one of series, datasets"):
-        arrow_schema("geometri")
 
 
 def test_a_dump_of_series_needs_no_model() -> None:

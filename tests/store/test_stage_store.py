@@ -55,13 +55,6 @@ def test_a_success_ends_earlier_failures_and_a_later_failure_replaces_an_earlier
         assert [t["key"] for t in read(store.companion / "timings")] == ["a", "b"]
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_a_record_has_rows_or_an_error(out, record, row, both: bool) -> None:
-    bad = record("a", [row("training")], error={}) if both else record("a")
-    with out() as store, pytest.raises(ValueError, match="job a: expected either rows or an error"):
-        store.append([bad])
-
-
 def test_rows_that_do_not_fit_fail_their_job_and_no_other(out, record, row) -> None:
     with out() as store:
         store.append([record("a", [row("training", stepp=1)]), record("b", [row("training")])])
@@ -270,15 +263,8 @@ def test_rows_linked_into_a_cache_are_never_written_into(out, record, row, tmp_p
     assert (tmp_path / "cache").read_bytes() == before
 
 
-def test_an_out_without_keyed_tables_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"tables \['skipped'\]: expected at least one, each with a job_key"):
-        StageStore(tmp_path / "o", tables=["skipped"], companion=tmp_path / "c", stage="s")
-
-
 def test_an_out_of_several_tables_asks_which(tmp_path: Path, record, row) -> None:
     with StageStore(tmp_path / "o", tables=["training", "skill"], companion=tmp_path / "c", stage="s") as store:
-        with pytest.raises(ValueError, match="job a: table 'geometry', expected"):
-            store.append([record("a", [row("geometry")], table="geometry")])
         store.append([record("a", [row("training")])])
         assert store.missing(["a"]) == []
 

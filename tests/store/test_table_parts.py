@@ -89,7 +89,7 @@ def test_sorting_at_once_and_file_by_file_give_the_same_bytes(tmp_path: Path, mo
             table.append(rows(*((f"{n * 7 % 500:04d}", n) for n in range(start, 500, 5))))
         table.compact({f"{n:04d}" for n in range(450)}, tmp_path)
         assert len(table.files()) == 5
-        prints.add(files.fingerprint(table.folder))
+        prints.add(files.fingerprint(table.path))
     assert len(prints) == 1
 
 
@@ -141,7 +141,7 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
     assert table.recover(tmp_path / "damaged") == []
     table.compact(set("abc"), tmp_path)
     assert [(row["job_key"], row["x"]) for row in table.read().to_pylist()] == expected
-    assert sorted(p.name for p in table.folder.iterdir()) == [f"{n:05d}.parquet" for n in range(3)]
+    assert sorted(p.name for p in table.path.iterdir()) == [f"{n:05d}.parquet" for n in range(3)]
 
 
 @pytest.mark.parametrize("cut", [0, 3, 200, -1])
@@ -268,4 +268,4 @@ def test_a_kill_at_any_step_of_a_merge_loses_and_doubles_nothing(
     assert table.read()["x"].to_pylist() == stored
     table.append(rows(("k", 4)))
     assert table.read()["x"].to_pylist() == [*stored, 4]
-    assert not [p.name for p in table.folder.iterdir() if p.name.startswith(".")]
+    assert not [p.name for p in table.path.iterdir() if p.name.startswith(".")]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stages.config import Baseline
+from stages.config.study import Baseline
 from tasks.baselines import evaluate_locally, load_baseline
 from tasks.forecasts import ScoreSpec, forecast_rows
 from tasks.job import Job, Task

@@ -102,12 +102,6 @@ def test_transient_failures_are_tried_exactly_max_attempts_times() -> None:
     assert actions == [RETRY, RETRY, RETRY, RECORD]
 
 
-@pytest.mark.parametrize(("attempts", "limit"), [(0, 3), (1, 0)])
-def test_counts_that_cannot_be_are_refused(attempts: int, limit: int) -> None:
-    with pytest.raises(ValueError, match="expected both at least 1"):
-        decide(Failure.of(DIED), attempts, limit)
-
-
 def test_a_failure_keeps_type_message_and_traceback_and_is_picklable_whatever_the_error() -> None:
     class Local(Exception):
         def __init__(self, code: int, lock: object) -> None:

@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from stages.config import DataSet
 from stages.planning.series_files import dataset_row, write_series
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting.scores import score
+from tsfmscope.series.data_sets import DataSet
 from tsfmscope.series.files.columns import Columns
 from tsfmscope.series.files.user_files import load_frame, load_own
 from tsfmscope.series.seasons import gluonts_seasonality, season_of, seasonality
