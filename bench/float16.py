@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tsfmscope.geometry.dimension import effective_dimension
-from tsfmscope.geometry.measure import measure_states
-from tsfmscope.geometry.measures import presets
+from tsfmscope.geometry.measures import measure_states, presets
 from tsfmscope.models.base import Family
 from tsfmscope.models.types import Tokens
 

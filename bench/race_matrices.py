@@ -54,8 +54,7 @@ from tsfmscope.compression.candidates import (
     separate_idle,
 )
 from tsfmscope.compression.fidelity import last_states, window_errors
-from tsfmscope.compression.matrices import weighted_factors
-from tsfmscope.compression.products import Factors
+from tsfmscope.compression.products import Factors, weighted_factors
 from tsfmscope.compression.truncation import apply_ranks, ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family

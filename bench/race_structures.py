@@ -43,8 +43,7 @@ from bench.race_matrices import Calibration, Statistics, gather_gradients, one_s
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices
 from tsfmscope.compression.fidelity import last_states, window_errors
-from tsfmscope.compression.matrices import weighted_factors
-from tsfmscope.compression.products import Factors
+from tsfmscope.compression.products import Factors, weighted_factors
 from tsfmscope.compression.truncation import ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tasks.job import Job, Result
 from tasks.parts import ModelSource
 from tsfmscope.forecasting.sine import sine_errors
-from tsfmscope.training import held_out, validation
+from tsfmscope.training import held_out
 from tsfmscope.training.options import Recipe, SkillOptions
 
 if TYPE_CHECKING:
@@ -61,7 +61,17 @@ class PopulationSpec(ModelSource):
 def measure_validation_loss(job: Job, data: None, model: Family) -> Result:
     """Measure the `population` row of a snapshot: the loss of its weights on series of its recipe's mixture."""
     spec = PopulationSpec.from_job(job)
-    loss, n_windows = validation.validation_loss(model, spec.recipe, batches=spec.batches, seed=spec.seed)
-    names = ("model", "run", "family", "size", "step", "is_final", "seed")
-    row = {name: getattr(spec, name) for name in names} | {"run_seed": spec.recipe.seed}
-    return Result([row | {"validation_loss": loss, "n_windows": n_windows}])
+    loss, n_windows = held_out.validation_loss(model, spec.recipe, batches=spec.batches, seed=spec.seed)
+    row = {
+        "model": spec.model,
+        "run": spec.run,
+        "family": spec.family,
+        "size": spec.size,
+        "run_seed": spec.recipe.seed,
+        "step": spec.step,
+        "is_final": spec.is_final,
+        "validation_loss": loss,
+        "n_windows": n_windows,
+        "seed": spec.seed,
+    }
+    return Result([row])

@@ -11,7 +11,6 @@ from tasks.loading import load_source
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
 from tsfmscope.compression import fidelity
 from tsfmscope.compression.compress import save_compressed
-from tsfmscope.compression.fidelity import Pair
 from tsfmscope.compression.options import Calibration, FidelityOptions, Method
 from tsfmscope.models.common.batches import pass_windows
 from tsfmscope.series.tables import table_series
@@ -64,13 +63,13 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     return Result([row])
 
 
-def load_pair(job: Job) -> Pair:
+def load_pair(job: Job) -> tuple[Family, Family]:
     """Load the compressed model of a job and its base model."""
     spec = FidelitySpec.from_job(job)
-    return Pair(load_source(job, spec), load_source(job, spec.base))
+    return load_source(job, spec), load_source(job, spec.base)
 
 
-def measure_fidelity(job: Job, data: pa.Table, models: Pair) -> Result:
+def measure_fidelity(job: Job, data: pa.Table, models: tuple[Family, Family]) -> Result:
     """Return the `fidelity` row of a compressed model on the last windows of a data set; data: the series.
 
     A data set without a usable window gives a row with the reason and no measures.
@@ -78,7 +77,7 @@ def measure_fidelity(job: Job, data: pa.Table, models: Pair) -> Result:
     spec = FidelitySpec.from_job(job)
     series = table_series(data)[: spec.fidelity.windows]
     measured, tokens = fidelity.measure(
-        models,
+        *models,
         series,
         context=spec.context,
         noise=spec.noise,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, LayerPlace
-from tsfmscope.geometry.measure import measure_states, subsample
+from tsfmscope.geometry.measures import measure_states, subsample
 from tsfmscope.geometry.options import IsotropyOptions
 
 

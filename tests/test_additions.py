@@ -69,7 +69,7 @@ import numpy as np
 from docs.building.params import page
 from stages.config.params import parse
 from tasks.geometry import MeasureSpec
-from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import IsotropyOptions
 
 text = re.sub("^geometry: {", "geometry: {level: 0.999, ", Path("params/smoke.yaml").read_text(), flags=re.MULTILINE)

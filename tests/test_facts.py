@@ -9,8 +9,7 @@ import numpy as np
 from store.schema import TABLES
 from store.tables.results import isotropy_measures
 from tsfmscope.compression.methods import METHODS, MethodName
-from tsfmscope.geometry.measure import measure_states
-from tsfmscope.geometry.measures import MEASURES, presets
+from tsfmscope.geometry.measures import MEASURES, measure_states, presets
 from tsfmscope.report.charts import compression as plots
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64, Integer
 from tsfmscope.forecasting.scores import score
 from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.head import log_partition
-from tsfmscope.geometry.measure import LIST_COLUMNS, measure_states, subsample
+from tsfmscope.geometry.measures import LIST_COLUMNS, measure_states, subsample
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.parallel import one_thread_if_small
 from tsfmscope.geometry.repeats import SHARE
@@ -25,7 +25,7 @@ from tsfmscope.ranks.spectrum import numerical_rank
 from tsfmscope.ranks.spectrum_columns import input_row
 from tsfmscope.series.seasons import gluonts_seasonality
 from tsfmscope.series.synthetic.noise import with_noise
-from tsfmscope.series.types import Series, Skip, Windows
+from tsfmscope.series.types import Series, Skip
 from tsfmscope.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:
@@ -206,7 +206,9 @@ def measure_layers(
     for layer in layers:
         ids = token_ids[layer.stack]
         windows = np.unique(ids // tokens.kinds[layer.stack].shape[1])
-        row = measure_layer(layer.states, token_types(tokens, layer.stack, ids), **arguments)
+        # A stack without a vocabulary has no types.
+        types = tokens.types.get(layer.stack)
+        row = measure_layer(layer.states, None if types is None else types.reshape(-1)[ids], **arguments)
         yield {
             "stack": layer.stack,
             "layer": layer.layer,
@@ -214,12 +216,6 @@ def measure_layers(
             "n_series": len({tokens.series[window] for window in windows}),
             **{name: value for name, value in row.items() if name not in LIST_COLUMNS},
         }
-
-
-def token_types(tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray | None:
-    """Return the ids of some tokens in the vocabulary; None for a stack without one."""
-    types = tokens.types.get(stack)
-    return None if types is None else types.reshape(-1)[token_ids]
 
 
 def log_partition_values(
@@ -317,37 +313,20 @@ def score_forecasts(
         forecast = model.forecast(
             noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
         )
-        rows |= _score_batch(clean, forecast.values, tuple(levels), histories, context, keep_quantiles)
+        origins, quantiles = clean.origin.tolist(), forecast.values
+        scores = score(
+            clean.future,
+            quantiles,
+            tuple(levels),
+            context=clean.context[:, -context:],
+            past=[histories[name][:origin] for name, origin in zip(clean.series, origins, strict=True)],
+            season=clean.season,
+            printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
+        )
+        for index, name in enumerate(clean.series):
+            kept = quantiles[index].tolist() if keep_quantiles else None
+            rows[name] = {"origin": origins[index], **scores.row(index), "quantiles": kept}
     return ScoredWindows(rows, skipped)
-
-
-def _score_batch(
-    windows: Windows,
-    quantiles: Float[np.ndarray, "window level step"],
-    levels: tuple[float, ...],
-    histories: Mapping[str, np.ndarray],
-    context: int,
-    keep_quantiles: bool,
-) -> dict[str, dict[str, Any]]:
-    """Return series -> row of `ScoredWindows`. histories: series -> all its values."""
-    origins = windows.origin.tolist()
-    scores = score(
-        windows.future,
-        quantiles,
-        levels,
-        context=windows.context[:, -context:],
-        past=[histories[name][:origin] for name, origin in zip(windows.series, origins, strict=True)],
-        season=windows.season,
-        printed_season=gluonts_seasonality(windows.freq) if windows.freq else None,
-    )
-    return {
-        name: {
-            "origin": origins[index],
-            **scores.row(index),
-            "quantiles": quantiles[index].tolist() if keep_quantiles else None,
-        }
-        for index, name in enumerate(windows.series)
-    }
 
 
 def window_seed(key: str, series: str) -> int:

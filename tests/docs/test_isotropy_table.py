@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tsfmscope.geometry.dimension import effective_dimension
-from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import IsotropyOptions
 
 ROOT = Path(__file__).parents[2]

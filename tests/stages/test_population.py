@@ -25,9 +25,9 @@ from tests.stages.estimates import differences
 from tests.store.conftest import open_results
 from tsfmscope.models.chronos_bolt import ChronosBolt
 from tsfmscope.models.registry import snapshots
+from tsfmscope.training.held_out import validation_loss
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import pretrain
-from tsfmscope.training.validation import validation_loss
 
 
 def test_the_validation_loss_is_that_of_unseen_series_and_falls_in_training(tmp_path: Path) -> None:

@@ -52,11 +52,7 @@ def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
     ModelError if a family does not describe its attention layers, or if there is no window. HealthError as in
     `hidden_states`.
     """
-    layers = list(model.attentions())
-    if not layers:
-        raise ModelError(
-            f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
-        )
+    layers = attention_layers(model)
     if not any(map(len, parts)):
         raise ModelError(f"{model.name}: got no calibration window; name a data set with longer series")
     active = [layer for layer in layers if layer.stack in model.stacks]
@@ -74,6 +70,13 @@ def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
     return {
         layer.name: streams[layer.name].moments() if layer.name in streams else white(layer.read()) for layer in layers
     }
+
+
+def attention_layers(model: Family) -> list[AttentionLayer]:
+    """Return the attention layers of a model; ModelError if the family describes none."""
+    if layers := list(model.attentions()):
+        return layers
+    raise ModelError(f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`")
 
 
 def _pass(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsfmscope.compression import matrices, products
+from tsfmscope.compression import products
 from tsfmscope.compression.budget import Curve, Spectrum, widest
 from tsfmscope.compression.calibration import Moments
 from tsfmscope.compression.products import Factors
@@ -122,9 +122,13 @@ def single_matrices(layer: AttentionLayer, projections: Projections, moments: Mo
     """Yield every matrix of a layer as a candidate of its own, as two thin factors."""
     for name, matrix in dense_matrices(layer).items():
         if moments is None:
-            factors = matrices.plain_factors(matrix)
+            factors = products.plain_factors(matrix)
         else:
-            factors = matrices.weighted_factors(matrix, _input_factor(layer, name, moments))
+            roots = {"q": moments.queries, "k": moments.inputs, "v": moments.inputs, "o": moments.head_outputs}
+            # The inputs of plain keys are centred: their mean adds the same to all scores of a query, which the softmax
+            # ignores, and it would otherwise dominate. The mean of rotated or normed keys does not.
+            is_centred = name == "k" and layer.plain
+            factors = products.weighted_factors(matrix, moments.keys if is_centred else roots[name][:, 1:])
         yield matrices_candidate(layer, {name: matrix}, [factors], min(matrix.shape))
 
 
@@ -133,21 +137,8 @@ def projected_matrices(layer: AttentionLayer, projections: Projections, moments:
     assert moments is not None, "`model_candidates` checks it"
     by_name = {name: matrix for name, matrix in dense_matrices(layer).items() if name != "o"}
     inputs = {"q": moments.queries[:, 1:], "k": moments.inputs[:, 1:], "v": moments.inputs[:, 1:]}
-    factors = [matrices.projected_factors(matrix, inputs[name]) for name, matrix in by_name.items()]
+    factors = [products.projected_factors(matrix, inputs[name]) for name, matrix in by_name.items()]
     yield matrices_candidate(layer, by_name, factors, min(matrix.shape[1] for matrix in by_name.values()))
-
-
-def _input_factor(layer: AttentionLayer, name: str, moments: Moments) -> np.ndarray:
-    """Return the R factor of a matrix's inputs.
-
-    The inputs of plain keys are centred: their mean adds the same to all scores of a query, which the softmax
-    ignores, and it would otherwise dominate. The inputs of rotated or normed keys are not centred, since
-    their mean does not add the same to all scores of a query.
-    """
-    if name == "k" and layer.plain:
-        return moments.keys
-    roots = {"q": moments.queries, "k": moments.inputs, "v": moments.inputs, "o": moments.head_outputs}
-    return roots[name][:, 1:]
 
 
 def head_products(layer: AttentionLayer, projections: Projections, moments: Moments | None) -> Iterator[Candidate]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,12 @@ import numpy as np
 
 from tsfmscope.compression import truncation, two_step, whole_model
 from tsfmscope.compression.calibration_windows import calibration_series, calibration_tokens, timed_windows
-from tsfmscope.compression.candidates import inert_matrices
+from tsfmscope.compression.candidates import count_parameters, inert_matrices
 from tsfmscope.compression.export import save
 from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.attention import NAMES
 from tsfmscope.models.common.checksums import write_recipe
 from tsfmscope.requested_size import requested_size
 from tsfmscope.series.content import CALIBRATION_SERIES
@@ -78,11 +77,8 @@ def reduce_bits(model: Family, method: Method) -> None:
 
 def sizes(model: Family) -> dict[str, int]:
     """Return the numbers of parameters of the network (shared ones once) and of its attention layers."""
-    attention = [layer.linear(name) for layer in model.attentions() for name in NAMES]
-    return {
-        "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
-        "attention_parameters": sum(parameter.numel() for linear in attention for parameter in linear.parameters()),
-    }
+    parameters = sum(parameter.numel() for parameter in model.network.parameters())
+    return {"parameters": parameters, "attention_parameters": count_parameters(list(model.attentions()))}
 
 
 def memory_bytes(model: Family) -> int:
@@ -131,40 +127,22 @@ def compress_and_record(
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
     healing = {"healing": heal(model)} if heal else {}
     reduce_bits(model, method)
+    after = sizes(model)
+    # Matrices without effect do not count in the error, which is 0 if all are idle.
+    effective = [part for part in parts if {(part["stack"], part["attention"], name) for name in part["part"]} - idle]
+    errors = np.array([part["relative_error"] for part in effective])
     row = {
         "model": name,
         "base_model": base_model,
         **requested_size(ranks),
         "method": method.method,
         "ranks": json.dumps(ranks, sort_keys=True),
-        **size_columns(before, sizes(model)),
-        **error_columns(parts, idle),
+        **after,
+        **{f"base_{size}": count for size, count in before.items()},
+        "size_ratio": after["parameters"] / before["parameters"],
+        "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
+        "rank_ratio": float(np.mean([part["rank"] / part["full_width"] for part in parts])),
+        "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0,
     }
     named = [{"model": name, "base_model": base_model, **part} for part in parts]
     return {"row": row, "parts": named, CALIBRATION_SERIES: sorted(calibration_series(tables, calibration)), **healing}
-
-
-def size_columns(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
-    """Return the columns of sizes: after, before, and their ratios."""
-    return {
-        **after,
-        **{f"base_{name}": count for name, count in before.items()},
-        "size_ratio": after["parameters"] / before["parameters"],
-        "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
-    }
-
-
-def error_columns(parts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, str, str]]) -> dict[str, float]:
-    """Return the mean of rank over full width, and the root mean square of relative errors, over parts.
-
-    idle: matrices without effect, as `inert_matrices` lists them; their errors do not count. The error is 0 if
-    all are idle.
-    """
-    ranks = [part["rank"] / part["full_width"] for part in parts]
-    effective = []
-    for part in parts:
-        matrices = [(part["stack"], part["attention"], name) for name in part["part"]]
-        if any(matrix not in idle for matrix in matrices):
-            effective.append(part)
-    errors = np.array([part["relative_error"] for part in effective])
-    return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -25,15 +25,9 @@ CERTAIN = 1e-9
 NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 
 
-class Pair(NamedTuple):
-    """Compressed model and its base model."""
-
-    compressed: Family
-    base: Family
-
-
 def measure(
-    models: Pair,
+    compressed: Family,
+    base: Family,
     series: Sequence[Series],
     *,
     context: int,
@@ -55,30 +49,24 @@ def measure(
     The parameters of windows are those of `lens.score_forecasts`.
 
     Args:
-        models: both models.
+        compressed: the compressed model.
+        base: its base model.
         series: series of one data set.
         top: number of most likely next tokens whose overlap is measured.
         batch_of: returns the windows of a forward pass for some tokens.
     """
-    base, steps = models.base.with_condition(context, history)
-    compressed, _ = models.compressed.with_condition(context, history)
-    windows, skipped = last_windows(
-        series,
-        context=steps,
-        horizon=horizon,
-        min_context=min_context,
-        held_out=held_out,
-    )
+    base, steps = base.with_condition(context, history)
+    compressed, _ = compressed.with_condition(context, history)
+    windows, skipped = last_windows(series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out)
     row: dict[str, Any] = {"n_windows": len(windows), "top": top}
     if not len(windows):
         return row | {"n_positions": 0, "reason": f"no window: {skipped[0].reason if skipped else 'no series'}"}, None
     tokens = base.tokenize(with_noise(windows, series, noise=noise, seed=seed))
-    pair = Pair(compressed, base)
     with ExitStack() as batches:
-        for model in pair:
+        for model in (compressed, base):
             batches.enter_context(in_batches(model, batch_of(tokens)))
         row |= {"state_error": state_error(compressed, last_states(base, tokens), tokens)}
-        row |= _next_tokens(pair, tokens, top)
+        row |= _next_tokens(compressed, base, tokens, top)
     return row, sum(kinds.size for kinds in tokens.kinds.values())
 
 
@@ -119,15 +107,15 @@ def shift_into_decoder(tokens: Tokens) -> tuple[Tokens, Bool[np.ndarray, "window
     return replace(tokens, arrays=arrays, kinds={**tokens.kinds, "decoder": kinds}, types={}), mask
 
 
-def _next_tokens(models: Pair, tokens: Tokens, top: int) -> dict[str, Any]:
+def _next_tokens(compressed: Family, base: Family, tokens: Tokens, top: int) -> dict[str, Any]:
     """Return the columns on next tokens; without a softmax over ids, no positions and the reason."""
-    if not (models.base.softmax_head and {"ids", "mask", "decoder_ids"} <= set(tokens.arrays)):
+    if not (base.softmax_head and {"ids", "mask", "decoder_ids"} <= set(tokens.arrays)):
         return {"n_positions": 0, "reason": NO_HEAD}
     shifted, mask = shift_into_decoder(tokens)
     labels, start = shifted.arrays["ids"].astype(np.int64), 0
     # Of every batch, the sums over its positions of the overlap and of −log p of the label under each model.
     sums: list[tuple[float, float, float]] = []
-    for logits, others in zip(*(model.forecast_logits(shifted) for model in models), strict=True):
+    for logits, others in zip(compressed.forecast_logits(shifted), base.forecast_logits(shifted), strict=True):
         part = mask[start : start + len(logits)]
         part_labels, start = labels[start : start + len(logits)][part], start + len(logits)
         overlap = top_overlap(logits[part], others[part], top).sum()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression.onnx_files import needs_data_file
 from tsfmscope.compression.onnx_forecaster import (
     DESCRIPTION,
     MODEL,
@@ -22,8 +21,7 @@ from tsfmscope.compression.onnx_forecaster import (
     open_session,
     run_session,
 )
-from tsfmscope.compression.onnx_int8 import quantise_onnx
-from tsfmscope.compression.onnx_weights import pack_weights
+from tsfmscope.compression.onnx_weights import needs_data_file, pack_weights, quantise_onnx
 from tsfmscope.compression.timing import fastest
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
@@ -84,12 +82,12 @@ def write_onnx(
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
 
-    Weights of 2 GiB and more are in a data file next to MODEL (`onnx_files`).
+    Weights of 2 GiB and more are in a data file next to MODEL (`onnx_weights`).
 
     context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
     DESCRIPTION, such as the base model. bits: 32, or 8 for a model that passed the check and is then quantised
-    (`onnx_int8`), whose forecasts differ. The weights of a model that was compressed to eight bits are stored in eight
-    bits in any case (`onnx_weights`).
+    (`onnx_weights`), whose forecasts differ. The weights of a model that was compressed to eight bits are stored in
+    eight bits in any case.
     Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
     `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
     Raises ModuleNotFoundError if packages of the extra onnx are missing.

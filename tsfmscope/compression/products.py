@@ -1,4 +1,4 @@
-"""Best low-rank approximations of the products W_Qᵀ W_K and W_O W_V of attention, head by head.
+"""Low-rank factors of single matrices, and of the products W_Qᵀ W_K and W_O W_V of attention, head by head.
 
 Attention scores depend on W_Q and W_K only through W_Qᵀ W_K, and outputs on W_O and W_V only through W_O W_V.
 The best product of rank r (Eckart and Young) is the product of narrower heads. CLOVER (arXiv 2411.17426)
@@ -74,6 +74,40 @@ def triangle(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "least w
     return r
 
 
+def plain_factors(matrix: Float[np.ndarray, "row column"]) -> Factors:
+    """Return the SVD as factors, each scaled by the square roots of the singular values.
+
+    Source: Yu et al. 2026, Table 2.
+    """
+    u, values, vt = np.linalg.svd(matrix, full_matrices=False)
+    halves = np.sqrt(values)
+    return Factors(u * halves, halves[:, None] * vt, values)
+
+
+def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
+    """Return the factors with the least mean squared error of the output W x.
+
+    W̃ = U_r U_rᵀ W, with U from the SVD of W C^½.
+    Source: docs/science.md, Compression; SVD-LLM's whitening (ICLR 2025) has the same optimum.
+    inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
+    """
+    root = triangle(inputs)
+    # All directions of the outputs are kept, also those that the inputs do not reach.
+    u, values, _ = np.linalg.svd(matrix @ root.T, full_matrices=len(root) < len(matrix))
+    return Factors(u, u.T @ matrix, values)
+
+
+def projected_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
+    """Return the factors of W̃ = W U_r U_rᵀ, with U the leading directions of the inputs.
+
+    All matrices that read the same inputs get the same U. Source: Yu et al. 2026, proof of Theorem 3.
+    inputs: as in `weighted_factors`.
+    """
+    _, lengths, vt = np.linalg.svd(inputs, full_matrices=False)
+    left = matrix @ vt.T
+    return Factors(left, vt, np.linalg.norm(left, axis=0) * lengths)
+
+
 def score_factors(layer: Projections) -> list[Factors]:
     """Return [W_Q b_q]ᵀ W_K of every key head, factorised with the least Frobenius error of the product.
 
@@ -121,8 +155,7 @@ def output_factors(layer: Projections) -> list[Factors]:
 
 def weighted_output_factors(
     layer: Projections,
-    head_outputs: Float[np.ndarray, "n inner_and_one"] | None,
-    inputs: Float[np.ndarray, "n in_and_one"] | None = None,
+    head_outputs: Float[np.ndarray, "n inner_and_one"],
 ) -> list[Factors]:
     """Return W_O W_V of every value head, factorised with the least mean squared error of the head's output.
 
@@ -131,17 +164,11 @@ def weighted_output_factors(
     head_outputs: R factor of the rows [1 H], where H is the input of the output projection, all heads
     concatenated. Less the value bias, a head's part of H is W_V Z, where Z is its attended inputs Σ_j p_ij
     x_j.
-    inputs: used if `head_outputs` is None. R factor of the rows [1 x], where x is the input of the value
-    projection and takes the role of Z.
     Where query heads share a value head, the sum of their second moments weighs all of them.
     """
     factors = []
     for group, value in enumerate(layer.v):
-        if head_outputs is None:
-            assert inputs is not None, "one of head_outputs and inputs is required"
-            value_rows = inputs[:, 1:] @ value.T
-        else:
-            value_rows = np.concatenate(_outputs_by_head(layer, head_outputs, group))
+        value_rows = np.concatenate(_outputs_by_head(layer, head_outputs, group))
         q_left, r_left = np.linalg.qr(_stacked_outputs(layer, group))
         u, values, _ = np.linalg.svd(r_left @ triangle(value_rows).T)
         factors.append(Factors(q_left @ u, u.T @ r_left @ value, values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.errors import ArgumentError
 from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.models.licenses import LARGEST_RECIPE, license_of, read_recipe
+from tsfmscope.models.licenses import LARGEST_RECIPE, read_recipe
 from tsfmscope.regular_files import read_text
 from tsfmscope.series.content import CALIBRATION_DATASETS, CALIBRATION_SERIES
 
@@ -38,10 +38,6 @@ class Calibration(NamedTuple):
         """Return the keys of recipe.json and onnx.json."""
         names = {CALIBRATION_DATASETS: sorted(self.datasets)} if self.datasets else {}
         return {CALIBRATION_SERIES: sorted(self.series)} | names
-
-    def with_series(self, series: Iterable[str]) -> Calibration:
-        """Return the record with further series."""
-        return self._replace(series=self.series.union(series))
 
     def contains(self, series: frozenset[str], *names: str) -> bool:
         """Return whether one of the series, or of the names of a data set, is recorded."""
@@ -97,11 +93,6 @@ def without_paths(path: Path) -> bytes | None:
     return None if changed == document else json.dumps(changed, indent=2).encode()
 
 
-def license_of_weights(folder: Path) -> str | None:
-    """Return the licence that the folder or its base model states; None without."""
-    return license_of(folder).name
-
-
 def _without_paths(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_paths(part) for key, part in value.items() if key not in NAMES_OF_FOLDERS}
@@ -115,10 +106,6 @@ def _without_paths(value: Any) -> Any:
 
 
 def _base_reference(folder: Path) -> str | None:
-    reference = _recipe_block(read_recipe(folder)).get("base_model")
+    block = read_recipe(folder).get("recipe")
+    reference = block.get("base_model") if isinstance(block, dict) else None
     return reference if isinstance(reference, str) else None
-
-
-def _recipe_block(recipe: dict[str, object]) -> dict[str, object]:
-    block = recipe.get("recipe")
-    return block if isinstance(block, dict) else {}

@@ -82,11 +82,11 @@ def mlp_output(mlp: Mlp, network: Any) -> Output:
 
     All rows of an expert count, since it is not known which tokens they are.
     """
-    return Output(mlp.name, mlp.stack, network.get_submodule(mlp.output), _align_tokens)
 
+    def align(shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
+        return valid.reshape(shape) if valid.size == math.prod(shape) else np.ones(shape, dtype=bool)
 
-def _align_tokens(shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
-    return valid.reshape(shape) if valid.size == math.prod(shape) else np.ones(shape, dtype=bool)
+    return Output(mlp.name, mlp.stack, network.get_submodule(mlp.output), align)
 
 
 class _Fit:

@@ -71,27 +71,24 @@ def attention_widths(
     for layer in layers:
         depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
     before = next(iter(depths.values()), 0)
-    return {layer.name: _of_layer(schedule, layer, depths[layer.stack], before, shared_factors) for layer in layers}
-
-
-def _of_layer(
-    schedule: FlowRanks | GuidelineRanks | int, layer: AttentionLayer, depth: int, before: int, shared_factors: bool
-) -> int:
-    """Return one layer's dimensions of a head.
-
-    depth: layers of its stack. before: layers of the first stack, which cross-attention reads.
-    """
-    if isinstance(schedule, int):
-        return schedule
-    if isinstance(schedule, GuidelineRanks):
-        largest = schedule.largest or layer.linear("q").in_features / 2
-        heads = 1 if shared_factors else layer.heads
-        return guideline(schedule.smallest, largest, depth, heads, bend=schedule.bend)[layer.layer - 1]
-    return flow(
-        schedule.first,
-        schedule.growth,
-        depth,
-        rounding=schedule.rounding,
-        origin=schedule.origin,
-        before=before if layer.kind == "cross" and schedule.cross_offset else 0,
-    )[layer.layer - 1]
+    widths = {}
+    for layer in layers:
+        depth = depths[layer.stack]
+        if isinstance(schedule, int):
+            widths[layer.name] = schedule
+            continue
+        if isinstance(schedule, GuidelineRanks):
+            largest = schedule.largest or layer.linear("q").in_features / 2
+            heads = 1 if shared_factors else layer.heads
+            by_layer = guideline(schedule.smallest, largest, depth, heads, bend=schedule.bend)
+        else:
+            by_layer = flow(
+                schedule.first,
+                schedule.growth,
+                depth,
+                rounding=schedule.rounding,
+                origin=schedule.origin,
+                before=before if layer.kind == "cross" and schedule.cross_offset else 0,
+            )
+        widths[layer.name] = by_layer[layer.layer - 1]
+    return widths

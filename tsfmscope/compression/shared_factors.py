@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import parametrize
 
-from tsfmscope.compression.matrices import plain_factors
+from tsfmscope.compression.products import plain_factors
 from tsfmscope.models.common.attention import NAMES
 
 if TYPE_CHECKING:

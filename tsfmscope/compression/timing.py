@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -145,7 +145,13 @@ def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds
     by_layer: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_layer.setdefault(candidate.layer.name, []).append(candidate)
-    curves = [_curve(parts, saved_seconds.by_layer[name]) for name, parts in by_layer.items()]
+    # By width: the nanoseconds added to heads of one dimension, and the summed errors.
+    curves = []
+    for name, parts in by_layer.items():
+        saved = saved_seconds.by_layer[name]
+        widths = np.arange(len(saved))
+        errors = np.sum([part.curve().errors[np.minimum(widths, part.full - 1)] for part in parts], axis=0)
+        curves.append(Curve(np.floor((saved[0] - saved) * TICK).astype(np.int64), errors))
     least = saved_seconds.total - sum(float(saved_seconds.by_layer[name][0]) for name in by_layer)
     if share * saved_seconds.total < least:
         raise ValueError(
@@ -155,16 +161,6 @@ def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds
     remaining = max(0, int((share * saved_seconds.total - least) * TICK))
     ranks = dict(zip(by_layer, allocate(curves, remaining), strict=True))
     return [min(ranks[candidate.layer.name], candidate.full) for candidate in candidates]
-
-
-def _curve(parts: Iterable[Candidate], saved_seconds: np.ndarray) -> Curve:
-    """Return, by width, the nanoseconds added to heads of one dimension, and the summed errors."""
-    costs = np.floor((saved_seconds[0] - saved_seconds) * TICK).astype(np.int64)
-    errors = np.zeros(len(saved_seconds))
-    for candidate in parts:
-        own = candidate.curve().errors
-        errors += own[np.minimum(np.arange(len(saved_seconds)), candidate.full - 1)]
-    return Curve(costs, errors)
 
 
 def _narrow(model: Family, group: tuple[str, str], share: float) -> Family:

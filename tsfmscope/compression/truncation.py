@@ -11,7 +11,7 @@ import numpy as np
 from tsfmscope.compression import candidates as builders
 from tsfmscope.compression import timing
 from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tolerance
-from tsfmscope.compression.calibration import gather
+from tsfmscope.compression.calibration import attention_layers, gather
 from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices, separate_idle
 from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.options import Method
@@ -88,11 +88,7 @@ def model_candidates(model: Family, method: Method, moments: Mapping[str, Moment
 
     Those of matrices without effect have shares of 0, so that a budget leaves them at rank 1.
     """
-    layers = list(model.attentions())
-    if not layers:
-        raise ModelError(
-            f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
-        )
+    layers = attention_layers(model)
     refuse_factors(layers, model.name)
     idle = inert_matrices(model, univariate=method.univariate)
     truncations = {name: entry for name, entry in METHODS.items() if entry.candidates}
@@ -132,7 +128,19 @@ def truncate(
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
     model.compression = {**method.to_dict(), **compression_entries(layers)}
-    return [row for candidate, rank in ranked for row in candidate_rows(candidate, rank)]
+    return [
+        {
+            "stack": candidate.layer.stack,
+            "layer": candidate.layer.layer,
+            "attention": candidate.layer.kind,
+            "part": part,
+            "full_width": candidate.full,
+            "rank": rank,
+            "relative_error": candidate.error(rank, index),
+        }
+        for candidate, rank in ranked
+        for index, part in enumerate(candidate.parts)
+    ]
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
@@ -146,21 +154,6 @@ def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
             f"{model}: {', '.join(ranks)} of {name} are thin factors, expected dense matrices; compress the original "
             "model, not a compressed one"
         )
-
-
-def candidate_rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
-    layer = candidate.layer
-    identity = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
-    return [
-        {
-            **identity,
-            "part": part,
-            "full_width": candidate.full,
-            "rank": rank,
-            "relative_error": candidate.error(rank, index),
-        }
-        for index, part in enumerate(candidate.parts)
-    ]
 
 
 def _ranks(
@@ -182,8 +175,17 @@ def _ranks(
             raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
         return timing.allocate_within(value, candidates, saved_seconds)
     if name in SCHEDULES:
-        heads = attention_widths(value, layers)
-        return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
+        heads, ranks = attention_widths(value, layers), []
+        for candidate in candidates:
+            # Whole matrices get the width times the number of heads. Ranks of a flow are clipped to the full rank.
+            rank = heads[candidate.layer.name] * (1 if candidate.parts[0] in PRODUCTS else candidate.layer.heads)
+            if name == "flat" and not 1 <= rank <= candidate.full:
+                raise ValueError(
+                    f"ranks flat: got {rank} for {candidate.layer.name} {candidate.parts}, "
+                    f"expected 1 to {candidate.full}"
+                )
+            ranks.append(min(rank, candidate.full))
+        return ranks
     if name == "share":
         return [max(1, int(round(value * candidate.full, 9))) for candidate in candidates]
     ranks = []
@@ -192,21 +194,6 @@ def _ranks(
         envelopes = (np.maximum.accumulate(factor.values[::-1])[::-1] for factor in candidate.factors)
         ranks.append(max(1, *(numerical_rank(envelope, value) for envelope in envelopes)))
     return ranks
-
-
-def _rank_by_width(width: int, candidate: Candidate, *, clip: bool) -> int:
-    """Return the rank for heads of this width; whole matrices get the width times the number of heads.
-
-    clip: a rank beyond the full rank becomes the full rank; otherwise it raises ValueError.
-    """
-    rank = width * (1 if candidate.parts[0] in PRODUCTS else candidate.layer.heads)
-    if clip:
-        return min(rank, candidate.full)
-    if not 1 <= rank <= candidate.full:
-        raise ValueError(
-            f"ranks flat: got {rank} for {candidate.layer.name} {candidate.parts}, expected 1 to {candidate.full}"
-        )
-    return rank
 
 
 def ranks_by_budget(

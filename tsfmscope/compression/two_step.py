@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,13 +36,6 @@ FIRST = "activation-aware"
 # Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
 # the budget.
 HEADS = (1.0, 1.5, 2.0, 3.0)
-
-
-class Fold(NamedTuple):
-    """Calibration windows for the moments (`fit`), and other windows for the error (`held_out`)."""
-
-    fit: list[Tokens]
-    held_out: list[Tokens]
 
 
 def compress(model: Family, method: Method, parts: Sequence[Tokens]) -> list[dict[str, Any]]:
@@ -77,8 +70,8 @@ def splits(model: Family, budget: float) -> list[float]:
     return single + sorted(share for share in candidates if share < 1 and share not in single)
 
 
-def folds(parts: Sequence[Tokens]) -> list[Fold]:
-    """Return two folds; each holds out the windows that the other fold fits.
+def folds(parts: Sequence[Tokens]) -> list[tuple[list[Tokens], list[Tokens]]]:
+    """Return two pairs of windows to fit and held-out windows; each holds out the windows that the other fits.
 
     Several data sets are split by data set, one data set by series, and one series by time. The list is empty
     if there is a single window, or none.
@@ -97,7 +90,7 @@ def folds(parts: Sequence[Tokens]) -> list[Fold]:
         if is_first.all():
             return []
         first, second = [tokens.take(np.flatnonzero(is_first))], [tokens.take(np.flatnonzero(~is_first))]
-    return [Fold(first, second), Fold(second, first)]
+    return [(first, second), (second, first)]
 
 
 def choose(errors: Mapping[float, Sequence[float]]) -> float:
@@ -155,7 +148,7 @@ def _choose_split(model: Family, method: Method, parts: Sequence[Tokens]) -> flo
     """Return the split that `choose` selects among the splits within the budget; BudgetError if there is none."""
     errors: dict[float, list[float]] = {heads: [] for heads in splits(model, method.ranks.rule[1])}
     budget_error: BudgetError | None = None
-    for fit, held_out in folds(parts) or [Fold(list(parts), [])]:
+    for fit, held_out in folds(parts) or [(list(parts), [])]:
         moments = gather(model, *fit)
         candidates = first_candidates(model, method, moments) if min(errors, default=1) < 1 else None
         expected = [last_states(model, tokens) for tokens in held_out]

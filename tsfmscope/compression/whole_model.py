@@ -189,7 +189,7 @@ class _Search(NamedTuple):
         if len(divisions) <= 1:
             return list(divisions)
         errors: dict[Division, list[float]] = {division: [] for division in divisions}
-        for fit, held_out in two_step.folds(parts) or [two_step.Fold(list(parts), list(parts))]:
+        for fit, held_out in two_step.folds(parts) or [(list(parts), list(parts))]:
             statistics = self.statistics(fit)
             expected = [last_states(self.base, tokens) for tokens in held_out]
             for division in divisions:

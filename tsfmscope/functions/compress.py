@@ -183,7 +183,8 @@ def compress(
     except ValueError as error:
         budget = "to" if budget_seconds is None else "budget_seconds"
         raise ArgumentError(f"{budget} {share:g}, method {method}: {error}") from None
-    seen = model.calibration.with_series(record[CALIBRATION_SERIES])
+    seen = model.calibration
+    seen = seen._replace(series=seen.series.union(record[CALIBRATION_SERIES]))
     license = license_of(model.source.folder, model.source.reference)
     recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
     recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}

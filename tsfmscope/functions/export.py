@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tsfmscope.compression.export import densify, save
-from tsfmscope.compression.record import NO_CALIBRATION, base_model, license_of_weights
+from tsfmscope.compression.record import NO_CALIBRATION, base_model
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.load import Model, as_model, load_source
 from tsfmscope.hub import PREFIX
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import write_recipe
+from tsfmscope.models.licenses import license_of
 from tsfmscope.output_folder import check_new, new_folder
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _export_onnx(model: Model, target: Path, context: int | None, horizon: int |
     reference = source.reference if source.reference.startswith(PREFIX) else None
     origin = {
         "base_model": reference or base_model(source.folder) or source.name,
-        "license": license_of_weights(source.folder),
+        "license": license_of(source.folder).name,
         **model.calibration.facts,
     }
     with new_folder(target) as temporary:

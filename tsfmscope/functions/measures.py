@@ -10,7 +10,7 @@ from jaxtyping import Float, Integer
 from tsfmscope.arrays import real_array
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.geometry import dimension
-from tsfmscope.geometry.measure import LIST_COLUMNS, check_states, measure_states
+from tsfmscope.geometry.measures import LIST_COLUMNS, check_states, measure_states
 from tsfmscope.ranks import spectrum
 
 # Share of the variance, and tolerance relative to the largest singular value.

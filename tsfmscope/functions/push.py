@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope import hub, hub_upload
-from tsfmscope.compression.record import base_model, license_of_weights, without_paths
+from tsfmscope.compression.record import base_model, without_paths
 from tsfmscope.errors import ArgumentError, ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
 from tsfmscope.models.common.checksums import SUMS, verify_sums
 from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import LARGEST_RECIPE
+from tsfmscope.models.licenses import LARGEST_RECIPE, license_of
 from tsfmscope.regular_files import file_sum, read_text
 
 logger = logging.getLogger("tsfmscope")
@@ -160,7 +160,7 @@ def read_facts(folder: Path) -> Facts:
         method=_method(block),
         parameters=found["parameters"],
         bytes=found["bytes"],
-        license=license_of_weights(folder),
+        license=license_of(folder).name,
         description=None,
     )
 

@@ -84,21 +84,30 @@ def adjusted_cosine(
         if len(rows) < min_cluster:
             small += 1
             continue
-        residuals, kinds = _subtract_mean(states[rows]), None if types is None else types[rows]
+        kinds = None if types is None else types[rows]
+        members = np.asarray(states[rows], dtype=np.float64)
+        residuals = members - members.mean(axis=0)
+        # Residuals that are rounding alone become exactly zero.
+        residuals[np.abs(residuals).max(axis=1) <= SAME * np.abs(members).max()] = 0.0
         zeta = inter_token_cosine(residuals, kinds).zeta
         if zeta is None:
             single += 1
             continue
         zetas.append(zeta)
         sizes.append(len(rows))
-        floors.append(isotropic_floor(_count_types(len(rows), kinds)))
+        counts = np.ones(len(rows), np.int64) if kinds is None else np.unique(kinds, return_counts=True)[1]
+        floors.append(isotropic_floor(counts))
         nulls.append(permuted_cosines(residuals, kinds, permutations, rng))
     if not zetas:
         return Adjusted(small=small, single=single)
     mean, weighted = float(np.mean(zetas)), float(np.average(zetas, weights=sizes))
-    null, null_sd, p = _compare_with_null(mean, np.mean(nulls, axis=0))
-    corrected = None if null is None else mean - null
-    return Adjusted(mean, weighted, float(np.mean(floors)), corrected, null, null_sd, p, len(zetas), small, single)
+    floor, draws, used = float(np.mean(floors)), np.mean(nulls, axis=0), len(zetas)
+    if len(draws) < 2:
+        return Adjusted(mean, weighted, floor, used=used, small=small, single=single)
+    null, null_sd = float(draws.mean()), float(draws.std(ddof=1))
+    tail = min(int((draws <= mean + ROUNDING).sum()), int((draws >= mean - ROUNDING).sum()))
+    p = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
+    return Adjusted(mean, weighted, floor, mean - null, null, null_sd, p, used, small, single)
 
 
 def isotropic_floor(counts: Integer[np.ndarray, " type"]) -> float:
@@ -197,25 +206,3 @@ def _cosine(columns: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> floa
     else:
         own = float(np.square(np.add.reduceat(columns * weights, starts, axis=1)).sum(dtype=np.float64))
     return (float(total @ total) - own) / max(n_types**2 - n_types, 1)
-
-
-def _count_types(n: int, types: np.ndarray | None) -> np.ndarray:
-    """Return the number of rows of each type."""
-    return np.ones(n, np.int64) if types is None else np.unique(types, return_counts=True)[1]
-
-
-def _compare_with_null(value: float, null: np.ndarray) -> tuple[float | None, float | None, float | None]:
-    """Return the mean and standard deviation of the null, and the two-sided p-value of a value against it."""
-    if len(null) < 2:
-        return None, None, None
-    tail = min(int((null <= value + ROUNDING).sum()), int((null >= value - ROUNDING).sum()))
-    return float(null.mean()), float(null.std(ddof=1)), min(1.0, 2 * (tail + 1) / (len(null) + 1))
-
-
-def _subtract_mean(rows: np.ndarray) -> np.ndarray:
-    """Return rows minus their mean in float64; rows that differ from it by rounding alone become exactly zero."""
-    rows = np.asarray(rows, dtype=np.float64)
-    residuals: np.ndarray = rows - rows.mean(axis=0)
-    rounding = np.abs(residuals).max(axis=1) <= SAME * np.abs(rows).max()
-    residuals[rounding] = 0.0
-    return residuals

@@ -61,7 +61,8 @@ def cai(
     if len(rows) < 3 or distinct_rows(rows, 2) < 2:
         return Cai(len(rows), inter, None, (), None)
     clusters = choose_clusters(rows, OPTIONS, seed=seed)
-    inside = [_mean_cosine(_centre(rows[clusters.labels == label])) for label in range(clusters.k)]
+    members = [rows[clusters.labels == label] for label in range(clusters.k)]
+    inside = [_mean_cosine(own - own.mean(axis=0)) for own in members]
     known = [cosine for cosine in inside if cosine is not None]
     return Cai(len(rows), inter, clusters.k, clusters.silhouettes, float(np.mean(known)) if known else None)
 
@@ -72,11 +73,6 @@ def sample_one_per_type(types: Integer[np.ndarray, " token"], rng: np.random.Gen
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
     row_ids: np.ndarray = shuffled[first]
     return row_ids
-
-
-def _centre(rows: np.ndarray) -> np.ndarray:
-    centred: np.ndarray = rows - rows.mean(axis=0)
-    return centred
 
 
 def _mean_cosine(rows: np.ndarray) -> float | None:

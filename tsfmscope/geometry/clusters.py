@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
-from tsfmscope.geometry.kmeans import Partition, kmeans
+from tsfmscope.geometry.kmeans import kmeans
 from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.geometry.silhouette import mean_silhouettes
 
@@ -70,11 +69,15 @@ def choose_among(
     """
     k_max = largest_k(states, options.k_max)
     fits = kmeans(points, k_max, restarts=options.restarts, quick=quick, seed=seed)
-    sample = _sample(len(points), options.silhouette_rows, seed)
+    n, limit = len(points), options.silhouette_rows
+    is_large = n > limit
+    sample = np.sort(np.random.default_rng([seed, 1]).choice(n, limit, replace=False)) if is_large else np.arange(n)
     scores = mean_silhouettes(points[sample], [fit.labels[sample] for fit in fits])
     total = float(np.einsum("nd,nd->", points, points))
     inertias = tuple(fit.inertia / total for fit in fits)
-    labels = _best(fits, scores, options.min_silhouette, len(points))
+    known = [-np.inf if score is None else score for score in scores]
+    best = int(np.argmax(known))
+    labels = fits[best].labels if known[best] >= options.min_silhouette else np.zeros(n, dtype=np.int64)
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
 
 
@@ -93,15 +96,3 @@ def _count_distinct(rows: np.ndarray, limit: int) -> int:
         rows = rows[(rows != rows[0]).any(axis=1)]
         count += 1
     return count
-
-
-def _sample(n: int, limit: int, seed: int) -> np.ndarray:
-    if n <= limit:
-        return np.arange(n)
-    return np.sort(np.random.default_rng([seed, 1]).choice(n, limit, replace=False))
-
-
-def _best(fits: list[Partition], scores: Sequence[float | None], least: float, n: int) -> np.ndarray:
-    known = [-np.inf if score is None else score for score in scores]
-    best = int(np.argmax(known))
-    return fits[best].labels if known[best] >= least else np.zeros(n, dtype=np.int64)

@@ -47,7 +47,11 @@ def inter_token_cosine(
     if types is None:
         sums, counts = units, np.ones(len(units))
     else:
-        sums, counts = _sums_by_type(units, np.asarray(types)[is_nonzero])
+        kinds = np.asarray(types)[is_nonzero]
+        order = np.argsort(kinds, kind="stable")
+        _, starts, rows_by_type = np.unique(kinds[order], return_index=True, return_counts=True)
+        counts = rows_by_type.astype(np.float64)
+        sums = np.add.reduceat(units[order], starts, axis=0) if len(starts) else units
     n_types = len(sums)
     if n_types < 2:
         return Cosine(None, None, n_types, n_zero)
@@ -68,14 +72,6 @@ def unit_rows(states: Float[np.ndarray, "token width"]) -> tuple[Float[np.ndarra
     is_nonzero = largest > 0
     scaled = rows[is_nonzero] / largest[is_nonzero, None]
     return scaled / np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None], is_nonzero
-
-
-def _sums_by_type(units: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    order = np.argsort(types, kind="stable")
-    _, starts, counts = np.unique(types[order], return_index=True, return_counts=True)
-    if not len(starts):
-        return units, counts.astype(np.float64)
-    return np.add.reduceat(units[order], starts, axis=0), counts.astype(np.float64)
 
 
 def _off_diagonal(vectors: np.ndarray) -> float:

@@ -54,25 +54,3 @@ def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
     low, high = float(values.min()), float(values.max())
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
     return Spread(len(values), float(values.mean()), sd, low, high, high - low)
-
-
-def ineffective_shift(logits: Float[np.ndarray, "position id"], thresholds: Float[np.ndarray, " id"]) -> float:
-    """Return the shift τ of Theorem 1: it keeps every probability and makes every ReLU(z_i + τ - b_i) zero.
-
-        τ < min_i b_i - max z, over all positions and ids
-
-    Source: Shelim et al. 2025, Appendix A.
-    """
-    gap = float(np.min(thresholds) - np.max(logits))
-    # The factor 1e-9 keeps the strict inequality after rounding, for logits of any size.
-    return float(gap - 1 - 1e-9 * abs(gap))
-
-
-def downstream(
-    logits: Float[np.ndarray, "position id"],
-    weights: Float[np.ndarray, " id"],
-    thresholds: Float[np.ndarray, " id"],
-) -> Float[np.ndarray, " position"]:
-    """Return f(k, l) = Σ_i a_i ReLU(z_i(k, l) - b_i), the numerical task of Shelim et al. 2025, section 2."""
-    task: np.ndarray = np.maximum(np.asarray(logits, dtype=np.float64) - thresholds, 0.0) @ weights
-    return task

@@ -42,7 +42,6 @@ def isoscore_star(
     Rudman & Eickhoff 2024, section 3, and isoscore_star of the released regularizers.py with C0 = I, which
     its authors recommend where no larger sample exists (t = 1). The identity has a scale, so with a fixed
     target the score depends on the scale of the states; a target equal to the mean eigenvalue removes that.
-    For another C0, use `isoscore_star_of`.
 
     A single direction gives None. Constant states give 1 where z t is above 0. Raises ValueError for a
     shrinkage outside [0, 1], and for eigenvalues as `isoscore` does.
@@ -50,18 +49,6 @@ def isoscore_star(
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage: got {shrinkage}, expected a share in [0, 1]")
     return isoscore((1 - shrinkage) * _check_eigenvalues(eigenvalues) + shrinkage * target)
-
-
-def isoscore_star_of(
-    covariance: Float[np.ndarray, "width width"], shrunk_to: Float[np.ndarray, "width width"], shrinkage: float
-) -> float | None:
-    """Return IsoScore of (1 - z) Σ + z C0, the form of IsoScore* used in training.
-
-    covariance: Σ. shrunk_to: C0, the covariance of a larger sample. Source: Rudman & Eickhoff 2024, section
-    3.
-    """
-    mixed = (1 - shrinkage) * np.asarray(covariance, np.float64) + shrinkage * np.asarray(shrunk_to, np.float64)
-    return isoscore(np.maximum(np.linalg.eigvalsh(mixed), 0.0))
 
 
 def _check_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:

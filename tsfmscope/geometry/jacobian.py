@@ -44,6 +44,8 @@ def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float
     J is computed by automatic differentiation in float64. Raises ValueError for wrong shapes, values that are
     not finite, and N d above LARGEST.
     """
+    import torch
+
     psi, mixing = np.asarray(states, dtype=np.float64), np.asarray(interaction, dtype=np.float64)
     if psi.ndim != 2 or mixing.shape != (psi.shape[1], psi.shape[1]):
         raise ValueError(f"interaction: got shape {mixing.shape}, expected [width, width] of states {psi.shape}")
@@ -59,7 +61,14 @@ def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float
     halves = 0.5 * np.square(psi).sum()
     printed = strength * ((np.diag(weights) + 0.5) @ own + spread.sum() - np.trace(spread) + halves)
     safe = len(psi) + strength * (1.5 * spread.sum() + halves)
-    return Bounds(_jacobian_norm(psi, mixing), float(printed), float(len(psi) + printed), float(safe))
+    matrix = torch.from_numpy(mixing)
+
+    def mapping(rows: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(rows @ matrix @ rows.T, dim=1) @ rows
+
+    jacobian = torch.func.jacrev(mapping)(torch.from_numpy(np.ascontiguousarray(psi)))
+    norm = torch.linalg.matrix_norm(jacobian.reshape(psi.size, psi.size), 2)
+    return Bounds(float(norm), float(printed), float(len(psi) + printed), float(safe))
 
 
 def attention(
@@ -70,15 +79,3 @@ def attention(
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
     return shares
-
-
-def _jacobian_norm(states: np.ndarray, interaction: np.ndarray) -> float:
-    import torch
-
-    mixing = torch.from_numpy(interaction)
-
-    def mapping(psi: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(psi @ mixing @ psi.T, dim=1) @ psi
-
-    jacobian = torch.func.jacrev(mapping)(torch.from_numpy(np.ascontiguousarray(states)))
-    return float(torch.linalg.matrix_norm(jacobian.reshape(states.size, states.size), 2))

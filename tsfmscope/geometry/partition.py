@@ -47,8 +47,13 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
         with blas_workers():
             np.matmul(exact, directions, out=projections[:, : directions.shape[1]])
         return projections
+
+    def products(part: slice) -> Float[np.ndarray, "width width"]:
+        exact = rows[part].astype(np.float64)
+        return np.asarray(exact.T @ exact)
+
     with blas_workers() as spread:
-        gram = functools.reduce(operator.iadd, spread(functools.partial(_gram, rows), chunks(len(rows))))
+        gram = functools.reduce(operator.iadd, spread(products, chunks(len(rows))))
         directions = np.linalg.eigh(gram)[1][:, ::-1]
         return np.concatenate(list(spread(lambda part: rows[part] @ directions, chunks(len(rows)))))
 
@@ -57,21 +62,13 @@ def partition_isotropy(projections: Float[np.ndarray, "token axis"]) -> LogIsotr
     """Compute log I over + and - all axes of these projections."""
     mean_square = float(np.einsum("nd,nd->", projections, projections)) / len(projections)
     scales = (1.0, float(np.sqrt(projections.shape[1] / mean_square)))
+
+    def log_sums(part: slice) -> Float[np.ndarray, "scale sign axis"]:
+        return np.stack([[_log_sum_exp(sign * scale * projections[part]) for sign in (1, -1)] for scale in scales])
+
     with blas_workers() as spread:
-        parts = list(spread(lambda part: _log_sums(projections[part], scales), chunks(len(projections))))
-    logs = np.logaddexp.reduce(np.stack(parts))  # [scale, sign, axis]
+        logs = np.logaddexp.reduce(list(spread(log_sums, chunks(len(projections)))))  # [scale, sign, axis]
     return LogIsotropy(*(float(log_values.min() - log_values.max()) for log_values in logs))
-
-
-def _gram(rows: np.ndarray, part: slice) -> np.ndarray:
-    exact = rows[part].astype(np.float64)
-    gram: np.ndarray = exact.T @ exact
-    return gram
-
-
-def _log_sums(projections: np.ndarray, scales: tuple[float, ...]) -> Float[np.ndarray, "scale sign width"]:
-    """Return log Σ_i exp(± s p_ij) over rows, for every scale s, both signs and every column j."""
-    return np.stack([[_log_sum_exp(sign * scale * projections) for sign in (1, -1)] for scale in scales])
 
 
 def _log_sum_exp(exponents: np.ndarray) -> np.ndarray:

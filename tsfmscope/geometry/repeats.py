@@ -86,10 +86,14 @@ def _labels(rows: Rows, options: ClusterOptions, seed: int) -> Int[np.ndarray, "
 def _measures(rows: Rows) -> dict[str, float | None]:
     """Compute the MEASURES that need no clusters."""
     constant = largest_k(rows.states, 2) < 2
+    # Projections on these rows' own axes in the space of the leading AXES.
+    leading = rows.projections[:, :AXES]
+    turned = leading @ np.linalg.eigh(leading.T @ leading)[1]
+    own_axes = np.concatenate([turned, rows.projections[:, AXES:]], axis=1)
     return {
         "zeta": inter_token_cosine(rows.states, rows.types).zeta,
         "effective_dimension": None if constant else float(effective_dimension(_variances(rows.points), SHARE)),
-        "log_isotropy_scaled": partition_isotropy(_with_own_axes(rows.projections)).scaled,
+        "log_isotropy_scaled": partition_isotropy(own_axes).scaled,
     }
 
 
@@ -116,13 +120,6 @@ def _variances(points: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, " a
     centred = points - points.mean(axis=0)
     leading = np.linalg.eigvalsh(centred[:, :AXES].T @ centred[:, :AXES])
     return np.concatenate([np.maximum(leading, 0.0), np.einsum("nd,nd->d", centred[:, AXES:], centred[:, AXES:])])
-
-
-def _with_own_axes(projections: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, "token axis"]:
-    """Rotate projections to these rows' own axes in the space of the leading AXES."""
-    leading = projections[:, :AXES]
-    turned = leading @ np.linalg.eigh(leading.T @ leading)[1]
-    return np.concatenate([turned, projections[:, AXES:]], axis=1)
 
 
 def _sd(values: list[float | None], scale: float) -> float | None:

@@ -73,19 +73,16 @@ class Corpus:
         shares = (self.mixture.kernelsynth, self.mixture.tsmixup, self.mixture.bundled)
         source = rng.choice(3, p=shares)
         if source == 0:
-            return _add_level(self.kernelsynth[rng.integers(len(self.kernelsynth))], rng), random_clock(clocks)
+            values = self.kernelsynth[rng.integers(len(self.kernelsynth))]
+            # Half of the draws get a random level, since most real series are not centred, unlike Gaussian draws.
+            if rng.random() >= 0.5:
+                spread = float(np.nanstd(values)) or 1.0
+                values = (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
+            return values, random_clock(clocks)
         if source == 1:
             return next(mixtures), random_clock(clocks)
         index = int(rng.integers(len(self.bundled)))
         return self.bundled[index], self.clocks[index]
-
-
-def _add_level(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Add a random level to half of the draws, since most real series are not centred, unlike Gaussian draws."""
-    if rng.random() < 0.5:
-        return values
-    spread = float(np.nanstd(values)) or 1.0
-    return (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
 
 
 AnyCorpus = Corpus | ContrastCorpus | PriorsCorpus | StreamedCorpus

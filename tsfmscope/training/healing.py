@@ -18,8 +18,7 @@ from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
 from tsfmscope.series.calendar import window_dates
-from tsfmscope.training.averaging import Average
-from tsfmscope.training.learning_rate import rate
+from tsfmscope.training.optimization import Average, rate
 from tsfmscope.training.priors_corpus import PriorsCorpus
 
 if TYPE_CHECKING:
@@ -215,12 +214,19 @@ class _Distance:
         seed: of torch, since the loss of some families draws layouts or patch sizes; both models get the same.
         """
         import torch
+        from torch.nn.functional import kl_div, l1_loss, log_softmax
 
         with torch.no_grad():
             expected = _outputs(self._teacher, parts, seed)
         answers = _outputs(self._model, parts, seed)
-        distance = _divergence if self._model.softmax_head else torch.nn.functional.l1_loss
-        return torch.stack([distance(*pair) for pair in zip(answers, expected, strict=True)]).mean()
+        pairs = zip(answers, expected, strict=True)
+        if not self._model.softmax_head:
+            return torch.stack([l1_loss(*pair) for pair in pairs]).mean()
+        terms = (
+            kl_div(log_softmax(answer, -1), log_softmax(wanted, -1), reduction="none", log_target=True)
+            for answer, wanted in pairs
+        )
+        return torch.stack([term.sum(-1).mean() for term in terms]).mean()
 
     def mean(self, datasets: Sequence[Sequence[Parts]], seed: int) -> float:
         """Return the geometric mean of the mean distances of data sets; the first one has half of the weight."""
@@ -236,32 +242,17 @@ class _Distance:
             return float(np.exp((np.log(means[0]) + np.mean(np.log(means[1:]))) / 2))
 
 
-def _divergence(answer: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Return the Kullback-Leibler divergence of softmax(expected) from softmax(answer), the mean over rows."""
-    from torch.nn.functional import kl_div, log_softmax
-
-    terms = kl_div(log_softmax(answer, -1), log_softmax(expected, -1), reduction="none", log_target=True)
-    return terms.sum(-1).mean()
-
-
-def _output_modules(model: Family) -> Iterator[torch.nn.Module]:
-    """Yield the output modules; those in a list one by one."""
-    import torch
-
-    for name in model.output_modules:
-        module = model.network.get_submodule(name)
-        yield from module if isinstance(module, torch.nn.ModuleList) else [module]
-
-
 def _outputs(model: Family, parts: Parts, seed: int) -> list[torch.Tensor]:
     """Return the outputs of the output modules in one forward pass of the loss."""
     import torch
     from torch.utils._pytree import tree_leaves
 
     outputs: list[torch.Tensor] = []
+    modules = [model.network.get_submodule(name) for name in model.output_modules]
     hooks = [
-        module.register_forward_hook(lambda _, __, output: outputs.extend(tree_leaves(output)))
-        for module in _output_modules(model)
+        part.register_forward_hook(lambda _, __, output: outputs.extend(tree_leaves(output)))
+        for module in modules
+        for part in (module if isinstance(module, torch.nn.ModuleList) else [module])
     ]
     try:
         with torch.random.fork_rng(devices=[]):

@@ -1,8 +1,11 @@
-"""Held-out windows, unseen in pretraining, and the skill of a model on them."""
+"""Skill and validation loss of a pretrained model on data that no training reads."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT
 from tsfmscope.forecasting.skill import skill_row
@@ -10,15 +13,18 @@ from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
-from tsfmscope.series.types import Series, Windows
+from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import spread_windows
-from tsfmscope.training.options import SkillOptions
+from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.options import Recipe, SkillOptions
 
 if TYPE_CHECKING:
-    from tsfmscope.models.base import Forecaster
+    from tsfmscope.models.base import Family, Forecaster
 
 # Added to a recipe's seed, so that no series of the training pool is drawn again
 SEED_OFFSET = 7_919
+# Added to the seed of the study, so that no series of a training with a small seed is drawn again.
+VALIDATION_SEED_OFFSET = 104_729
 # Steps. Source: Shelim et al. 2025, Table 4.
 SYNTHETIC_HORIZON = 64
 # Share of the synthetic windows from the ten named sets; the others are of random compositions.
@@ -28,15 +34,7 @@ NAMED_SHARE = 0.4
 def measure_skill(model: Forecaster, options: SkillOptions, *, seed: int) -> dict[str, Any]:
     """Measure the skill of a pretrained model on unseen windows: columns of `skill`."""
     batches = unseen_windows(options.windows, context=options.context, seed=seed)
-    row: dict[str, Any] = skill_row(
-        model,
-        batches,
-        levels=QUANTILES,
-        samples=options.samples,
-        seed=seed,
-        bootstrap=options.bootstrap,
-    )
-    return row
+    return skill_row(model, batches, levels=QUANTILES, samples=options.samples, seed=seed, bootstrap=options.bootstrap)
 
 
 def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
@@ -49,20 +47,40 @@ def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
     series = {"kernelsynth": kernelsynth_series(count - per_set * len(SYNTHETIC), seed + SEED_OFFSET)}
     for name, generator in SYNTHETIC.items():
         series[name] = synthetic_set(name, generator.kernel(), count=per_set, seed=seed + SEED_OFFSET)
-    batches = [_cut(members, context, SYNTHETIC_HORIZON, len(members), None) for members in series.values()]
+    cut = partial(spread_windows, context=context, min_context=MIN_CONTEXT)
+    batches = [cut(members, horizon=SYNTHETIC_HORIZON, count=len(members))[0] for members in series.values()]
     for name in BUNDLED:
-        bundled = load_bundled(name)
-        batches.append(_cut(bundled, context, CATALOG[name].horizon, 3 * len(bundled), HELD_OUT))
+        bundled, horizon = load_bundled(name), CATALOG[name].horizon
+        batches.append(cut(bundled, horizon=horizon, count=3 * len(bundled), held_out=HELD_OUT)[0])
     return batches
 
 
-def _cut(series: list[Series], context: int, horizon: int, count: int, held_out: float | None) -> Windows:
-    windows, _ = spread_windows(
-        series,
-        context=context,
-        horizon=horizon,
-        count=count,
-        min_context=MIN_CONTEXT,
-        held_out=held_out,
-    )
-    return windows
+def validation_loss(family: Family, recipe: Recipe, *, batches: int, seed: int) -> tuple[float, int]:
+    """Return the mean loss over batches of the recipe's mixture, and the number of their windows.
+
+    The batches depend on seed and on the recipe's mixture, contexts, horizon and batch size, and not on the recipe's
+    seed. So all trainings that differ in nothing else are compared on the same windows. Every context has the largest
+    of the recipe's lengths.
+    """
+    import torch
+
+    corpus = recipe_corpus(recipe.model_copy(update={"seed": seed + VALIDATION_SEED_OFFSET, "phases": []}))
+    context, horizon = max(recipe.contexts), recipe.horizon
+    family.network.eval()
+    losses, counts = [], []
+    for number in range(batches):
+        batch = corpus.batch(
+            number,
+            steps=recipe.batch_steps,
+            contexts=[context],
+            futures=[horizon],
+            horizon=horizon,
+            min_past=recipe.min_past,
+        )
+        dates = [batch.dates()] if family.dated else []
+        torch.manual_seed(seed + number)
+        parts = map(torch.from_numpy, (batch.context, batch.future, *dates))
+        with torch.no_grad():
+            losses.append(float(family.loss(*parts)))
+        counts.append(len(batch.context))
+    return float(np.average(losses, weights=counts)), sum(counts)

@@ -39,7 +39,12 @@ def start(recipe: Recipe, embedding: Path | None = None) -> Family:
     if heads := recipe.heads:
         _narrow_heads(family, heads)
     if embedding is not None:
-        _take_embedding(family, embedding)
+        if not family.softmax_head:
+            raise ValueError(f"embedding_from: {family.name} has no embedding of ids to copy; remove the key")
+        own, source = (_embedding(model) for model in (family, type(family).load(embedding)))
+        if own.shape != source.shape:
+            raise ValueError(f"embedding_from: got {tuple(source.shape)} in {embedding}, expected {tuple(own.shape)}")
+        own.data.copy_(source)
     return family
 
 
@@ -109,18 +114,6 @@ def narrow(family: Family, ranks: Mapping[str, int], record: Mapping[str, Any]) 
         key = min(rank, full.key) if attention.plain else full.key
         attention.write(projections.slice_heads(Widths(key, min(rank, full.value))))
     family.compression = {**record, "widths": shapes(family.attentions())}
-
-
-def _take_embedding(family: Family, folder: Path) -> None:
-    import torch
-
-    if not family.softmax_head:
-        raise ValueError(f"embedding_from: {family.name} has no embedding of ids to copy; remove the key")
-    own, source = (_embedding(model) for model in (family, type(family).load(folder)))
-    if own.shape != source.shape:
-        raise ValueError(f"embedding_from: got {tuple(source.shape)} in {folder}, expected {tuple(own.shape)}")
-    with torch.no_grad():
-        own.copy_(source)
 
 
 def _embedding(family: Family) -> torch.Tensor:

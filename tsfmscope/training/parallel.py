@@ -79,7 +79,19 @@ class Share:
         distributed.init_process_group(
             "nccl" if on_gpu else "gloo", init_method=self._rendezvous, rank=self.rank, world_size=self.of
         )
-        parallel: Loss = torch.nn.parallel.DistributedDataParallel(_as_module(family))
+        loss: Loss = family.loss
+
+        # torch exchanges gradients only for calls of the wrapped module itself, and families call parts of their
+        # network.
+        class LossModule(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = family.network
+
+            def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+                return loss(*batch)
+
+        parallel: Loss = torch.nn.parallel.DistributedDataParallel(LossModule())
         return parallel
 
     def part(self, past: np.ndarray, *others: np.ndarray) -> tuple[Any, ...]:
@@ -193,24 +205,3 @@ def destroy_group() -> None:
 
     if distributed.is_initialized():
         distributed.destroy_process_group()
-
-
-def _as_module(family: Family) -> torch.nn.Module:
-    """Return the family's loss as one module.
-
-    torch exchanges gradients only for calls of the wrapped module itself, and families call parts of their
-    network.
-    """
-    import torch
-
-    loss: Loss = family.loss
-
-    class LossModule(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = family.network
-
-        def forward(self, *batch: torch.Tensor) -> torch.Tensor:
-            return loss(*batch)
-
-    return LossModule()

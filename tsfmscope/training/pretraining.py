@@ -18,10 +18,9 @@ import numpy as np
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.checkpoint_folder import share
 from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
-from tsfmscope.training.averaging import Average
 from tsfmscope.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.training.initialization import start
-from tsfmscope.training.learning_rate import rate
+from tsfmscope.training.optimization import Average, rate
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.parallel import Loss, Share, start_processes
 from tsfmscope.training.run_record import RunRecord
@@ -166,7 +165,12 @@ def _train(
         if step % recipe.log_every == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
             losses.clear()
-            _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
+            # `tsfmscope status` reads this log during a training.
+            folder.mkdir(parents=True, exist_ok=True)
+            per_step = (time.monotonic() - start_time) / (step - first)
+            left = {"steps": steps, "steps_per_s": 1 / per_step, "seconds_left": (steps - step) * per_step}
+            with (folder / PROGRESS).open("a") as file:
+                file.write(json.dumps(rows[-1] | left) + "\n")
             if step % recipe.save_every == 0:
                 run = earlier.extend(n_values, time.monotonic() - start_time, share.device)
                 log = {"rows": rows, "run": run._asdict()}
@@ -211,7 +215,9 @@ def _step(
     # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
     # units.
     torch.manual_seed(recipe.seed * 1_000_003 + step + (share.rank << 40))
-    with _precision(recipe.precision, share.device):
+    low = None if recipe.precision == "float32" else getattr(torch, recipe.precision)
+    # Autocast changes matrix products only; weights stay float32.
+    with torch.autocast(torch.device(share.device).type, low) if low else contextlib.nullcontext():
         loss = forward(*map(torch.from_numpy, parts)) * weight
     mean = float(share.mean(loss))
     if not math.isfinite(mean):
@@ -222,15 +228,6 @@ def _step(
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
     return mean, int(n_values)
-
-
-def _precision(name: str, device: str) -> contextlib.AbstractContextManager[Any]:
-    """Return the context of the forward pass: float32, or autocast of matrix products; weights stay float32."""
-    import torch
-
-    if name == "float32":
-        return contextlib.nullcontext()
-    return torch.autocast(torch.device(device).type, getattr(torch, name))
 
 
 def _snapshot(family: Family, recipe: Recipe, step: int, folder: Path, average: Average) -> None:
@@ -283,12 +280,3 @@ def _resume(
     # States of earlier versions have no record.
     run = RunRecord(**state["run"]) if "run" in state else RunRecord(n_values=None, seconds=None)
     return state["rows"], run
-
-
-def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
-    """Append a line to the progress log, which `tsfmscope status` reads during a training."""
-    folder.mkdir(parents=True, exist_ok=True)
-    seconds_left = (steps - row["step"]) * seconds_per_step
-    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": seconds_left}
-    with (folder / PROGRESS).open("a") as file:
-        file.write(json.dumps(line) + "\n")

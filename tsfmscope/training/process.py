@@ -16,19 +16,19 @@ from tsfmscope.training.pretraining import take_part
 def main() -> None:
     """Take part in the training that standard input's first line describes; end when the input is closed."""
     request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_first, daemon=True).start()
+
+    def end_with_the_first() -> None:
+        # Not sys.stdin: Python needs its lock at exit.
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=end_with_the_first, daemon=True).start()
     ready, sys.stdout = sys.stdout, sys.stderr
     print("ready", file=ready, flush=True)
     share = Share(request["device"], request["rank"], request["of"], request["meeting"])
     take_part(Recipe.model_validate(request["recipe"]), request["embedding"], Path(request["folder"]), share)
     destroy_group()
-
-
-def _end_with_the_first() -> None:
-    # Not sys.stdin: Python needs its lock at exit.
-    while os.read(0, 1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ class RunRecord(NamedTuple):
         return RunRecord(
             None if self.n_values is None else self.n_values + n_values,
             None if self.seconds is None else self.seconds + seconds,
-            _append(self.processors, processor_name(device)),
-            _append(self.torch_versions, str(torch.__version__)),
+            tuple(dict.fromkeys((*self.processors, processor_name(device)))),
+            tuple(dict.fromkeys((*self.torch_versions, str(torch.__version__)))),
         )
 
     def write(self, folder: Path) -> None:
@@ -52,7 +52,3 @@ def processor_name(device: str) -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
-
-
-def _append(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return names if name in names else (*names, name)

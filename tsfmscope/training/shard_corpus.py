@@ -39,7 +39,8 @@ class StreamedCorpus:
         paths = _shards(Path(folder))
         self._groups = [(path, group) for path in paths for group in range(pq.read_metadata(path).num_row_groups)]
         # Other corpora keep such steps, so that their trainings stay as they are.
-        self._hides_far_steps = _source(Path(folder)) == "priors"
+        file = Path(folder) / CORPUS_FILE
+        self._hides_far_steps = file.exists() and json.loads(file.read_text()).get("source") == "priors"
         self._loaded: tuple[int, list[np.ndarray]] = (-1, [])
 
     def batch(
@@ -62,10 +63,15 @@ class StreamedCorpus:
         return batch
 
     def _series(self, step: int) -> list[np.ndarray]:
+        import pyarrow.parquet as pq
+
         turn, index = divmod(step // GROUP_STEPS, len(self._groups))
         if self._loaded[0] != step // GROUP_STEPS:
             order = np.random.default_rng([self.seed, turn]).permutation(len(self._groups))
-            self._loaded = (step // GROUP_STEPS, _read_group(*self._groups[order[index]]))
+            path, group = self._groups[order[index]]
+            with pq.ParquetFile(path) as file:
+                rows = file.read_row_group(group, columns=["values"], use_threads=False)
+            self._loaded = (step // GROUP_STEPS, list_values(rows["values"]))
         return self._loaded[1]
 
 
@@ -86,12 +92,6 @@ def check_complete(folder: Path) -> None:
         )
 
 
-def _source(folder: Path) -> str:
-    """Return the source that CORPUS_FILE states; corpora of KernelSynth have no such entry."""
-    file = folder / CORPUS_FILE
-    return str(json.loads(file.read_text()).get("source", "kernelsynth")) if file.exists() else "kernelsynth"
-
-
 def _shards(folder: Path) -> list[Path]:
     """Return the shards of a corpus, sorted. DataError if there is none."""
     # Files directly in dumps/ belong to the table that lists the shards.
@@ -99,10 +99,3 @@ def _shards(folder: Path) -> list[Path]:
     if not paths:
         raise DataError(f"corpus {folder}: got no Parquet shard; make one with `tsfmscope corpus {folder}`")
     return paths
-
-
-def _read_group(path: Path, group: int) -> list[np.ndarray]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return list_values(file.read_row_group(group, columns=["values"], use_threads=False)["values"])

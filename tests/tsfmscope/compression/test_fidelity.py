@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tasks.compression import measure_fidelity
 from tasks.job import Job, Task
 from tsfmscope.compression import fidelity
-from tsfmscope.compression.fidelity import Pair, shift_into_decoder, surprisal, top_overlap
+from tsfmscope.compression.fidelity import shift_into_decoder, surprisal, top_overlap
 from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.registry import family_class
@@ -54,7 +54,7 @@ def row(family: str, ranks: dict[str, Any], **changes: Any) -> dict[str, Any]:
     base, small = make_model(family), make_model(family)
     compress(small, Method.model_validate({"method": "joint", "ranks": ranks}))
     text = family == "t5-text"
-    (found,) = measure_fidelity(job(**changes), series_table(series(text=text)), Pair(small, base)).rows
+    (found,) = measure_fidelity(job(**changes), series_table(series(text=text)), (small, base)).rows
     return dict(found)
 
 

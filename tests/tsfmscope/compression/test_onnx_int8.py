@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tsfmscope.compression.onnx_forecaster import open_session
-from tsfmscope.compression.onnx_int8 import quantise_onnx
+from tsfmscope.compression.onnx_weights import quantise_onnx
 from tsfmscope.errors import ModelError
 
 

@@ -121,18 +121,6 @@ def test_weighed_outputs_err_least_over_what_is_attended(biased: bool, rank: int
         assert error <= np.linalg.norm(old - plain.o[head] @ plain.v[head] @ z.T) * (1 + 1e-9) + 1e-9 * singular[0]
 
 
-def test_plain_inputs_in_the_place_of_attended_ones() -> None:
-    """Where every head attends to all that there is, both weigh the same."""
-    rng = np.random.default_rng(0)
-    layer, z = random_layer(rng, 2, 1, 4, 6, True), rng.normal(size=(40, 6))
-    ones = np.ones((40, 1))
-    values = [z @ v.T + b for v, b in zip(layer.v, layer.v_bias, strict=True)]
-    by_values = weighted_output_factors(layer, np.concatenate((ones, *values), axis=1))
-    by_inputs = weighted_output_factors(layer, None, np.concatenate((ones, z), axis=1))
-    for one, other in zip(by_values, by_inputs, strict=True):
-        assert np.allclose(np.matmul(*one.truncate(2)), np.matmul(*other.truncate(2)), atol=1e-9)
-
-
 def test_shared_values_are_exact_at_full_rank_and_best_for_the_sum_of_moments() -> None:
     rng = np.random.default_rng(1)
     layer = random_layer(rng, 1, 3, 4, 6, False)

@@ -117,18 +117,18 @@ def test_candidates_of_the_first_step_serve_every_split(toy: Any, windows: Windo
 
 def test_folds_part_data_sets_else_series_else_time(toys: dict[str, Any], windows: Windows) -> None:
     tokens = toys["chronos-t5"].tokenize(windows)
-    first, second = two_step.folds([tokens.take([0, 1]), tokens.take([2]), tokens.take([3])])
-    assert [one.series for one in first.fit] == [["s0", "s1"], ["s3"]]
-    assert [one.series for one in first.held_out] == [["s2"]]
-    assert second == (first.held_out, first.fit)
+    (fit, held_out), second = two_step.folds([tokens.take([0, 1]), tokens.take([2]), tokens.take([3])])
+    assert [one.series for one in fit] == [["s0", "s1"], ["s3"]]
+    assert [one.series for one in held_out] == [["s2"]]
+    assert second == (held_out, fit)
 
     windows_of_series = replace(tokens, series=["a", "b", "c", "a", "b", "c"])
     first, _ = two_step.folds([windows_of_series])
-    assert [set(one.series) for one in (*first.fit, *first.held_out)] == [{"a", "b"}, {"c"}]
+    assert [set(one.series) for one in (*first[0], *first[1])] == [{"a", "b"}, {"c"}]
 
     in_time = replace(tokens, series=["a"] * 6, origin=np.array([60, 50, 40, 30, 20, 10]))
     first, _ = two_step.folds([in_time])
-    assert [one.origin.tolist() for one in (*first.fit, *first.held_out)] == [[30, 20, 10], [60, 50, 40]]
+    assert [one.origin.tolist() for one in (*first[0], *first[1])] == [[30, 20, 10], [60, 50, 40]]
     assert two_step.folds([tokens.take([0])]) == []
 
 

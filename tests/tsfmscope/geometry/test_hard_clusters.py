@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import ClusterOptions
 
 RNG = np.random.default_rng(0)

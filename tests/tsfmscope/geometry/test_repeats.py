@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tsfmscope.geometry.dimension import covariance_spectrum, effective_dimension, principal_coordinates
-from tsfmscope.geometry.measure import measure_states
+from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.partition import log_isotropy, uncentred_projections
 from tsfmscope.geometry.repeats import AXES, MEASURES, Rows, _inside, _labels, _measures, spread_over_halves

@@ -13,8 +13,7 @@ from tasks.embeddings import embed
 from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
 from tsfmscope.geometry.dimension import effective_dimension
-from tsfmscope.geometry.measure import measure_states
-from tsfmscope.geometry.measures import presets
+from tsfmscope.geometry.measures import measure_states, presets
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import tokens_from_table

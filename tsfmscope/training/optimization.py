@@ -1,7 +1,8 @@
-"""Moving average of the weights of a training, which forecasts better than the last weights."""
+"""Learning rate of every training, and the moving average of its weights, which forecasts better than the last."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ class Average:
 
     def __init__(self, network: torch.nn.Module, decay: float | None) -> None:
         self._decay = decay
-        self._current = {} if decay is None else _floating(network)
+        # The network's tensors by name, detached but in the same memory; a shared tensor once.
+        by_memory: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in () if decay is None else network.state_dict().items():
+            if tensor.is_floating_point():
+                by_memory.setdefault(tensor.data_ptr(), (name, tensor))
+        self._current = dict(by_memory.values())
         self.weights = {name: weight.clone() for name, weight in self._current.items()}
 
     def update(self, step: int) -> None:
@@ -36,10 +42,11 @@ class Average:
             self.weights[name].copy_(kept)
 
 
-def _floating(network: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the network's tensors by name, detached but in the same memory; a shared tensor once."""
-    by_memory: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, tensor in network.state_dict().items():
-        if tensor.is_floating_point():
-            by_memory.setdefault(tensor.data_ptr(), (name, tensor))
-    return dict(by_memory.values())
+def rate(step: int, steps: int, warm_up: float, schedule: str | None) -> float:
+    """Return the factor of the learning rate at a step: a decay to 0 at `steps`, times a linear warm-up.
+
+    The decay is half a cosine if `schedule` is "cosine", else a line. warm_up: number of steps of the warm-up; 0: none.
+    """
+    part = min(1.0, step / steps)
+    decay = (1 + math.cos(math.pi * part)) / 2 if schedule == "cosine" else 1.0 - part
+    return min((step + 1) / warm_up, 1.0) * decay if warm_up else decay

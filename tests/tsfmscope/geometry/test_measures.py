@@ -16,8 +16,7 @@ from tsfmscope.geometry.clusters import choose_clusters
 from tsfmscope.geometry.cosine import inter_token_cosine
 from tsfmscope.geometry.dimension import covariance_spectrum
 from tsfmscope.geometry.isoscore import isoscore
-from tsfmscope.geometry.measure import measure_states, subsample
-from tsfmscope.geometry.measures import unmeasured_columns
+from tsfmscope.geometry.measures import measure_states, subsample, unmeasured_columns
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.partition import log_isotropy
 
