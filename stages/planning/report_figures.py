@@ -47,14 +47,10 @@ def _write_study(study: StudyTables, models: list[str]) -> bytes | None:
 def _write(name: str, figures: Sequence[Figure]) -> bytes:
     """Write figures as one PNG and one SVG with their captions as text; return the PNG reduced to few colours."""
     files = mpl_render.render([(figure.title, figure.figure) for figure in figures])
-    for suffix, data in {**files, "txt": join_captions(figures).encode()}.items():
+    titles = [f"{figure.title}: " if figure.title and len(figures) > 1 else "" for figure in figures]
+    captions = [f"{title}{figure.caption}".strip() for title, figure in zip(titles, figures, strict=True)]
+    text = "\n\n".join(filter(None, captions)) + "\n"
+    for suffix, data in {**files, "txt": text.encode()}.items():
         with atomic(FIGURES / f"{name}.{suffix}") as temporary:
             temporary.write_bytes(data)
     return quantize(files["png"])
-
-
-def join_captions(figures: Sequence[Figure]) -> str:
-    """Return the captions, one paragraph per figure; each of several figures starts with its title."""
-    titled = [f"{figure.title}: " if figure.title and len(figures) > 1 else "" for figure in figures]
-    lines = [f"{title}{figure.caption}".strip() for title, figure in zip(titled, figures, strict=True)]
-    return "\n\n".join(filter(None, lines)) + "\n"
