@@ -82,14 +82,19 @@ def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> 
             except (OSError, ValueError) as error:
                 logger.warning("curve of %s: %s", name, error)
         if latest_rows and time.monotonic() - reported_at >= PROGRESS_EVERY:
-            lines = []
-            nearest = sorted(latest_rows.items(), key=lambda item: item[1]["seconds_left"])
-            for name, row in nearest[:MAX_LINES]:
-                place = f"at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}"
-                lines.append(f"{name} {place}, {format_duration(row['seconds_left'])} left")
-            lines += [f"{len(nearest) - MAX_LINES} more"] if len(nearest) > MAX_LINES else []
-            print(f"{curves.parent.name}: {'; '.join(lines)}", file=sys.stderr, flush=True)
+            print(f"{curves.parent.name}: {_progress_line(latest_rows)}", file=sys.stderr, flush=True)
             latest_rows, reported_at = {}, time.monotonic()
+
+
+def _progress_line(latest_rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a line on the progress of the trainings."""
+    nearest = sorted(latest_rows, key=lambda name: latest_rows[name]["seconds_left"])
+    lines = []
+    for name in nearest[:MAX_LINES]:
+        row = latest_rows[name]
+        duration = format_duration(row["seconds_left"])
+        lines.append(f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {duration} left")
+    return "; ".join([*lines, f"{len(nearest) - MAX_LINES} more"] if len(nearest) > MAX_LINES else lines)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
