@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,15 @@ from stages.planning import dataset_skill, planning, training_curves
 from stages.planning.checkpoint_folders import LOG, install
 from stages.planning.checkpoint_rows import checkpoint_row, former_rows, is_available, print_changed, skill_line
 from stages.planning.model_folders import prune, publish, work_folder
+from stages.planning.population import population_jobs
 from stages.planning.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
 from stages.planning.training_jobs import MODELS, recipes, training_jobs
 from store.stage_outputs import read_rows
-from tasks.checkpoints import PopulationSpec, SkillSpec
+from tasks.checkpoints import SkillSpec
 from tasks.job import Job, Task
 from tsfmscope.training.options import SkillOptions
 
 SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.loading:load_model", table="skill")
-VALIDATION_LOSS = Task(
-    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.loading:load_model", table="population"
-)
 CURVES = Path(DATA, "checkpoints", "curves")
 
 
@@ -99,21 +97,3 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJ
             skill=options,
         )
         yield PlannedJob(Job(SKILL, spec.to_dict(), planning.inputs(row), group=row["model"]))
-
-
-def population_jobs(params: Params, rows: Iterable[dict[str, Any]]) -> Iterator[PlannedJob]:
-    """Yield a job for all weights of the population that are on this machine. rows: rows of `checkpoints`."""
-    if params.population is None:
-        return
-    rows_by_model = {row["model"]: row for row in rows}
-    for member in params.population.members():
-        if (row := rows_by_model.get(member.model)) is None:
-            continue
-        spec = PopulationSpec(
-            **{name: getattr(member, name) for name in ("model", "run", "size", "step", "is_final")},
-            **dict(planning.model_source(row)),
-            recipe=params.checkpoints.recipes[member.run],
-            batches=params.population.validation_batches,
-            seed=params.seed,
-        )
-        yield PlannedJob(Job(VALIDATION_LOSS, spec.to_dict(), planning.inputs(row), group=member.run))

@@ -48,7 +48,7 @@ def main(params: Params) -> None:
         prune(MODELS, jobs)
         rows = {name: checkpoint_row(bases, params, name) for name in published}
         out.write("checkpoints", rows.values())
-        out.write("compressed_heads", [row for name in published for row in read_recipe(name)["parts"]])
+        out.write("compressed_heads", [row for name in published for row in read_recipe(MODELS / name)["parts"]])
         sweep(out, [*map(PlannedJob, jobs.values()), *_fidelity(params, bases | rows)], params, read)
 
 

@@ -5,7 +5,6 @@ A job reads the token dump of its cell and the model, and no series.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
-from stages.planning.sweeping import PlannedJob, open_store, sweep
+from stages.planning.sweeping import PlannedJob, sweep_stage
 from store.dumps import read_table
 from tasks.embeddings import EmbedSpec, SampledModel
 from tasks.job import Job, Task
@@ -24,8 +23,7 @@ TASK = Task("embed", 5, "tasks.embeddings:embed", "tasks.loading:load_model", ta
 
 def main(params: Params) -> None:
     """Write data/embeddings."""
-    with open_store("embeddings") as out:
-        sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
+    sweep_stage("embeddings", plan(params), params, read_table)
 
 
 def plan(params: Params) -> Iterator[PlannedJob]:

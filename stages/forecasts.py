@@ -5,14 +5,12 @@ Models and local baselines are scored in the same way.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from stages.config.params import Params
 from stages.planning import planning
-from stages.planning.sweeping import PlannedJob, open_store, sweep
+from stages.planning.sweeping import PlannedJob, sweep_stage
 from store.dumps import read_table
 from tasks.forecasts import ForecastSpec, ScoreSpec
 from tasks.job import Job, Task
@@ -28,8 +26,7 @@ BASELINE = Task("baseline", 4, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_basel
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with open_store("forecasts") as out:
-        sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
+    sweep_stage("forecasts", plan(params), params, read_table)
 
 
 def plan(params: Params) -> Iterator[PlannedJob]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
-from stages.planning.sweeping import PlannedJob, open_store, sweep
+from stages.planning.sweeping import PlannedJob, sweep_stage
 from store.dumps import LayerKey, last_layers, layers, read_states
 from tasks.geometry import GeometrySpec, MeasureSpec
 from tasks.job import Job, Task
@@ -22,8 +21,7 @@ TASK = Task("measure", measures.VERSION, "tasks.geometry:entry", table="geometry
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with open_store("geometry") as out:
-        sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
+    sweep_stage("geometry", plan(params), params, read_states)
 
 
 def plan(params: Params) -> Iterator[PlannedJob]:

@@ -5,7 +5,6 @@ Lemma 1 is that of Shelim et al. 2025. All measures are taken on the states that
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 from stages import DATA
 from stages.config.params import Params
 from stages.planning import planning
-from stages.planning.sweeping import PlannedJob, open_store, sweep
+from stages.planning.sweeping import PlannedJob, sweep_stage
 from store.dumps import read_table
 from tasks.heads import HeadsOptions, HeadsSpec, LemmaSpec
 from tasks.job import Job, Task
-from tasks.parts import CellIdentity, ModelSource
+from tasks.parts import CellIdentity, Spec
 from tsfmscope.models import registry
 
 LOADER = "tasks.loading:load_model"
@@ -28,8 +27,7 @@ LEMMA = Task("lemma1", 2, "tasks.heads:lemma", LOADER, table="jacobian")
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with open_store("heads") as out:
-        sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
+    sweep_stage("heads", plan(params), params, read_table)
 
 
 def plan(params: Params) -> Iterator[PlannedJob]:
@@ -43,17 +41,13 @@ def plan(params: Params) -> Iterator[PlannedJob]:
             continue
         model = models[row["model"]]
         inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
-        for task, spec in _specs(params, CellIdentity.part_of(row), planning.model_source(model)):
+        source, block, has = planning.model_source(model), params.heads, registry.family_class(model["family"])
+        subject: dict[str, Any] = {**dict(CellIdentity.part_of(row)), **dict(source), "seed": params.seed}
+        heads, lemma = HeadsSpec(**subject, **block.part(HeadsOptions)), LemmaSpec(**subject, **dict(block.lemma))
+        specs: list[tuple[Task, Spec]] = []
+        if has.plain_attention:
+            specs += [(ALIGN, heads), *([(LEMMA, lemma)] if block.lemma.windows else [])]
+        if has.softmax_head:
+            specs.append((PARTITION, heads))
+        for task, spec in specs:
             yield PlannedJob(Job(task, spec.to_dict(), inputs, group=row["model"]))
-
-
-def _specs(params: Params, cell: CellIdentity, source: ModelSource) -> Iterator[tuple[Task, HeadsSpec | LemmaSpec]]:
-    block, has = params.heads, registry.family_class(source.family)
-    subject: dict[str, Any] = {**dict(cell), **dict(source), "seed": params.seed}
-    heads = HeadsSpec(**subject, **block.part(HeadsOptions))
-    if has.plain_attention:
-        yield ALIGN, heads
-        if block.lemma.windows:
-            yield LEMMA, LemmaSpec(**subject, **dict(block.lemma))
-    if has.softmax_head:
-        yield PARTITION, heads

@@ -47,8 +47,9 @@ def main(params: Params) -> None:
     if params.population is not None and params.population.hypotheses is not None:
         path = Path(params.population.hypotheses)
         hypotheses, commit = read_hypotheses(path), frozen_commit(path)
-    rows = ({**claim.model_dump(), "statistic": STATISTICS[claim.error], "commit": commit} for claim in hypotheses)
-    write_rows(HYPOTHESES, "hypotheses", rows)
+    added = [{"statistic": STATISTICS[claim.error], "commit": commit} for claim in hypotheses]
+    claims = [claim.model_dump() | columns for claim, columns in zip(hypotheses, added, strict=True)]
+    write_rows(HYPOTHESES, "hypotheses", claims)
     options = SeededOptions(**dict(params.statistics), seed=params.seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")

@@ -25,20 +25,15 @@ def read_rows(out: Path, name: str) -> pa.Table:
     return pa.concat_tables(tables or [schema.empty_table()])
 
 
-def read_failures(data: Path) -> pa.Table:
-    """Read the last failure of each job, from all outs in a folder, including those of unfinished stages."""
-    outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
-    rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
-    last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
-    return rows.take(pa.array(sorted(last.values()), pa.int64()))
-
-
 def list_failures(data: Path, *, full: bool = False) -> pa.Table:
-    """Return the failed jobs of every stage, one row each.
+    """Return the last failure of each job of every stage, including those of unfinished stages.
 
     data: folder of the stages' outs. full: whole messages and tracebacks instead of one line.
     """
-    rows = read_failures(data)
+    outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
+    rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
+    last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
+    rows = rows.take(pa.array(sorted(last.values()), pa.int64()))
     if full:
         return rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
     texts = zip(rows["message"].to_pylist(), rows["traceback"].to_pylist(), strict=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum, auto
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,28 +15,15 @@ from tsfmscope.strict import LARGEST_SEED
 MOST = 10**9
 
 
-class Format(StrEnum):
-    """File format of a corpus' shards."""
-
-    parquet = auto()
-    arrow = auto()
-
-
-class Source(StrEnum):
-    """Kind of a corpus' own series."""
-
-    kernelsynth = auto()
-    priors = auto()
-
-
 def corpus(
     folder: Annotated[Path, typer.Argument(help="Folder for the shards; a run that was interrupted continues there.")],
     series: Annotated[
         int, typer.Option(min=1, max=MOST, help="Number of series; a larger number than before adds the rest.")
     ] = 100_000,
     source: Annotated[
-        Source, typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick.")
-    ] = Source.kernelsynth,
+        Literal["kernelsynth", "priors"],
+        typer.Option(help="Kind of the series that are not TSMixup, and of those that TSMixup may pick."),
+    ] = "kernelsynth",
     length: Annotated[int, typer.Option(min=2, max=8192, help="Number of steps of a series of the source.")] = 1024,
     max_kernels: Annotated[
         int, typer.Option(min=1, max=32, help="Largest number of kernels of a KernelSynth series, J of Algorithm 1.")
@@ -53,8 +39,9 @@ def corpus(
         typer.Option(help="Parquet file of real series for TSMixup, or bundled:NAME; the option may be repeated."),
     ] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="File format; arrow is what gluonts and the Chronos script read.")
-    ] = Format.parquet,
+        Literal["parquet", "arrow"],
+        typer.Option("--format", help="File format; arrow is what gluonts and the Chronos script read."),
+    ] = "parquet",
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of every series.")] = 0,
     shard: Annotated[int, typer.Option(min=1, max=MOST, help="Number of series per file.")] = 10_000,
     actors: Annotated[int | None, typer.Option(min=1, help="Number of actors; default: one per core.")] = None,
@@ -82,8 +69,8 @@ def corpus(
         "pool": pool,
         "real": real or [],
         "shard": shard,
-        "format": form.value,
-        "source": source.value,
+        "format": form,
+        "source": source,
     }
     with stdout_for_json(as_json):
         summary = make(folder, corpus_spec, series, Resources(address=address, actors=actors))

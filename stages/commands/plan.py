@@ -34,8 +34,8 @@ def plan(
     checked = check_params(params)
     sizes = study_sizes(checked)
     contexts, absent = planned_contexts(checked)
-    names = {"models": checked.models, "datasets": checked.datasets.sets, "conditions": checked.conditions}
-    totals = {block: len(known) for block, known in names.items()} | {"rows": checked.embeddings.rows}
+    totals = {"models": len(checked.models), "datasets": len(checked.datasets.sets)}
+    totals |= {"conditions": len(checked.conditions), "rows": checked.embeddings.rows}
     work = planned_work(checked)
     if as_json:
         lengths = []

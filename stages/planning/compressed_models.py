@@ -61,20 +61,16 @@ def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
     for path in (folder, work_folder(job)):
         quarantine_damaged(path, "compression")
     if key_of(folder) == job.key:
-        out.adopt("compression", job.key, [_recipe(folder)["row"]])
+        out.adopt("compression", job.key, [read_recipe(folder)["row"]])
     elif key_of(work_folder(job)) != job.key:
         out.forget([job.key])
 
 
-def _recipe(folder: Path) -> dict[str, Any]:
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """Return what the recipe file of the whole folder of a compressed model contains."""
     content = recipe(folder)
     assert content is not None
     return content
-
-
-def read_recipe(name: str) -> dict[str, Any]:
-    """Return what the recipe file of a compressed model contains."""
-    return _recipe(MODELS / name)
 
 
 def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
@@ -89,6 +85,6 @@ def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name:
         "fingerprint": registry.with_code(base["family"], checkpoint.fingerprint),
         **registry.facts(checkpoint.folder),
         "license": base["license"],
-        "recipe": read_recipe(name)["key"],
+        "recipe": read_recipe(MODELS / name)["key"],
         "options": base["options"],
     }

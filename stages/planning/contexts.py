@@ -33,20 +33,6 @@ def planned_contexts(params: Params) -> tuple[list[PlannedContext], list[str]]:
     """
     planned: list[PlannedContext] = []
     absent: list[str] = []
-    for name, contexts in _contexts_by_dataset(params).items():
-        try:
-            series = _local_series(name, params)
-        except DataError:
-            absent.append(name)
-            continue
-        planned += [
-            PlannedContext(name, context, _count_observed(name, context, series, params)) for context in contexts
-        ]
-    return planned, absent
-
-
-def _contexts_by_dataset(params: Params) -> dict[str, list[int]]:
-    """Return data set -> ascending contexts of the conditions that a study pairs it with; series only."""
     by_dataset: dict[str, set[int]] = {}
     for study in params.studies:
         conditions = [params.conditions[name] for name in params.expand(study, "conditions")]
@@ -54,7 +40,15 @@ def _contexts_by_dataset(params: Params) -> dict[str, list[int]]:
         for name in params.expand(study, "datasets"):
             if modality(params.datasets.sets[name].source) == "series":
                 by_dataset.setdefault(name, set()).update(contexts)
-    return {name: sorted(contexts) for name, contexts in by_dataset.items()}
+    for name, contexts in by_dataset.items():
+        try:
+            series = _local_series(name, params)
+        except DataError:
+            absent.append(name)
+            continue
+        counts = {context: _count_observed(name, context, series, params) for context in sorted(contexts)}
+        planned += [PlannedContext(name, context, observed) for context, observed in counts.items()]
+    return planned, absent
 
 
 def _local_series(name: str, params: Params) -> list[Series]:

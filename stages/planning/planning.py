@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import DATA
-from stages.config.data import Condition
 from stages.config.params import Params
 from store.checksums import verify
 from store.dumps import LayerKey, last_layers
@@ -18,8 +17,7 @@ from store.stage_outputs import read_dumps, read_rows
 from tasks.parts import CellIdentity, Identity, ModelSource, WindowOptions
 from tsfmscope.defaults import HELD_OUT, PRECISION
 from tsfmscope.requested_size import requested_size
-from tsfmscope.series.catalog import Modality, modality
-from tsfmscope.series.data_sets import DataSet
+from tsfmscope.series.catalog import modality
 
 
 class Cell(NamedTuple):
@@ -127,25 +125,17 @@ def without_cell(
 
 
 def window_options(params: Params, cell: Cell, min_context: int) -> WindowOptions:
-    """Return how the windows of a cell are cut. min_context: fewest observed steps of a window."""
-    return cut_windows(params.datasets.sets[cell.dataset], params.conditions[cell.condition], min_context, params.seed)
-
-
-def cut_windows(dataset: DataSet, condition: Condition, min_context: int, seed: int) -> WindowOptions:
-    """Return how windows of a data set are cut under a condition. min_context: as in `window_options`."""
+    """Return how the windows of a cell are cut. min_context: fewest observed steps of a window of series."""
+    dataset, condition = params.datasets.sets[cell.dataset], params.conditions[cell.condition]
+    # The one window of an image or a table is the whole item; a part of an image is no input.
+    is_whole = modality(dataset.source) in ("image", "table")
     return WindowOptions(
         horizon=dataset.horizon,
-        min_context=least_context(modality(dataset.source), condition, min_context),
+        min_context=condition.context if is_whole else min_context,
         held_out=HELD_OUT if dataset.source == "bundled" else None,
-        seed=seed,
+        seed=params.seed,
         history=condition.history,
     )
-
-
-def least_context(kind: Modality, condition: Condition, min_context: int) -> int:
-    """Return the fewest observed steps of a window of a modality. min_context: the fewest of a time series."""
-    # The one window of an image or a table is the whole item; a part of an image is no input.
-    return condition.context if kind in ("image", "table") else min_context
 
 
 def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,6 +62,12 @@ def sweep(out: StageStore, planned: Iterable[PlannedJob], params: Params, read: 
     """
     summary = run_and_finish(out, planned, resources(params), read, seed=params.seed)
     account(out, summary, params.resources.max_failed_share)
+
+
+def sweep_stage(stage: str, planned: Iterable[PlannedJob], params: Params, read: Callable[[Path, Job], Any]) -> None:
+    """Call `sweep` with the stage's store. read: returns the data of a job from files under a folder."""
+    with open_store(stage) as out:
+        sweep(out, planned, params, partial(read, Path.cwd()))
 
 
 def run_and_finish(

@@ -199,7 +199,12 @@ class Worker:
     def _load(self, job: Job) -> Result:
         assert job.task.loader is not None
         self._model = _resolve(job.task.loader)(job)
-        _limit_threads(self._config.threads)
+        import threadpoolctl
+
+        # Limits the threads of libraries that were loaded before the environment variables were set.
+        threadpoolctl.threadpool_limits(self._config.threads)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(self._config.threads)
         return Result(rows=())
 
     def _run(self, job: Job) -> Result:
@@ -292,15 +297,6 @@ def _torch_device(ids: Sequence[Any], cuda_visible_devices: str, devices: int | 
     if devices is not None and len(visible) != devices:
         raise SweepError(f"GPUs of this actor: CUDA_VISIBLE_DEVICES shows {visible}, expected {devices} GPUs")
     return "cuda:0"
-
-
-def _limit_threads(threads: int) -> None:
-    """Limit the threads of libraries that were loaded before the environment variables were set."""
-    import threadpoolctl
-
-    threadpoolctl.threadpool_limits(threads)
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(threads)
 
 
 def _free_memory() -> None:

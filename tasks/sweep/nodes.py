@@ -31,8 +31,13 @@ class Nodes:
         """Query Ray for the nodes, which takes about a millisecond."""
         import ray
 
+        # The public state API needs a dashboard.
+        from ray._private.state import state
+
         alive = [node for node in ray.nodes() if node["Alive"]]
-        draining_nodes = _query_draining()
+        # Nodes that are about to leave, with their deadline in Unix ms (0: none). Autoscalers, `ray drain-node` and
+        # `ray start --block` announce them.
+        draining_nodes: dict[str, int] = state.get_draining_nodes()
         if draining_nodes.keys() - self.deadlines.keys() or self._ids - {node["NodeID"] for node in alive}:
             self._last_loss_at = time.monotonic()
         for name in draining_nodes.keys() - self.deadlines.keys():
@@ -93,18 +98,6 @@ class Request:
         bundles = [needs for needs, count in actors.items() for _ in range(count)]
         labels = [dict(needs.labels) for needs in bundles]
         request_resources(bundles=[needs.amounts for needs in bundles], bundle_label_selectors=labels)
-
-
-def _query_draining() -> dict[str, int]:
-    """Return the nodes that are about to leave, with their deadline in Unix ms (0: none).
-
-    Autoscalers, `ray drain-node` and `ray start --block` announce them.
-    """
-    # The public state API needs a dashboard.
-    from ray._private.state import state
-
-    nodes: dict[str, int] = state.get_draining_nodes()
-    return nodes
 
 
 def _is_reachable(address: str, port: int) -> bool:

@@ -101,14 +101,14 @@ def fits(needs: ActorResources, nodes: Sequence[Node]) -> int:
 
     No actor is split over two nodes, and no fraction of a GPU over two GPUs.
     """
-    return sum(_fit(needs, node.has) for node in nodes if node.matches(needs))
-
-
-def _fit(needs: ActorResources, has: Mapping[str, float]) -> int:
-    counts = [int(has.get(name, 0) / amount + SLACK) for name, amount in needs.amounts.items()]
-    if 0 < needs.gpus < 1:
-        counts.append(int(has.get("GPU", 0) + SLACK) * int(1 / needs.gpus + SLACK))
-    return min(counts)
+    total = 0
+    for node in nodes:
+        if node.matches(needs):
+            counts = [int(node.has.get(name, 0) / amount + SLACK) for name, amount in needs.amounts.items()]
+            if 0 < needs.gpus < 1:
+                counts.append(int(node.has.get("GPU", 0) + SLACK) * int(1 / needs.gpus + SLACK))
+            total += min(counts)
+    return total
 
 
 def cap(demand: Mapping[ActorResources, int], max_actors: int) -> dict[ActorResources, int]:

@@ -111,20 +111,16 @@ def show(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progres
         with _bar(title, stream) as report:
             yield report
     else:
-        yield _lines(title, stream)
+        last = float("-inf")
 
+        def print_line(progress: Progress) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= LINE_S or progress.remaining == 0:
+                last = now
+                print(f"{title}: {progress}", file=stream, flush=True)
 
-def _lines(title: str, stream: TextIO) -> Callable[[Progress], None]:
-    last = float("-inf")
-
-    def report(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_S or progress.remaining == 0:
-            last = now
-            print(f"{title}: {progress}", file=stream, flush=True)
-
-    return report
+        yield print_line
 
 
 @contextmanager
