@@ -175,7 +175,7 @@ class Chronos2(Pretrained, Forecaster):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `max_output_patches` patches, which is one forward pass."""
-        from tsfmscope.models.graphs.chronos import Chronos2Graph
+        from tsfmscope.models.graphs import Chronos2Graph
 
         network, config = self.network.eval(), self.network.chronos_config
         longest = int(config.max_output_patches * config.output_patch_size)

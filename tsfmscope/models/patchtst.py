@@ -168,7 +168,7 @@ class PatchTST(Pretrained, Forecaster):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `prediction_length` steps; a shorter context is padded."""
-        from tsfmscope.models.graphs.patchtst import PatchTSTGraph
+        from tsfmscope.models.graphs import PatchTSTGraph
 
         make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
         return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)

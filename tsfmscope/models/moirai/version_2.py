@@ -96,7 +96,7 @@ class Moirai2(MoiraiFamily):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `num_predict_token` patches, which is one forward pass."""
-        from tsfmscope.models.graphs.moirai import Moirai2Graph
+        from tsfmscope.models.graphs import Moirai2Graph
 
         network = self.network.eval()
         longest, levels = network.num_predict_token * network.patch_size, tuple(network.quantile_levels)

@@ -169,7 +169,7 @@ class T5Family(T5Stacks, Forecaster):
 
 def attentions(network: Any, stacks: tuple[str, ...]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a network whose T5 stacks have these names."""
-    from tsfmscope.models.t5 import narrow_heads
+    from tsfmscope.models.t5 import attention as narrow_heads
 
     parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for stack in stacks:

@@ -301,8 +301,7 @@ class VisionTS(Pretrained, Forecaster):
         """Yield the windows of a batch, contexts [B, C] and futures [B, H], by cut length and period."""
         import torch
 
-        from tsfmscope.models.visionts.image import to_pixel_values
-        from tsfmscope.models.visionts.periods import choose_periods, largest_filled_context
+        from tsfmscope.models.visionts.image import choose_periods, largest_filled_context, to_pixel_values
 
         lengths, device = largest_filled_context(past), self.network.device
         periods = choose_periods(past, lengths, self.network.config.periodicity)
