@@ -14,11 +14,11 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released
 from tsfmscope.models.types import (

@@ -1,6 +1,6 @@
-"""Forecasts of TimesFM 2.0 and 2.5 as torch modules, which exporters can trace.
+"""Forecasts as torch modules, which exporters can trace.
 
-The functions compute what those of `tsfmscope.models.timesfm.patches` compute, in float64 as well.
+They compute what the families' functions of arrays compute, in float64 as well.
 """
 
 from __future__ import annotations

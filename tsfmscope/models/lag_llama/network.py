@@ -2,6 +2,9 @@
 
 Module and parameter names are those of time-series-foundation-models/lag-llama, lag_llama/model/module.py.
 The code itself is ours, written from that paper and the released shapes.
+
+Sample paths take one pass over a window's context, then one token of every path at a time. The next value of a path is
+drawn by inverse CDF from given uniforms. Another batch size therefore changes a path by rounding only.
 """
 
 from __future__ import annotations

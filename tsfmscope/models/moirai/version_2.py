@@ -15,8 +15,8 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
 from tsfmscope.models.facts import TOLLAMA, Package, Released
 from tsfmscope.models.moirai import checkpoint
+from tsfmscope.models.moirai.family import MoiraiFamily
 from tsfmscope.models.moirai.patches import Packed, pack
-from tsfmscope.models.moirai.shared import MoiraiFamily
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 

@@ -3,6 +3,10 @@
 The decoder's caches are preallocated. Heads may have any width. The decoder's states are stored in columns,
 [d, paths]: W X is multiplied a tenth faster than X^T W^T at the hundred or so paths of a forecast, and these
 products are most of its time. For two to FEW_PATHS paths on a CPU, X^T W^T is twice as fast.
+
+A sample takes one encoder pass and one set of cross-attention keys and values per window. The distribution is that of
+transformers' `generate` with min_new_tokens = max_new_tokens: EOS excluded, then temperature, top-k, top-p. The samples
+of a window are the queries of one cross-attention, so its keys are neither copied nor read again for each sample.
 """
 
 from __future__ import annotations

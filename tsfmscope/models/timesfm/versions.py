@@ -13,11 +13,11 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.quantile_levels import level_weights
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
@@ -183,22 +183,19 @@ class TimesFMFamily(Pretrained, Forecaster):
         """Return why a config cannot be used, or None."""
 
     @property
-    @abstractmethod
     def _averages_mirror_image(self) -> bool:
         """Whether a forecast is the mean of the window's own and the negative of its mirror image's."""
+        return False
 
     @property
-    @abstractmethod
     def _keeps_sign(self) -> bool:
         """Whether a window without a negative step is forecast without one."""
+        return False
 
     @property
-    @abstractmethod
     def _appended_output(self) -> int:
-        """Index of the output that longer horizons append to the context.
-
-        Output 0 is the mean; the quantiles follow.
-        """
+        """Index of the output that longer horizons append to the context; 0 is the mean, the quantiles follow."""
+        return 0
 
     @abstractmethod
     def _decoder(self) -> Any:
@@ -219,9 +216,9 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
         """Return the head's outputs [..., H, 1 + Q] of states [..., d], in their patch's loc and scale."""
 
-    @abstractmethod
     def _queries(self) -> list[Any]:
         """Return the query projections where attention is plain, else an empty list."""
+        return [block.self_attn.q_proj for block in self._decoder().layers] if self.plain_attention else []
 
     @property
     def _size(self) -> int:
@@ -369,18 +366,6 @@ class TimesFM(TimesFMFamily):
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         return odd_context(config, 512)
 
-    @property
-    def _averages_mirror_image(self) -> bool:
-        return False
-
-    @property
-    def _keeps_sign(self) -> bool:
-        return False
-
-    @property
-    def _appended_output(self) -> int:
-        return 0
-
     def _decoder(self) -> Any:
         return self.network.decoder
 
@@ -412,9 +397,6 @@ class TimesFM(TimesFMFamily):
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
         flat: torch.Tensor = self.network.horizon_ff_layer(states)
         return flat.view(*flat.shape[:-1], self.prediction_length, 1 + len(self.network.config.quantiles))
-
-    def _queries(self) -> list[Any]:
-        return [block.self_attn.q_proj for block in self._decoder().layers]
 
 
 class TimesFM25(TimesFMFamily):
@@ -563,9 +545,6 @@ class TimesFM25(TimesFMFamily):
         spread = spread[..., : self.prediction_length, :]
         around = spread - spread[..., median : median + 1] + points[..., median : median + 1]
         return torch.cat((points[..., :1], around[..., 1:]), dim=-1)
-
-    def _queries(self) -> list[Any]:
-        return []
 
 
 def odd_context(config: Mapping[str, Any], usual: int) -> str | None:

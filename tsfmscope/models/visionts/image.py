@@ -2,6 +2,9 @@
 
 The code is written from that paper and the authors' code (Keytoyze/VisionTS, visionts/model.py). A patch is
 named by its number in the grid, row by row.
+
+In training, the period is from the autocorrelation of a window's context: a corpus has no frequencies from which
+`find_period` could take it.
 """
 
 from __future__ import annotations
