@@ -24,13 +24,12 @@ import numpy as np
 import torch
 
 from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.models.lag_llama.network import StudentT, features
-from tsfmscope.models.lag_llama.sampling import _quantiles_at, sample_paths
+from tsfmscope.models.lag_llama.network import StudentT, _quantiles_at, features, sample_paths
 from tsfmscope.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.models.t5.sampling import StepDecoder, sample_ids, walk
-from tsfmscope.models.time_moe.continuation import continue_values
+from tsfmscope.models.t5.decoding import StepDecoder, sample_ids, walk
 from tsfmscope.models.time_moe.family import TimeMoE
-from tsfmscope.models.wavetoken.family import SAMPLING, WaveToken
+from tsfmscope.models.time_moe.network import continue_values
+from tsfmscope.models.wavetoken import SAMPLING, WaveToken
 from tsfmscope.series.calendar import FEATURES
 
 LAG_LLAMA = {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16, "tokens": 256}

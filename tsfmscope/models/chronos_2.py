@@ -14,11 +14,11 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released
 from tsfmscope.models.types import (
@@ -175,7 +175,7 @@ class Chronos2(Pretrained, Forecaster):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `max_output_patches` patches, which is one forward pass."""
-        from tsfmscope.models.graphs.chronos import Chronos2Graph
+        from tsfmscope.models.graphs import Chronos2Graph
 
         network, config = self.network.eval(), self.network.chronos_config
         longest = int(config.max_output_patches * config.output_patch_size)

@@ -121,7 +121,7 @@ class ChronosBolt(shared.T5Family):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
-        from tsfmscope.models.graphs.chronos import BoltGraph
+        from tsfmscope.models.graphs import BoltGraph
 
         network = self.network.eval()
         levels = tuple(network.chronos_config.quantiles)

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder, narrow_heads
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import (
@@ -168,7 +168,7 @@ class PatchTST(Pretrained, Forecaster):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `prediction_length` steps; a shorter context is padded."""
-        from tsfmscope.models.graphs.patchtst import PatchTSTGraph
+        from tsfmscope.models.graphs import PatchTSTGraph
 
         make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
         return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)

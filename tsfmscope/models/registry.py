@@ -48,7 +48,7 @@ FAMILIES = {
     "patchtst": "tsfmscope.models.patchtst:PatchTST",
     "patchtst-fm": "tsfmscope.models.patchtst_fm.family:PatchTSTFM",
     "totem": "tsfmscope.models.totem.family:Totem",
-    "wavetoken": "tsfmscope.models.wavetoken.family:WaveToken",
+    "wavetoken": "tsfmscope.models.wavetoken:WaveToken",
     "t5-text": "tsfmscope.models.t5.text:T5Text",
     "tabular": "tsfmscope.models.tabular.family:Tabular",
     "vit": "tsfmscope.models.vit:ViT",

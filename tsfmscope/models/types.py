@@ -165,7 +165,8 @@ def tokens_to_table(tokens: Tokens) -> pa.Table:
     columns: dict[str, pa.Array] = {"series": pa.array(tokens.series), "origin": pa.array(tokens.origin)}
     for prefix, group in (("array", tokens.arrays), ("kind", tokens.kinds), ("type", tokens.types)):
         for name, values in group.items():
-            columns[f"{prefix}:{name}"] = _fixed_list(np.asarray(values))
+            flat = np.ascontiguousarray(values).reshape(len(values), -1)
+            columns[f"{prefix}:{name}"] = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
     shapes = {f"array:{n}": ",".join(map(str, a.shape[1:])) for n, a in tokens.arrays.items()}
     return pa.table(columns).replace_schema_metadata(shapes)
 
@@ -185,8 +186,3 @@ def tokens_from_table(table: pa.Table) -> Tokens:
         groups[prefix][name] = flat.reshape(len(table), *shape)
     series, origin = table["series"].to_pylist(), table["origin"].to_numpy()
     return Tokens(groups["array"], groups["kind"], groups["type"], series, origin)
-
-
-def _fixed_list(values: np.ndarray) -> pa.FixedSizeListArray:
-    flat = np.ascontiguousarray(values).reshape(len(values), -1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])

@@ -226,7 +226,7 @@ def test_every_head_of_patchtst_has_a_graph(changes: dict[str, object]) -> None:
 def test_students_quantiles_are_those_of_scipy() -> None:
     from scipy import special
 
-    from tsfmscope.models.graphs.patchtst import student_coefficients, student_quantiles
+    from tsfmscope.models.graphs import student_coefficients, student_quantiles
 
     levels, df = np.array([0.01, 0.1, 0.5, 0.75, 0.99]), np.append(2 + np.logspace(-9, 6, 400), 1e300)
     quantiles = student_quantiles(torch.from_numpy(df)[None, None], torch.from_numpy(student_coefficients(levels)))[0]

@@ -17,8 +17,7 @@ from tsfmscope.compression.calibration import gather
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import AttentionLayer, Widths, any_width, shapes
 from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.models.lag_llama.network import features
-from tsfmscope.models.lag_llama.sampling import sample_paths
+from tsfmscope.models.lag_llama.network import features, sample_paths
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

@@ -18,8 +18,8 @@ from tests.tsfmscope.models.families import CLASSES, READERS, change_config, exa
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.chronos_bolt import ChronosBolt
-from tsfmscope.models.lag_llama import sampling as lag_sampling
-from tsfmscope.models.t5 import sampling as t5_sampling
+from tsfmscope.models.lag_llama import network as lag_sampling
+from tsfmscope.models.t5 import decoding as t5_sampling
 from tsfmscope.models.types import LayerStates
 from tsfmscope.series.types import Windows
 

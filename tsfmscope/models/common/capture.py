@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -205,30 +206,22 @@ def capture(
         tensor = _first_tensor(value, module)
         states[key] = tensor if take is None else take(key, tensor)
 
+    def keep_output(key: Any, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        keep(key, output, module)
+
+    def keep_input(key: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        keep(key, (*args, *kwargs.values()), module)
+
     handles = []
     for key, module in outputs.items():
-        handles.append(module.register_forward_hook(_keep_output(keep, key)))
+        handles.append(module.register_forward_hook(partial(keep_output, key)))
     for key, module in (inputs or {}).items():
-        handles.append(module.register_forward_pre_hook(_keep_input(keep, key), with_kwargs=True))
+        handles.append(module.register_forward_pre_hook(partial(keep_input, key), with_kwargs=True))
     try:
         yield states
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _keep_output(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
-    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        keep(key, output, module)
-
-    return hook
-
-
-def _keep_input(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
-    def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        keep(key, (*args, *kwargs.values()), module)
-
-    return hook
 
 
 def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:

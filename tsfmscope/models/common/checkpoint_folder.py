@@ -147,7 +147,12 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise ModelError(f"{path}: architectures: got {classes!r:.100}, expected a list of names of classes")
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
-        _check_sizes({key: value for key, value in block.items() if key not in unchecked}, path)
+        for key in SIZES:
+            n = None if key in unchecked else block.get(key)
+            if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+                raise ModelError(
+                    f"{path}: {key}: got {n!r:.100}, expected a whole number from 1; fetch or save the checkpoint again"
+                )
         if refused := [key for key in REFUSED if block.get(key) is not None]:
             raise ModelError(
                 f"{path}: {refused[0]}: got {block[refused[0]]!r:.100}, expected none, as it changes numbers or needs "
@@ -280,16 +285,6 @@ def check_files(folder: Path) -> None:
             check_regular(path, LARGEST_TEXT if path.suffix in TEXTS else None)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
-
-
-def _check_sizes(block: Mapping[str, Any], path: Path) -> None:
-    """Raise ModelError, which names the key, if a count (of layers, steps and so on) is no integer from 1."""
-    for key in SIZES:
-        n = block.get(key, 1)
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-            raise ModelError(
-                f"{path}: {key}: got {n!r:.100}, expected a whole number from 1; fetch or save the checkpoint again"
-            )
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def head_counts(model: Family) -> dict[Place, int]:
     """
     counts: dict[Place, int] = {}
     widths = {
-        (weight.stack, weight.layer, weight.attention): _width(weight)
+        (weight.stack, weight.layer, weight.attention): len(split_heads(weight, weight.heads or 1)[0])
         for weight in model.weights()
         if weight.name == "q"
     }
@@ -72,11 +72,6 @@ def split_heads(weight: WeightMatrix, count: int) -> list[np.ndarray]:
             f"{_name(weight)}: got {weight.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}"
         )
     return np.split(weight.matrix, count, axis=axis)
-
-
-def _width(query: WeightMatrix) -> int:
-    """Return the number of rows of one query head."""
-    return len(split_heads(query, query.heads or 1)[0])
 
 
 def _name(weight: WeightMatrix) -> str:

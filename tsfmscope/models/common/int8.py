@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,17 +96,13 @@ def pack(path: Path) -> None:
     """Rewrite a safetensors file of rounded weights with int8 numbers and scales; other tensors stay as they are."""
     from safetensors.torch import load_file, save_file
 
-    save_file(dict(_packed(load_file(path))), path, metadata={"format": "pt"})
-
-
-def _packed(tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in tensors.items():
+    packed = {}
+    for name, tensor in load_file(path).items():
+        packed[name] = tensor
         if is_roundable(tensor):
-            numbers, scales = quantise(tensor)
-            yield name, numbers.contiguous()
-            yield name + SCALE, scales
-        else:
-            yield name, tensor
+            numbers, packed[name + SCALE] = quantise(tensor)
+            packed[name] = numbers.contiguous()
+    save_file(packed, path, metadata={"format": "pt"})
 
 
 def unpack(tensors: Mapping[str, Any], location: Path) -> dict[str, torch.Tensor]:

@@ -187,7 +187,8 @@ def read_lightning(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, An
     except Exception as error:
         problem = f"{type(error).__name__}: {_first_line(error)}"
         raise ModelError(f"{path}: cannot be read ({problem}); fetch the checkpoint again") from error
-    state, hyper_parameters = (_entry(checkpoint, key) for key in ("state_dict", "hyper_parameters"))
+    entries = checkpoint if isinstance(checkpoint, dict) else {}
+    state, hyper_parameters = entries.get("state_dict"), entries.get("hyper_parameters")
     if not isinstance(state, dict) or not isinstance(hyper_parameters, dict):
         keys = sorted(map(str, checkpoint))[:10] if isinstance(checkpoint, dict) else type(checkpoint).__name__
         raise ModelError(f"{path}: got {keys}, expected a Lightning checkpoint with state_dict and hyper_parameters")
@@ -207,10 +208,6 @@ def _check_unpacked_size(file: BinaryIO) -> None:
         if unpacked > size:
             raise CompressedParts(f"got {size:,} bytes that unpack to {unpacked:,}, expected no compression")
     file.seek(0)
-
-
-def _entry(checkpoint: object, key: str) -> object:
-    return checkpoint.get(key) if isinstance(checkpoint, dict) else None
 
 
 def _describe_refusal(error: pickle.UnpicklingError) -> str:

@@ -183,7 +183,7 @@ class LagLlama(OwnNetwork):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.models.lag_llama.sampling import ROWS, sample_paths
+        from tsfmscope.models.lag_llama.network import ROWS, sample_paths
 
         network = self.network.eval()
         context, factor = rescale_extreme(windows.context)

@@ -15,8 +15,8 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.quantile_levels import level_weights
 from tsfmscope.models.facts import TOLLAMA, Package, Released
 from tsfmscope.models.moirai import checkpoint
+from tsfmscope.models.moirai.family import MoiraiFamily
 from tsfmscope.models.moirai.patches import Packed, pack
-from tsfmscope.models.moirai.shared import MoiraiFamily
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -96,7 +96,7 @@ class Moirai2(MoiraiFamily):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `num_predict_token` patches, which is one forward pass."""
-        from tsfmscope.models.graphs.moirai import Moirai2Graph
+        from tsfmscope.models.graphs import Moirai2Graph
 
         network = self.network.eval()
         longest, levels = network.num_predict_token * network.patch_size, tuple(network.quantile_levels)

@@ -226,7 +226,7 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.models.t5.sampling import sample_ids
+        from tsfmscope.models.t5.decoding import sample_ids
 
         self.network.eval()
         context, factor = rescale_extreme(windows.context)

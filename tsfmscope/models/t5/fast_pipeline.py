@@ -10,7 +10,7 @@ from chronos import ChronosPipeline
 from chronos.chronos import ChronosModel
 from transformers import T5ForConditionalGeneration
 
-from tsfmscope.models.t5.sampling import sample_ids
+from tsfmscope.models.t5.decoding import sample_ids
 
 
 def fast(pipeline: ChronosPipeline) -> ChronosPipeline:

@@ -11,11 +11,11 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.types import PackageForecast, Tokens
 from tsfmscope.series.types import Windows
 
@@ -169,7 +169,7 @@ class T5Family(T5Stacks, Forecaster):
 
 def attentions(network: Any, stacks: tuple[str, ...]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a network whose T5 stacks have these names."""
-    from tsfmscope.models.t5 import narrow_heads
+    from tsfmscope.models.t5 import attention as narrow_heads
 
     parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for stack in stacks:

@@ -27,10 +27,6 @@ FIXED = {
 }
 
 
-def _as_list(horizons: Any) -> Any:
-    return [horizons] if isinstance(horizons, int) else list(horizons)
-
-
 class Config(SavedConfig):
     """Keys of a release, with the values of the 50M checkpoint's config.json as defaults."""
 
@@ -38,7 +34,9 @@ class Config(SavedConfig):
     intermediate_size: Count
     num_hidden_layers: Count
     num_attention_heads: Count
-    horizon_lengths: Annotated[Counts, BeforeValidator(_as_list)] = Field([1, 8, 32, 64])
+    horizon_lengths: Annotated[
+        Counts, BeforeValidator(lambda steps: [steps] if isinstance(steps, int) else list(steps))
+    ] = Field([1, 8, 32, 64])
     num_experts: Count = 8
     num_experts_per_tok: Count = 2
     max_position_embeddings: Count = 4096

@@ -163,7 +163,7 @@ class TimeMoE(OwnNetwork):
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
 
-        from tsfmscope.models.time_moe.continuation import continue_values
+        from tsfmscope.models.time_moe.network import continue_values
 
         scaled = self._scale_context(windows.context)
 

@@ -3,23 +3,296 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from tsfmscope.errors import ModelError
+from tsfmscope.models.base import QUANTILES, Forecaster
+from tsfmscope.models.blocks import Pretrained
+from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.compression_block import with_compression_block
+from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
 from tsfmscope.models.timesfm import patches as timesfm_patches
 from tsfmscope.models.timesfm.patches import Patched, Steps
-from tsfmscope.models.timesfm.shared import SHARED, TimesFMFamily
-from tsfmscope.models.types import WeightMatrix
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens, WeightMatrix
+from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.graphs.timesfm import Scale
+    from tsfmscope.models.graphs import Scale
+
+REQUIRED = (
+    *("hidden_size", "intermediate_size", "head_dim", "num_attention_heads", "num_hidden_layers"),
+    *("context_length", "horizon_length"),
+)
+SHARED = {"patch_length": 32, "quantiles": QUANTILES, "initializer_range": 0.02, "rms_norm_eps": 1e-6}
+
+
+class TimesFMFamily(Pretrained, Forecaster):
+    """TimesFM models of either version.
+
+    Rows of the decoder: one row per patch of the context, which is padded on the left to whole patches.
+
+    Gaps are filled as in Google's package (transformers' accepts none): leading ones are masked, others are
+    interpolated. A patch without an observed step is PADDING, and it is attended to unless it is a leading
+    one. The package pads every context to its longest. Masked patches change no other row, so that padding is
+    left out here. Scaling is done in float64. Layer 0 is the input of the first block. No norm ends the
+    stack.
+    """
+
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    width_key: ClassVar[str] = "hidden_size"
+    final_norm: ClassVar[bool] = False
+    direct_quantiles: ClassVar[bool] = True
+    deviation_floor: ClassVar[float] = timesfm_patches.TOLERANCE
+    # model_type of config.json.
+    model_type: ClassVar[str]
+    # The network reads the frequency id.
+    reads_frequency: ClassVar[bool]
+    defaults: ClassVar[Mapping[str, Any]]
+    network: Any
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model with random weights.
+
+        Keys of the config are named as in the package: all of REQUIRED, and those of `defaults` where they
+        differ. ValueError for keys that are missing or unknown, and for a config that cannot be used.
+        """
+        full = checkpoint_folder.filled_config(config, REQUIRED, cls.defaults, cls.name)
+        if wrong := cls._find_problem(full):
+            raise ValueError(f"{cls.name} config: {wrong}")
+        config_class, network_class = cls._classes()
+        return cls(checkpoint_folder.build(lambda: network_class(config_class(**full)), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
+        folder = Path(folder)
+        config = checkpoint_folder.read_config(folder, cls.name)
+        checkpoint_folder.check_model_type(config, folder, cls.name, cls.model_type)
+        with checkpoint_folder.limit_parameters(folder):
+            if wrong := cls._find_problem(config):
+                raise ModelError(f"{folder / 'config.json'}: {wrong}")
+        return cls(
+            checkpoint_folder.load_network(
+                with_compression_block(cls._classes()[1], cls.attention_layers), folder, device
+            )
+        )
+
+    @property
+    def blocks(self) -> Mapping[str, Sequence[Any]]:
+        """Blocks of the decoder."""
+        return {"decoder": self._decoder().layers}
+
+    @property
+    def max_context(self) -> int:
+        """Number of steps that the model reads: the last ones of a longer context, as in the package."""
+        return int(self.network.config.context_length)
+
+    @property
+    def prediction_length(self) -> int:
+        """Steps forecast at once; for longer horizons the point forecast is appended to the context."""
+        return int(self.network.config.horizon_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of patches that the context fills; the first may be filled in part."""
+        return {"decoder": -(-min(context, self.max_context) // self._size)}
+
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
+        from tsfmscope.models.graphs import Parts, TimesFMGraph
+
+        network = self.network.eval()
+        parts = Parts(
+            scale=self._traced_scale(),
+            decode=self._decode,
+            outputs=self._outputs,
+            patch=self._size,
+            mirrored=self._averages_mirror_image,
+            keeps_sign=self._keeps_sign,
+        )
+        return ForecastGraph(
+            lambda _, horizon: TimesFMGraph(network, parts, horizon),
+            self.max_context,
+            self.prediction_length,
+            tuple(network.config.quantiles),
+            self.reads_frequency,
+        )
+
+    def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
+        """Return the quantiles of transformers' class."""
+        import torch
+
+        options = {"freq": tokens.arrays["freq"].tolist()} if self.reads_frequency else {}
+        predictions = network(past_values=list(torch.from_numpy(windows.context)), **options).full_predictions.numpy()
+        values = predictions[:, : windows.horizon, 1:].transpose(0, 2, 1)
+        return PackageForecast(values, tuple(network.config.quantiles))
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return squared error of the mean plus quantile loss, averaged over all patches.
+
+        Every patch has its next `prediction_length` observed steps as target. Errors are in units of the
+        standard deviation of the window's observed steps, or in the data's units where that is TOLERANCE or
+        less. The package's loss is that of the last patch alone, in the data's units, where a window's weight
+        depends on its scale. The model was pretrained on every patch (Das et al. 2024). The frequency id is
+        0.
+        """
+        import torch
+
+        steps = timesfm_patches.pad_to_patches(context.cpu().numpy(), self._size, self.max_context)
+        ready, device = self._make_patches(steps), self.network.device
+        answers = self._outputs(self._decode(*self._tensors(ready.patches, ready.masks)))  # [B, T, H, 1 + Q]
+        past = np.where(steps.missing, np.nan, steps.values)
+        known = np.concatenate((past, future.cpu().numpy().astype(np.float64)), axis=1)
+        spread = np.array([np.nanstd(row) if np.isfinite(row).any() else 0.0 for row in known])
+        unit = np.where(spread > timesfm_patches.TOLERANCE, spread, 1.0)[:, None]
+        scaled = (self._targets(known, past.shape[1]) - ready.loc[:, :, None]) / unit[:, :, None]
+        target = torch.from_numpy(clip_float32(scaled)).to(device)  # [B, T, H]
+        ratio = torch.from_numpy((ready.scale / unit).astype(np.float32)).to(device)
+        is_observed = ~torch.isnan(target) & torch.from_numpy(~ready.masks.all(axis=2)).to(device)[:, :, None]
+        errors = torch.where(is_observed, target, 0.0)[..., None] - answers * ratio[:, :, None, None]
+        levels = torch.tensor(self.network.config.quantiles, device=device)
+        pinball = torch.maximum(levels * errors[..., 1:], (levels - 1) * errors[..., 1:]).mean(dim=-1)
+        losses = (errors[..., 0] ** 2 + pinball) * is_observed
+        loss: torch.Tensor = losses.sum() / is_observed.sum().clamp(min=1)
+        return loss
+
+    @classmethod
+    @abstractmethod
+    def _classes(cls) -> tuple[Any, Any]:
+        """Return the package's classes of config and network."""
+
+    @classmethod
+    @abstractmethod
+    def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
+        """Return why a config cannot be used, or None."""
+
+    @property
+    def _averages_mirror_image(self) -> bool:
+        """Whether a forecast is the mean of the window's own and the negative of its mirror image's."""
+        return False
+
+    @property
+    def _keeps_sign(self) -> bool:
+        """Whether a window without a negative step is forecast without one."""
+        return False
+
+    @property
+    def _appended_output(self) -> int:
+        """Index of the output that longer horizons append to the context; 0 is the mean, the quantiles follow."""
+        return 0
+
+    @abstractmethod
+    def _decoder(self) -> Any:
+        """Return the network without its head."""
+
+    @abstractmethod
+    def _make_patches(self, steps: Steps) -> Patched: ...
+
+    @abstractmethod
+    def _traced_scale(self) -> Scale:
+        """Return the scaling of `_make_patches` as a function of tensors."""
+
+    @abstractmethod
+    def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
+        """Return the last block's state [B, T, d] of patches and masks [B, T, patch], frequency ids [B]."""
+
+    @abstractmethod
+    def _outputs(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the head's outputs [..., H, 1 + Q] of states [..., d], in their patch's loc and scale."""
+
+    def _queries(self) -> list[Any]:
+        """Return the query projections where attention is plain, else an empty list."""
+        return [block.self_attn.q_proj for block in self._decoder().layers] if self.plain_attention else []
+
+    @property
+    def _size(self) -> int:
+        return int(self.network.config.patch_length)
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
+        kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        return Tokens(
+            arrays={
+                "patches": ready.patches,
+                "masks": ready.masks,
+                "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
+                "loc": clip_float32(ready.loc),
+                "scale": clip_float32(ready.scale),
+            },
+            kinds={"decoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        self.network.eval()
+        arrays = [tokens.arrays[name] for name in ("patches", "masks", "freq")]
+
+        def forward(part: slice) -> None:
+            self._decode(*self._tensors(*(array[part] for array in arrays)))
+
+        return Pass({"decoder": Stack(self._decoder().layers, None)}, forward, {"decoder": self._queries()})
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
+
+        def predict(history: np.ndarray, remaining: int) -> np.ndarray:
+            ready = self._make_patches(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
+            scaled = self._run_in_batches(self._run_network, ready.patches, ready.masks, freq)
+            return np.swapaxes(scaled * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None], 1, 2)
+
+        values = self._forecast_in_parts(windows, predict, lambda part: part[:, self._appended_output])
+        values = np.swapaxes(values, 1, 2)[:, :, 1:]  # [W, H, Q]
+        known = self.network.config.quantiles
+        by_level: np.ndarray = np.moveaxis(values @ level_weights(known, levels), 2, 1)
+        if self._keeps_sign:
+            negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
+            by_level = np.where(np.expand_dims(negative, 2), by_level, np.maximum(by_level, 0.0))
+        return by_level
+
+    def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
+        """Return mean and quantiles after the last patch, in its loc and scale: [B, H, 1 + Q]."""
+        import torch
+
+        output = self._outputs(self._decode(patches, masks, freq)[:, -1])
+        if self._averages_mirror_image:
+            other = self._outputs(self._decode(-patches, masks, freq)[:, -1])
+            output = (output - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
+        return output
+
+    def _tensors(self, patches: np.ndarray, masks: np.ndarray, freq: np.ndarray | None = None) -> list[torch.Tensor]:
+        """Return the arguments of `_decode` on the network's device; frequency 0 where none is given."""
+        import torch
+
+        freq = np.zeros(len(patches), dtype=np.int64) if freq is None else freq
+        return [torch.from_numpy(np.array(part)).to(self.network.device) for part in (patches, masks, freq)]
+
+    def _targets(self, steps: np.ndarray, context: int) -> np.ndarray:
+        """Return the `prediction_length` steps after every patch of the context, [W, T, H].
+
+        They are NaN where there are none.
+        """
+        horizon = self.prediction_length
+        padded = np.pad(steps[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
+        ahead = np.lib.stride_tricks.sliding_window_view(padded, horizon, axis=1)
+        return ahead[:, self._size : context + 1 : self._size]
 
 
 class TimesFM(TimesFMFamily):
@@ -93,18 +366,6 @@ class TimesFM(TimesFMFamily):
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         return odd_context(config, 512)
 
-    @property
-    def _averages_mirror_image(self) -> bool:
-        return False
-
-    @property
-    def _keeps_sign(self) -> bool:
-        return False
-
-    @property
-    def _appended_output(self) -> int:
-        return 0
-
     def _decoder(self) -> Any:
         return self.network.decoder
 
@@ -112,7 +373,7 @@ class TimesFM(TimesFMFamily):
         return timesfm_patches.scale_by_first_patch(steps, self._size, self.network.config.tolerance)
 
     def _traced_scale(self) -> Scale:
-        from tsfmscope.models.graphs.timesfm import scale_by_first_patch
+        from tsfmscope.models.graphs import scale_by_first_patch
 
         return partial(scale_by_first_patch, self.network.config.tolerance)
 
@@ -136,9 +397,6 @@ class TimesFM(TimesFMFamily):
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
         flat: torch.Tensor = self.network.horizon_ff_layer(states)
         return flat.view(*flat.shape[:-1], self.prediction_length, 1 + len(self.network.config.quantiles))
-
-    def _queries(self) -> list[Any]:
-        return [block.self_attn.q_proj for block in self._decoder().layers]
 
 
 class TimesFM25(TimesFMFamily):
@@ -256,7 +514,7 @@ class TimesFM25(TimesFMFamily):
         return timesfm_patches.scale_running(steps, self._size)
 
     def _traced_scale(self) -> Scale:
-        from tsfmscope.models.graphs.timesfm import scale_running
+        from tsfmscope.models.graphs import scale_running
 
         return scale_running
 
@@ -287,9 +545,6 @@ class TimesFM25(TimesFMFamily):
         spread = spread[..., : self.prediction_length, :]
         around = spread - spread[..., median : median + 1] + points[..., median : median + 1]
         return torch.cat((points[..., :1], around[..., 1:]), dim=-1)
-
-    def _queries(self) -> list[Any]:
-        return []
 
 
 def odd_context(config: Mapping[str, Any], usual: int) -> str | None:

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import NAMES, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import HUGE, clip_float32, mean_and_deviation
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows

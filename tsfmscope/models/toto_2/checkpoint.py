@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 NAME = "toto-2"
 # Values for which the network here is written; the package has no other ones either.
 FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
+QKV = ("q_proj", "k_proj", "v_proj")
 # The package's name of one matrix -> ours of its parts, from top to bottom.
-JOINED = {"attn.in_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
+JOINED = {"attn.in_proj": tuple(f"attn.{name}" for name in QKV), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
 
 
 class Config(SavedConfig):
@@ -101,10 +102,14 @@ def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> Non
     import torch
 
     config, state = dict(config), _join(network)
-    if compression_block.block_of(network) is None and any(_has_bias(block) for block in network.blocks):
+    has_bias = any(
+        getattr(block.attn, name).bias is not None for block in network.blocks for name in (*QKV, "out_proj")
+    )
+    if compression_block.block_of(network) is None and has_bias:
         config["attn_bias"] = True
         for path, block in _blocks(network):
-            for name, rows in (("in_proj", _rows(block)), ("out_proj", config["d_model"])):
+            inputs = sum(getattr(block.attn, name).out_features for name in QKV)
+            for name, rows in (("in_proj", inputs), ("out_proj", config["d_model"])):
                 state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
     own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
 
@@ -173,18 +178,10 @@ def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:
         yield f"transformer.layers.{number}.", block
 
 
-def _has_bias(block: Block) -> bool:
-    return any(getattr(block.attn, name).bias is not None for name in ("q_proj", "k_proj", "v_proj", "out_proj"))
-
-
-def _rows(block: Block) -> int:
-    return int(sum(getattr(block.attn, name).out_features for name in ("q_proj", "k_proj", "v_proj")))
-
-
 def _is_whole(block: Block, name: str) -> bool:
     """Return whether the parts of a matrix have the widths of the release."""
     if name == "attn.in_proj":
         attn = block.attn
         rows = (attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width)
-        return rows == tuple(getattr(attn, part).out_features for part in ("q_proj", "k_proj", "v_proj"))
+        return rows == tuple(getattr(attn, part).out_features for part in QKV)
     return bool(block.ffn.fc1_value.out_features == block.ffn.inner)

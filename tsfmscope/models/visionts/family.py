@@ -17,10 +17,10 @@ from jaxtyping import Float, Int32
 
 from tsfmscope.models import vit
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.pretrained import Pretrained
 from tsfmscope.models.common.scale import HUGE, clip_float32
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import TokenKind, Tokens
@@ -156,7 +156,9 @@ class VisionTS(Pretrained, Forecaster):
 
         inputs = to_pixel_values(windows.context)
         layouts = self._layouts(windows, inputs.start)
-        count, pixels = max(len(layout.visible) for layout in [*layouts, self._full(windows)]), layouts[0].patch ** 2
+        context = windows.context.shape[1]
+        full = self._layout(context, windows.horizon, self._period(windows, context))
+        count, pixels = max(len(layout.visible) for layout in [*layouts, full]), layouts[0].patch ** 2
         patches = np.zeros((len(windows), count, pixels), dtype=np.float32)
         ids = np.full((len(windows), count), -1, dtype=np.int32)
         kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
@@ -282,10 +284,6 @@ class VisionTS(Pretrained, Forecaster):
         lengths = np.maximum(windows.context.shape[1] - start, 1).tolist()
         return [self._layout(length, windows.horizon, self._period(windows, length)) for length in lengths]
 
-    def _full(self, windows: Windows) -> Layout:
-        context = windows.context.shape[1]
-        return self._layout(context, windows.horizon, self._period(windows, context))
-
     def _layout(self, length: int, horizon: int, period: int) -> Layout:
         from tsfmscope.models.visionts.image import layout
 
@@ -301,8 +299,7 @@ class VisionTS(Pretrained, Forecaster):
         """Yield the windows of a batch, contexts [B, C] and futures [B, H], by cut length and period."""
         import torch
 
-        from tsfmscope.models.visionts.image import to_pixel_values
-        from tsfmscope.models.visionts.periods import choose_periods, largest_filled_context
+        from tsfmscope.models.visionts.image import choose_periods, largest_filled_context, to_pixel_values
 
         lengths, device = largest_filled_context(past), self.network.device
         periods = choose_periods(past, lengths, self.network.config.periodicity)

@@ -16,8 +16,7 @@ from tests.tsfmscope.models.t5.test_decoding import SAMPLES, STEPS, drawn, facto
 from tsfmscope.models.common.low_rank import LowRank
 from tsfmscope.models.common.precision import RoundedLinear, run_in
 from tsfmscope.models.t5.chronos_t5 import PAD, ChronosT5
-from tsfmscope.models.t5.decoding import StepDecoder
-from tsfmscope.models.t5.sampling import walk
+from tsfmscope.models.t5.decoding import StepDecoder, walk
 from tsfmscope.series.types import Windows
 
 EPS = 2.0**-8  # of bfloat16: the most that rounding to it changes a number, relative

@@ -19,8 +19,7 @@ from tsfmscope.models import registry
 from tsfmscope.models.flowstate import family as module
 from tsfmscope.models.flowstate.checkpoint import Config
 from tsfmscope.models.flowstate.family import FlowState
-from tsfmscope.models.flowstate.network import FlowStateNetwork
-from tsfmscope.models.flowstate.scan import LinearScan
+from tsfmscope.models.flowstate.network import FlowStateNetwork, LinearScan
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows

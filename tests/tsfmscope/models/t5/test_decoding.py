@@ -14,7 +14,7 @@ from chronos.chronos import ChronosModel
 
 from tsfmscope.models.common.attention import Widths
 from tsfmscope.models.common.low_rank import LowRank, put_product
-from tsfmscope.models.t5 import decoding, sampling
+from tsfmscope.models.t5 import decoding
 from tsfmscope.models.t5.chronos_t5 import PAD, ChronosT5
 from tsfmscope.series.types import Windows
 
@@ -109,7 +109,7 @@ def stepped(model: ChronosT5, ids: torch.Tensor, mask: torch.Tensor, forced: tor
         return forced[:, :, step].to(logits.device)
 
     with torch.inference_mode():
-        sampling.walk(decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS), choose)
+        decoding.walk(decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS), choose)
     return torch.stack(seen, dim=2)
 
 

@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import example_model
-from tsfmscope.models.t5 import sampling
+from tsfmscope.models.t5 import decoding as sampling
 from tsfmscope.models.t5.chronos_t5 import ChronosT5
 
 CONFIG: dict[str, Any] = {

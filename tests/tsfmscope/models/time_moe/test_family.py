@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.tsfmscope.models.families import change_config, shake
 from tests.tsfmscope.models.lag_llama.test_network import turned_twin
 from tsfmscope.errors import HealthError
-from tsfmscope.models.time_moe import continuation
+from tsfmscope.models.time_moe import network as continuation
 from tsfmscope.models.time_moe.checkpoint import Config
 from tsfmscope.models.time_moe.family import TimeMoE
 from tsfmscope.models.time_moe.network import SparseExperts, TimeMoENetwork, balance

@@ -17,11 +17,18 @@ from safetensors.torch import load_file, save_file
 from tests.tsfmscope.models.families import shake
 from tests.tsfmscope.models.test_vit import released
 from tsfmscope.models.types import TokenKind
-from tsfmscope.models.visionts import periods
+from tsfmscope.models.visionts import image as periods
 from tsfmscope.models.visionts.checkpoint import positions_2d
 from tsfmscope.models.visionts.family import VisionTS
-from tsfmscope.models.visionts.image import Layout, draw_patches, find_period, layout, read_off
-from tsfmscope.models.visionts.periods import choose_periods, largest_filled_context
+from tsfmscope.models.visionts.image import (
+    Layout,
+    choose_periods,
+    draw_patches,
+    find_period,
+    largest_filled_context,
+    layout,
+    read_off,
+)
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

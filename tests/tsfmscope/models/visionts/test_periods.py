@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsfmscope.models.visionts.periods import _autocorrelations, estimate_periods
+from tsfmscope.models.visionts.image import _autocorrelations, estimate_periods
 
 
 def estimate(context: np.ndarray) -> list[int]:

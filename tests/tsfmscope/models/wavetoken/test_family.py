@@ -11,7 +11,7 @@ import torch
 
 from tests.tsfmscope.models.wavetoken.test_wavelets import lifted
 from tsfmscope.models.types import TokenKind
-from tsfmscope.models.wavetoken.family import EOS, PAD, SPECIAL, WaveToken
+from tsfmscope.models.wavetoken import EOS, PAD, SPECIAL, WaveToken
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

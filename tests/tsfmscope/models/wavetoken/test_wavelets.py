@@ -8,7 +8,7 @@ import pywt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.models.wavetoken.wavelets import WaveletBins, fill_missing
+from tsfmscope.models.wavetoken import WaveletBins, fill_missing
 
 RNG = np.random.default_rng(0)
 
