@@ -29,6 +29,7 @@ def tasks() -> dict[str, Task]:
     names = [stage.name for stage in STAGES if stage.sweeps] + [
         "planning.training_jobs",
         "planning.dataset_skill",
+        "planning.population",
         "commands.corpora",
     ]
     modules = [importlib.import_module(f"stages.{name}") for name in names]
