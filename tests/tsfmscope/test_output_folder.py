@@ -12,8 +12,8 @@ import pytest
 from tsfmscope.errors import ArgumentError
 from tsfmscope.output_folder import PROBE, check_new, check_writable
 
-ROOT = Path(__file__).resolve().parents[3]
-BOLT = f"chronos-bolt:{ROOT / 'checkpoints' / 'chronos-bolt-mini'}"
+ROOT = Path(__file__).resolve().parents[2]
+BOLT = f"chronos-bolt:{ROOT / 'tsfmscope' / 'checkpoints' / 'chronos-bolt-mini'}"
 COMMANDS = {
     "compress": ("tsfmscope", "compress", BOLT, "{}", "--data", "nile", "--context", "64"),
     "export": (

@@ -31,7 +31,8 @@ from tsfmscope.functions import doctor as doctor_checks
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "compress", "certify", "embed", "export", "push", "sql", "tables", "report"),
+    *("inspect", "compress", "certify", "embed", "export", "push", "verify", "check-family", "doctor"),
+    *("sql", "tables", "report"),
     *(
         "save-results",
         "plan",
@@ -42,9 +43,6 @@ NAMES = (
         "corpus",
         "commit-checkpoints",
         "new study",
-        "verify",
-        "check-family",
-        "doctor",
     ),
 )
 # Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.

@@ -148,7 +148,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
 @pytest.mark.parametrize(("windows", "of"), [(5, 2), (7, 3), (4, 4), (3, 1)])
 def test_parts_hold_every_window_once_and_the_mean_of_their_means_is_that_of_the_batch(windows: int, of: int) -> None:
     past, future = np.arange(windows * 2.0).reshape(windows, 2), np.arange(windows * 3.0).reshape(windows, 3)
-    parts = [Share(rank, of).part(past, future) for rank in range(of)]
+    parts = [Share("cpu", rank, of).part(past, future) for rank in range(of)]
     assert np.array_equal(np.sort(np.concatenate([part[0] for part in parts]), axis=0), past)
     assert np.array_equal(np.sort(np.concatenate([part[1] for part in parts]), axis=0), future)
     assert np.mean([part[0].mean() * part[2] for part in parts]) == pytest.approx(past.mean())

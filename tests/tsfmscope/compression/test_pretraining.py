@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import tasks.pretraining as entries
 from tasks.job import WATCHER, Job, Task
 from tasks.pretraining import pretrain
 from tsfmscope.defaults import HELD_OUT
@@ -150,10 +151,9 @@ def test_a_training_that_goes_on_may_be_ended_by_what_it_says_again(
     def stop(row: Mapping[str, Any]) -> None:
         raise Deaf(row["step"])
 
-    monkeypatch.setattr(pretraining, "report", lambda row: None)
     with dies_at(5):
         pretrain(job("chronos-bolt"), tmp_path, None)
-    monkeypatch.setattr(pretraining, "report", stop)
+    monkeypatch.setattr(entries, "report", stop)
     with pytest.raises(Deaf, match="2"):
         pretrain(job("chronos-bolt"), tmp_path, None)
 

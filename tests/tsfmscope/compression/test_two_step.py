@@ -35,7 +35,7 @@ from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics import means
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "tsfmscope" / "checkpoints"
-NANO = Path(__file__).resolve().parents[2] / "tsfmscope" / "checkpoints" / "chronos-bolt-nano"
+NANO = Path(__file__).resolve().parents[2] / "checkpoints" / "chronos-bolt-nano"
 REAL = ["covid_deaths", "dominick", "exchange_rate", "fred_md", "hospital", "metr_la_week", "nn5_weekly", "pedestrian"]
 REAL += ["solar_weekly", "traffic_weekly", "weather_rain", "weather_solar", "weather_sunshine", "dominick_categories"]
 PUBLISHED = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2

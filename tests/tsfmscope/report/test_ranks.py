@@ -33,6 +33,15 @@ CHANGES = [  # a second model of another modality, a grid of both, and snapshots
     copy_rows("checkpoints", f"model = '{T5}'", model=f"'{VIT}'", modality="'image'"),
     f"""update studies set x_axis = '{{"{T5}": 4, "{VIT}": 1}}', figure = 'ranks Fig. 10' where study = 'ranks'""",
     *(copy_rows("spectra", WEIGHTS, step=str(step)) for step in (0, 100, 300, 1000)),
+    # A contrast of the two modalities, as the stage statistics would store it.
+    copy_rows(
+        "inference",
+        "answer = 'rank_tests' and measure = 'attention slope@0.01'",
+        grouping="'modality'",
+        block="'all'",
+        statistic="'difference'",
+        estimate="-0.25",
+    ),
 ]
 
 

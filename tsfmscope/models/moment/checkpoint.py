@@ -10,18 +10,10 @@ from tsfmscope.errors import ModelError
 from tsfmscope.models.common import checkpoint_folder, own_checkpoint
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.own_checkpoint import Count, Positive, Release, SavedConfig, Share, Switch
+from tsfmscope.models.moment.keys import T5_KEYS, UNUSED
 
 if TYPE_CHECKING:
     from tsfmscope.models.moment.network import MomentNetwork
-
-# Keys of config.json under the block `t5_config`.
-T5_KEYS = (
-    *("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "dropout_rate", "feed_forward_proj", "initializer_factor"),
-    *("layer_norm_epsilon", "relative_attention_max_distance", "relative_attention_num_buckets"),
-)
-# Tensors of released files that are left out: an embedding of words that nothing reads, and sine positions.
-UNUSED = ("encoder.embed_tokens.weight", "patch_embedding.position_embedding.pe")
-
 
 NAME = "moment"
 # Key of config.json that contains the shape of the encoder.

@@ -20,7 +20,7 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import observed_moments
 from tsfmscope.models.facts import Package, Released, page
 from tsfmscope.models.moment import checkpoint
-from tsfmscope.models.moment.checkpoint import UNUSED
+from tsfmscope.models.moment.keys import UNUSED
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.t5 import shared
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens

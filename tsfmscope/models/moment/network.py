@@ -16,7 +16,7 @@ from torch import nn
 from transformers import T5Config, T5EncoderModel
 
 from tsfmscope.models.common.layers import PlacedModule
-from tsfmscope.models.moment.checkpoint import T5_KEYS, UNUSED
+from tsfmscope.models.moment.keys import T5_KEYS, UNUSED
 from tsfmscope.models.t5.attention import use_windowwise
 
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.

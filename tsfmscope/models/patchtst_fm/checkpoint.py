@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tsfmscope.models.patchtst_fm.network import PatchTSTFMNetwork
 
 NAME, MODEL_TYPE, ARCHITECTURE = "patchtst-fm", "patchtst_fm", "PatchTSTFMForPrediction"
+# Standard deviations up to this count as 1, as in the package.
+LEAST_SCALE = 1e-5
+# Largest scaled forecast. The next step, sinh, would overflow float64 above 710; float32 overflows before.
+LARGEST_SCALED = 200.0
 # Prefix of the names of all weights in the package's classes.
 PREFIX = "backbone."
 # Values of r1, for which the network here is written; later versions have other ones.

@@ -20,6 +20,7 @@ from tsfmscope.models.common.scale import observed_moments
 from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
 from tsfmscope.models.patchtst_fm import checkpoint
+from tsfmscope.models.patchtst_fm.checkpoint import LARGEST_SCALED, LEAST_SCALE
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     import torch
 
     from tsfmscope.models.patchtst_fm.network import PatchTSTFMNetwork
-
-# Standard deviations up to this count as 1, as in the package.
-LEAST_SCALE = 1e-5
-# Largest scaled forecast. The next step, sinh, would overflow float64 above 710; float32 overflows before.
-LARGEST_SCALED = 200.0
 
 
 class Scaled(NamedTuple):

@@ -16,8 +16,8 @@ from tests.tsfmscope.models.families import shake
 from tsfmscope.conformance.checkpoint import Checkpoint, every_tensor_is_read
 from tsfmscope.conformance.verdict import judge
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.moment.checkpoint import UNUSED
 from tsfmscope.models.moment.family import Moment
+from tsfmscope.models.moment.keys import UNUSED
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
