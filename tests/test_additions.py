@@ -211,7 +211,7 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     named = add_family(repository) | add_measure(repository)
     repository.generate()
     assert repository.touched() == named
-    repository.run("-m", "mypy", "tsfmscope/tasks/models/patch_line.py", "tsfmscope/tasks/geometry/measures.py")
+    repository.run("-m", "mypy", "tsfmscope/models/patch_line.py", "tsfmscope/geometry/measures.py")
     # The shared tests of families contain the checks of `tsfmscope check-family`.
     shared = [f"tests/tsfmscope/models/test_{name}.py" for name in SHARED]
     own = ["tests/test_task_versions.py", "tests/test_facts.py", "tests/store/test_docs.py"]

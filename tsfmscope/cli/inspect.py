@@ -46,8 +46,10 @@ def _show(report: LayerReport, out: Path | None) -> None:
     lines = [[_cell(row, column) for column in COLUMNS.values()] for row in rows]
     print_table(report.title, [name.format(**values) for name in COLUMNS], lines)
     typer.echo(MEANING.format(**values))
+    logged = {f"{note}." for note in report.notes}
     for sentence in report.sentences():
-        typer.echo(printable(sentence))
+        if sentence not in logged:
+            typer.echo(printable(sentence))
     typer.echo(printable(str(report.license)))
     if out is not None:
         typer.echo(f"file: {out}")
