@@ -196,8 +196,7 @@ def _option(name: str, annotation: Any, default: Any, help_texts: Mapping[str, s
         kind = bool if bool in kinds else float if float in kinds else numbers[0] if numbers else str
     if default is None and "None" not in str(kind):
         kind = kind | None
-    flag = bounds.flag if bounds is not None and bounds.flag else f"--{name.replace('_', '-')}"
-    return Annotated[kind, typer.Option(flag, help=help_texts[name], **limits)], default
+    return Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help_texts[name], **limits)], default
 
 
 def _read_value(name: str, annotation: Any) -> Callable[[Mapping[str, Any]], Any]:

@@ -21,15 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Bounds:
-    """Smallest and largest value of an argument, and whether it must exceed the smallest; None: no bound.
-
-    flag: option of the command line, if it is not the argument's name.
-    """
+    """Smallest and largest value of an argument, and whether it must exceed the smallest; None: no bound."""
 
     least: float | None = None
     most: float | None = None
     excludes_least: bool = False
-    flag: str | None = None
 
     def check(self, name: str, value: float) -> None:
         """Raise ArgumentError for a value that is out of bounds or NaN."""
@@ -78,11 +74,9 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def bounds_of(annotation: Any) -> Bounds | None:
     """Return the bounds in an annotation; None without."""
-    return (
-        next((item for item in get_args(annotation)[1:] if isinstance(item, Bounds)), None)
-        if (get_origin(annotation) is Annotated)
-        else None
-    )
+    if get_origin(annotation) is not Annotated:
+        return None
+    return next((item for item in get_args(annotation)[1:] if isinstance(item, Bounds)), None)
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:

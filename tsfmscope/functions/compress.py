@@ -154,7 +154,9 @@ def compress(
     try:
         steps = Method(method=method, ranks=Ranks(**{rule: share}), heal=heal, bits=8 if rule == "bytes" else bits)
     except ValidationError as error:
-        raise ArgumentError("; ".join(str(one["ctx"]["error"]) for one in error.errors())) from None
+        raise ArgumentError(
+            "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in error.errors())
+        ) from None
     progress.show("loading the model")
     model = as_model(model)
     if isinstance(model, CompressedModel):
