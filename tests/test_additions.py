@@ -215,7 +215,7 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     # The shared tests of families contain the checks of `tsfmscope check-family`.
     shared = [f"tests/tsfmscope/models/test_{name}.py" for name in SHARED]
     own = ["tests/test_task_versions.py", "tests/test_facts.py", "tests/store/test_docs.py"]
-    own.append("tests/tsfmscope/geometry/test_measure.py")
+    own.append("tests/tsfmscope/geometry/test_measures.py")
     words = " or ".join(["patch-line", *(Path(file).stem for file in own)])
     printed = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *shared, *own, "-k", words)
     passed = re.search(r"(\d+) passed", printed)

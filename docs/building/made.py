@@ -43,12 +43,12 @@ PYTHON = {
     ),
     "Statistics": (
         "`tsfmscope.statistics`: correlations with intervals, permutation and sign tests, corrections.",
-        ["study", "permutation", "bootstrap", "signs", "ranks", "power", "means", "mixed", "adjust"],
+        ["study", "permutation", "bootstrap", "signs", "ranks", "means", "mixed", "adjust"],
         "tsfmscope.statistics",
     ),
     "Compression": (
         "`tsfmscope.compression`: narrower attention layers, and their checkpoints.",
-        ["truncation", "products", "matrices", "budget", "schedules", "export", "fidelity"],
+        ["truncation", "products", "budget", "schedules", "export", "fidelity"],
         "tsfmscope.compression",
     ),
     "Theory": (

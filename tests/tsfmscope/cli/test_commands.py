@@ -193,6 +193,8 @@ def test_the_commands_of_the_docs_run_one_after_another(folder: Path, monkeypatc
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(folder / "no-token"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    (folder / "tsfmscope").mkdir()
+    (folder / "tsfmscope" / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     text = (ROOT / "docs" / "cli.md").read_text()
     lines = [line.removeprefix("$ tsfmscope ") for line in text.splitlines() if line.startswith("$ ")]
     for one in lines:

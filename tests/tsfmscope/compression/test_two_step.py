@@ -282,7 +282,8 @@ def test_a_quarter_fitted_on_synthetic_series_is_no_worse_than_a_candidate_and_n
 @pytest.mark.parametrize(("family", "count"), [("chronos-t5", 2), ("chronos-bolt", 8), ("moirai", 8)])
 def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
     """Of the last states, on windows whose futures lie after calibration's; for Moirai, V-O alone is truncated."""
-    base = family_class(family).load(CHECKPOINTS / f"{family}-mini")
+    nano = NANO.with_name(f"{family}-nano")
+    base = family_class(family).load(nano if nano.is_dir() else CHECKPOINTS / f"{family}-mini")
     names = ["co2", "elnino", "sunspots"]
     spec: dict[str, Any] = {
         "datasets": names,
