@@ -77,7 +77,11 @@ class LayerReport:
     notes: list[str]
 
     def plot(self, measure: str = "isotropy") -> Chart:
-        """Return an Altair chart by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
+        """Return an Altair chart by layer: "isotropy" or "dimensions".
+
+        A notebook shows it; `altair.renderers.enable("svg")` does so without a network. Raises ValueError for another
+        name.
+        """
         from tsfmscope.report.charts.layers import draw_layers
         from tsfmscope.report.render import apply_style
 
