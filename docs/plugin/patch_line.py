@@ -12,13 +12,28 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.own_checkpoint import Count, SavedConfig
 from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
 
-CONFIG = ("width", "heads", "blocks", "patch", "context", "horizon")
+
+class Config(SavedConfig):
+    """Keys of config.json. An error names a key that is missing, unknown or of a wrong value."""
+
+    width: Count
+    heads: Count
+    blocks: Count
+    patch: Count
+    context: Count
+    horizon: Count
+
+    def find_problem(self) -> str | None:
+        """Return why values that are valid by themselves cannot be used together, or None."""
+        return f"got {self.heads} heads, expected a divisor of width {self.width}" if self.width % self.heads else None
 
 
 class Block(nn.Module):
@@ -85,7 +100,14 @@ class PatchLine(Forecaster):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
-    example: ClassVar[Mapping[str, Any]] = dict(zip(CONFIG, (16, 2, 2, 8, 48, 12), strict=True))
+    example: ClassVar[Mapping[str, Any]] = {
+        "width": 16,
+        "heads": 2,
+        "blocks": 2,
+        "patch": 8,
+        "context": 48,
+        "horizon": 12,
+    }
     network: Network
 
     def __init__(self, config: Mapping[str, Any], network: Network, batch: int = 64) -> None:
@@ -93,8 +115,8 @@ class PatchLine(Forecaster):
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Return a model with random weights. The keys of `config` are those of CONFIG."""
-        full = checkpoint_folder.filled_config(config, CONFIG, {}, cls.name)
+        """Return a model with random weights. The keys of `config` are those of Config."""
+        full = Config.fill(config, cls.name)
         return cls(full, checkpoint_folder.build(lambda: Network(**full), seed))
 
     @classmethod
@@ -104,9 +126,12 @@ class PatchLine(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         checkpoint_folder.check_model_type(config, folder, cls.name)
         del config["model_type"]
-        with checkpoint_folder.limit_parameters(folder):
-            model = cls.new(config, seed=0)
-            model.network.load_state_dict(checkpoint_folder.read_weights(folder))
+        try:
+            with checkpoint_folder.limit_parameters(folder):
+                model = cls.new(config, seed=0)
+        except ValueError as error:
+            raise ModelError(f"{folder / 'config.json'}: {error}") from error
+        model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)
         return model
 
@@ -125,6 +150,11 @@ class PatchLine(Forecaster):
     def width(self) -> int:
         """Width of the hidden states."""
         return int(self.config["width"])
+
+    @property
+    def max_context(self) -> int:
+        """Number of steps that are read; of a longer context these are the last ones."""
+        return int(self.config["context"])
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of patches; the first one may have fewer steps than the others."""

@@ -179,7 +179,8 @@ def _option(name: str, annotation: Any, default: Any, help_texts: Mapping[str, s
     bounds, kinds, choices = bounds_of(annotation), types_of(annotation), choices_of(annotation)
     numbers = [kind for kind in (int, float) if kind in kinds]
     limits: dict[str, Any] = {}
-    if bounds is not None:
+    # Typer has no bound that is excluded; the function checks that.
+    if bounds is not None and not bounds.excludes_least:
         limits = {"min": bounds.least, "max": bounds.most}
         if numbers == [int]:
             limits = {key: None if value is None else int(value) for key, value in limits.items()}

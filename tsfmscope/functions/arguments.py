@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +29,11 @@ class Bounds:
     excludes_least: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise ArgumentError for a value that is out of bounds or NaN."""
+        """Raise ArgumentError for a value that is out of bounds, NaN or infinite."""
         above = self.least is None or (value > self.least if self.excludes_least else value >= self.least)
-        if not above or not (self.most is None or value <= self.most):
+        if not above or abs(value) == math.inf or not (self.most is None or value <= self.most):
             least = "" if self.least is None else f"{'above' if self.excludes_least else 'at least'} {self.least:g}"
-            most = "" if self.most is None else f"at most {self.most:g}"
+            most = "finite" if self.most is None else f"at most {self.most:g}"
             raise ArgumentError(f"{name}: got {value}, expected {' and '.join(filter(None, (least, most)))}")
 
 
@@ -55,8 +56,7 @@ def checked(function: F) -> F:
         signature = inspect.signature(function)
         hints = annotations_of(function)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if value is not None:
-                _check(name, value, hints[name])
+            _check(name, value, hints[name])
         return function(*args, **kwargs)
 
     return typing.cast(F, call)
@@ -100,6 +100,8 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _check(name: str, value: Any, annotation: Any) -> None:
+    if value is None and types.NoneType in _parts(annotation):
+        return
     choices, kinds = choices_of(annotation), types_of(annotation)
     # An argument may be one of some words, or any value of another type.
     others = tuple(kind for kind in kinds if kind in (int, float, str))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -191,6 +192,8 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
         ({"max_series": 0}, "max_series: got 0"),
         ({"share": 2.0}, "share: got 2.0, expected above 0 and at most 1"),
         ({"epsilon": -1.0}, "epsilon: got -1.0"),
+        ({"epsilon": math.inf}, "epsilon: got inf, expected"),
+        ({"share": None}, "share: got None, expected a number"),
     ],
 )
 def test_inspect_names_an_argument_out_of_range(model: Model, arguments: dict[str, Any], message: str) -> None:
