@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "params", "stages", "store", "tasks", "tests", "tsfmscope")
 FILES = ("CONTRIBUTING.md", "README.md", "dvc.yaml", "params.yaml", "pyproject.toml")
 # Files that a command of CONTRIBUTING.md writes.
-GENERATED = {"docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
+GENERATED = {"docs/models.md", "docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
 # Modules of tests that run on every family of the registry.
 SHARED = ("conformance", "config_family", "families", "heads", "spectra", "stacks")
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
@@ -120,6 +120,7 @@ class Copy:
         tables = self.run("-m", "tsfmscope", "tables", "--markdown")
         (self.folder / "docs/tables.md").write_text(tables)
         self.run("-m", "tests.task_versions", "--write")
+        self.run("-m", "docs.building.models")
         self.run("-m", "stages.planning.dvc_file")
 
     def touched(self) -> set[str]:
@@ -215,7 +216,7 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     # The shared tests of families contain the checks of `tsfmscope check-family`.
     shared = [f"tests/tsfmscope/models/test_{name}.py" for name in SHARED]
     own = ["tests/test_task_versions.py", "tests/test_facts.py", "tests/store/test_docs.py"]
-    own.append("tests/tsfmscope/geometry/test_measures.py")
+    own += ["tests/tsfmscope/geometry/test_measures.py", "tests/store/test_answers.py", "tests/docs/test_models.py"]
     words = " or ".join(["patch-line", *(Path(file).stem for file in own)])
     printed = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *shared, *own, "-k", words)
     passed = re.search(r"(\d+) passed", printed)
