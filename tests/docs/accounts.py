@@ -35,7 +35,7 @@ NOT_RUN = {
     "docs/corpus.md": ("tsfmscope corpus",),
     "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
-    "docs/plugins.md": ("tsfmscope check-family", "uv pip install"),
+    "docs/plugins.md": ("tsfmscope check-family", "uv pip install", "python -c ", "tsfmscope inspect random"),
     "docs/compression.md": ("tsfmscope export data", "tsfmscope certify chronos"),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
@@ -56,7 +56,7 @@ NOT_RUN = {
         "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
         "podman", "uv venv", "uv pip install --python", "TSFMSCOPE_TOTO2_PYTHON=",
     ),
-    "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -m ", "tsfmscope "),
+    "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -", "tsfmscope "),
     "docs/results/full/README.md": ("make profile",),
     "docs/results/ranks/README.md": ("make profile",),
     "docs/results/compression/README.md": ("make profile",),
