@@ -56,7 +56,7 @@ NOT_RUN = {
         "pip install tsfmscope", "tsfmscope", "pip install 'tsfmscope", "pip install --no-deps uni2ts", "docker",
         "podman", "uv venv", "uv pip install --python", "TSFMSCOPE_TOTO2_PYTHON=",
     ),
-    "CONTRIBUTING.md": ("make test", "cp docs/plugin", "python -", "tsfmscope "),
+    "CONTRIBUTING.md": ("make test", "make profile", "cp docs/plugin", "python -", "tsfmscope "),
     "docs/results/full/README.md": ("make profile",),
     "docs/results/ranks/README.md": ("make profile",),
     "docs/results/compression/README.md": ("make profile",),
