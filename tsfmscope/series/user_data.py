@@ -51,12 +51,7 @@ class NamedSeries(NamedTuple):
 
 
 def usable_series(
-    data: Data,
-    *,
-    max_series: int | None,
-    seed: int,
-    columns: Mapping[str, Any] | None = None,
-    takes_any: bool = False,
+    data: Data, *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None, takes_any: bool = False
 ) -> NamedSeries:
     """Return the usable series with a name for the data, and log what was read.
 

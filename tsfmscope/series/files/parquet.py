@@ -100,11 +100,7 @@ def load_parquet(
     series = [
         Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
         for item, start, freq, values in zip(
-            table["item_id"].to_pylist(),
-            starts,
-            table["freq"].to_pylist(),
-            list_values(table["target"]),
-            strict=True,
+            table["item_id"].to_pylist(), starts, table["freq"].to_pylist(), list_values(table["target"]), strict=True
         )
     ]
     return select(series, min_length=min_length, sample=sample)
