@@ -74,7 +74,8 @@ def embed(
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
     rows = np.flatnonzero(observed)
     if np.isnan(windows.context).all():
-        raise DataError(f"{named.name}: no series has a value in its last {windows.context.shape[1]} steps, expected one")
+        steps = windows.context.shape[1]
+        raise DataError(f"{named.name}: no series has a value in its last {steps} steps, expected at least one")
     if not len(rows):
         raise ArgumentError(f"stack: got {stack!r}, none of whose tokens is an observed value; name another stack")
     number = model.layers[stack] if layer == "last" else layer
