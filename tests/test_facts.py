@@ -8,7 +8,7 @@ import numpy as np
 
 from store.schema import TABLES
 from store.tables.results import isotropy_measures
-from tsfmscope.compression.methods import METHODS, MethodName
+from tsfmscope.compression.options import METHODS, MethodName
 from tsfmscope.geometry.measures import MEASURES, measure_states, presets
 from tsfmscope.report.charts import compression as plots
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tsfmscope.arrays import real_array
 from tsfmscope.defaults import HORIZON
 from tsfmscope.errors import ArgumentError, DataError
-from tsfmscope.names import slug
+from tsfmscope.files import slug
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.data_sets import DataSet, data_root, draw_kernel_set, find_data_set, load_data_set
 from tsfmscope.series.files.columns import UNNAMED, Columns

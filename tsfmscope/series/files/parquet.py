@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular
+from tsfmscope.files import check_regular
 from tsfmscope.series.seasons import gluonts_seasonality, season_of
 from tsfmscope.series.tables import is_number_list, list_values
 from tsfmscope.series.types import Series, Skip
