@@ -38,7 +38,7 @@ ALLOWED_NAMES = {
     "tsfmscope/compression/products.py": {"left"},
     "tsfmscope/geometry/heads.py": {"left"},
     "tsfmscope/models/common/low_rank.py": {"left"},
-    "tsfmscope/ranks/spectrum_columns.py": {"what"},
+    "tsfmscope/ranks/spectrum.py": {"what"},
     "tsfmscope/ranks/tall.py": {"other"},
     "tsfmscope/report/charts/grid.py": {"left"},
     "tsfmscope/theory/experiments.py": {"kept", "left"},

@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, orders
+from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
 from tsfmscope.statistics.ranks import complete
-from tsfmscope.statistics.signs import flip_mean
 from tsfmscope.statistics.study import interval_columns
 
 ANSWER = "advice_regret"

@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsfmscope.theory.attention import Heads, attend, product_norms, random_heads, softmax_columns, split
-from tsfmscope.theory.matrices import (
+from tsfmscope.theory.instances import (
     SMALLEST,
     SPECTRA,
+    Heads,
+    attend,
     exponential_values,
     gaussian_with_norm,
     orthonormal,
+    product_norms,
+    random_heads,
     random_spectrum,
+    softmax_columns,
+    split,
     with_singular_values,
 )
 

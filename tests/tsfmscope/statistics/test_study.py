@@ -1,73 +1,20 @@
-"""Sign flips, corrections, intervals and the mixed model against brute force and scipy."""
+"""Intervals, the mixed model and sign tests of a study against brute force and scipy."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from tests.tsfmscope.statistics.simulated import study
-from tsfmscope.statistics import bootstrap, mixed
-from tsfmscope.statistics.adjust import adjust
+from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.signs import sign_flips
-from tsfmscope.statistics.study import signs
+from tsfmscope.statistics.study import fit_mixed_model, signs
 
 HOW = {"resamples": 400, "alpha": 0.05}
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 7)), min_size=1, max_size=20))
-def test_flips_are_a_loop_over_all_signs_of_all_clusters(units: list[tuple[int, int]]) -> None:
-    signs, cluster = map(np.array, zip(*units, strict=True))
-    got = sign_flips(signs, cluster)
-    sums = np.array([signs[cluster == name].sum() for name in np.unique(cluster)])
-    every = [abs(np.dot(flip, sums)) for flip in itertools.product((1, -1), repeat=len(sums))]
-    assert got is not None
-    assert got.p == pytest.approx(np.mean([value >= abs(signs.sum()) for value in every]))
-    assert got.share == pytest.approx(((signs > 0).sum() + 0.5 * (signs == 0).sum()) / len(signs))
-    assert got.smallest == 2 ** (1 - len(sums))
-
-
-@pytest.mark.parametrize(("clusters", "smallest"), [(5, 0.0625), (6, 0.03125)])
-def test_the_smallest_p_of_the_paper_s_figures(clusters: int, smallest: float) -> None:
-    got = sign_flips(np.ones(5 * clusters, dtype=int), np.arange(clusters).repeat(5))
-    assert got is not None
-    assert got.p == got.smallest == smallest
-    assert math.isnan(got.critical) == (smallest > 0.05)
-    assert got.binomial < 1e-6
-
-
-def test_many_clusters_are_counted_exactly_not_listed() -> None:
-    signs = np.array([1] * 40 + [-1] * 20)
-    got = sign_flips(signs, np.arange(60))
-    assert got is not None
-    assert got.p == pytest.approx(stats.binomtest(40, 60).pvalue, rel=1e-9) == pytest.approx(got.binomial)
-
-
-def test_ties_alone_are_no_evidence_and_no_pairs_no_test() -> None:
-    got = sign_flips(np.zeros(9, dtype=int), np.arange(9))
-    assert got is not None
-    assert (got.share, got.p, got.binomial) == (0.5, 1.0, 1.0)
-    assert sign_flips(np.zeros(0, dtype=int), np.zeros(0, dtype=int)) is None
-
-
-def test_corrections_are_statsmodels_and_leave_out_what_has_no_p() -> None:
-    from statsmodels.stats.multitest import multipletests
-
-    p = np.array([0.01, np.nan, 0.04, 0.03, 0.5, np.nan, 1.0])
-    (bh, by, n), there = adjust(p), np.isfinite(p)
-    assert n == 5
-    assert np.isnan(bh[~there]).all() and np.isnan(by[~there]).all()
-    np.testing.assert_allclose(bh[there], multipletests(p[there], method="fdr_bh")[1])
-    np.testing.assert_allclose(by[there], multipletests(p[there], method="fdr_by")[1])
-    assert adjust(np.full(3, np.nan))[2] == 0
 
 
 def test_an_interval_by_row_is_scipy_s_bca_of_paired_units() -> None:
@@ -143,8 +90,8 @@ def test_the_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
 def test_the_mixed_model_finds_the_slope_inside_data_sets() -> None:
     x, y = study(np.random.default_rng(3), shared=3.0, conditions=2)
     slope = 0.7
-    got = mixed.fit(x, slope * x / x.std() + y - 0 * x)
-    none = mixed.fit(x, y)
+    got = fit_mixed_model(x, slope * x / x.std() + y - 0 * x)
+    none = fit_mixed_model(x, y)
     assert got.reason is none.reason is None
     assert got.estimate - none.estimate == pytest.approx(slope, abs=0.02)
     assert got.low < got.estimate < got.high
@@ -154,7 +101,7 @@ def test_the_mixed_model_finds_the_slope_inside_data_sets() -> None:
 def test_without_conditions_and_random_effects_the_slope_is_that_of_least_squares_inside_data_sets() -> None:
     x, y = study(np.random.default_rng(4), difficulty=3.0)
     a, b = (v[..., 0] - v[..., 0].mean(0) - v[..., 0].mean(1, keepdims=True) + v.mean() for v in (x, y))
-    assert mixed.fit(x, y).estimate == pytest.approx((a * b).sum() / (a * a).sum() * x.std(), rel=1e-4)
+    assert fit_mixed_model(x, y).estimate == pytest.approx((a * b).sum() / (a * a).sum() * x.std(), rel=1e-4)
 
 
 def six_units(x: np.ndarray) -> np.ndarray:
@@ -177,15 +124,15 @@ def six_units(x: np.ndarray) -> np.ndarray:
 def test_a_mixed_model_that_cannot_be_is_a_reason(change, reason: str) -> None:
     x, y = study(np.random.default_rng(5), conditions=2)
     x = change(x)
-    got = mixed.fit(x, y[: x.shape[0], : x.shape[1], : x.shape[2]])
+    got = fit_mixed_model(x, y[: x.shape[0], : x.shape[1], : x.shape[2]])
     assert math.isnan(got.p) and str(got.reason).startswith(reason)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12, 1e150])
 def test_a_mixed_model_of_any_scale_is_numbers_or_a_reason(scale: float) -> None:
     x, y = study(np.random.default_rng(6))
-    got = mixed.fit(x * scale, y)
-    assert got.reason is not None or got.estimate == pytest.approx(mixed.fit(x, y).estimate, rel=1e-3)
+    got = fit_mixed_model(x * scale, y)
+    assert got.reason is not None or got.estimate == pytest.approx(fit_mixed_model(x, y).estimate, rel=1e-3)
 
 
 def test_the_detectable_share_is_found_in_80_percent_of_samples() -> None:
