@@ -150,7 +150,7 @@ def _expand(entries: Iterable[str | dict[str, Any]]) -> Iterator[dict[str, Any]]
             raise ValueError(f"{name!r} is no column or list of store/tables/shared.yaml; near: {near}")
 
 
-def parse_table(name: str, block: Mapping[str, Any]) -> Table:
+def parse_table(name: str, block: dict[str, Any]) -> Table:
     """Return the table that a file of store/tables declares.
 
     Raises ValueError, with the file, for an unknown, missing or wrong field, and for a name that nothing has.

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 
 from store.schema import TABLES, isotropy_measures
-from tsfmscope.compression.methods import METHODS, MethodName
+from tsfmscope.compression.options import METHODS, MethodName
 from tsfmscope.geometry.measures import MEASURES, measure_states, presets
 from tsfmscope.report.charts import compression as plots
 

@@ -13,8 +13,7 @@ from tasks.forecasts import evaluate
 from tasks.job import Job, Task
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting.baselines import context_median
-from tsfmscope.forecasting.scores import score
-from tsfmscope.lens import window_seed
+from tsfmscope.forecasting.scores import score, window_seed
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.tables import series_table, table_series

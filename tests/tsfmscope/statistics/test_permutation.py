@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope.statistics.permutation import (
-    double_centred,
-    evaluate_orders,
-    orders,
-    permute_centred,
-    permute_rows,
-)
+from tsfmscope.statistics.permutation import double_centred, evaluate_orders, orders, permute_centred, permute_rows
 from tsfmscope.statistics.ranks import critical_rho, detectable_rho
 
 

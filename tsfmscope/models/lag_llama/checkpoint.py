@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from tsfmscope.errors import ModelError
+from tsfmscope.files import open_regular
 from tsfmscope.models.common import checkpoint_folder, own_checkpoint
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.own_checkpoint import Release, SavedConfig, one_of
-from tsfmscope.regular_files import open_regular
 from tsfmscope.series.calendar import FEATURES
 
 if TYPE_CHECKING:

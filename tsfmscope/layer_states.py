@@ -1,36 +1,31 @@
-"""Tokens, hidden states, forecasts and measures of one model on some series, with plain arguments.
+"""Tokens, hidden states and measures of the layers of one model on some series, with plain arguments.
 
-The entries of jobs, the command line and the Python API call these functions. None of them uses jobs, files or Ray.
+Jobs, commands and the Python API call these functions. None of them uses jobs, files or Ray.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
 
-from tsfmscope.forecasting.scores import score
-from tsfmscope.geometry.dimension import effective_dimension
-from tsfmscope.geometry.head import log_partition
-from tsfmscope.geometry.measures import LIST_COLUMNS, measure_states, subsample
+from tsfmscope.geometry.heads import log_partition
+from tsfmscope.geometry.measures import LIST_COLUMNS, SHARE, measure_states, subsample
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.parallel import one_thread_if_small
-from tsfmscope.geometry.repeats import SHARE
+from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.ranks.spectrum import numerical_rank
 from tsfmscope.ranks.spectrum_columns import input_row
-from tsfmscope.series.seasons import gluonts_seasonality
 from tsfmscope.series.synthetic.noise import with_noise
 from tsfmscope.series.types import Series, Skip
-from tsfmscope.series.windows import MIN_CONTEXT, last_windows, spread_windows
+from tsfmscope.series.windows import MIN_CONTEXT, spread_windows
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
-    from tsfmscope.models.types import ForecastModel
 
 # Kinds of tokens whose own input is known and that forecast the next step.
 FORECASTING = (TokenKind.START, TokenKind.FUTURE)
@@ -233,106 +228,3 @@ def log_partition_values(
             values.append(log_partition(logits))
             n_ids = logits.shape[-1]
     return np.concatenate(values)[np.isin(tokens.kinds[model.output_stack], FORECASTING)], n_ids
-
-
-class ScoredWindows(NamedTuple):
-    """Scores of the last window of every series.
-
-    rows: series -> `origin`, the columns of `Scores.row`, and `quantiles` [Q][H] or None. skipped: series
-    without a usable last window, with the reason.
-    """
-
-    rows: dict[str, dict[str, Any]]
-    skipped: list[Skip]
-
-    def accuracy(self, n_levels: int) -> dict[str, float]:
-        """Return `wql`, pooled over the windows, and `mase`, the mean; without one that no window defines.
-
-        n_levels: number of quantile levels of the forecasts.
-        """
-        target = sum(row["target_abs"] for row in self.rows.values())
-        mase = [row["mase"] for row in self.rows.values() if row["mase"] is not None]
-        values = {}
-        if target:
-            values["wql"] = sum(row["quantile_loss"] for row in self.rows.values()) / (n_levels * target)
-        if mase:
-            values["mase"] = sum(mase) / len(mase)
-        return values
-
-
-def score_forecasts(
-    model: ForecastModel,
-    series: Sequence[Series],
-    *,
-    context: int,
-    horizon: int,
-    levels: Sequence[float],
-    samples: int,
-    seed_of: Callable[[str], int],
-    seed: int,
-    min_context: int = MIN_CONTEXT,
-    held_out: float | None = None,
-    noise: float = 0.0,
-    history: int = 0,
-    earlier: int = 0,
-    batch: int = 32,
-    keep_quantiles: bool = False,
-) -> ScoredWindows:
-    """Forecast the last window of every series and score the forecasts.
-
-    Noise is added to the context that the model sees. The targets, and the mean and seasonal error in the
-    denominators of scores, are clean, so that a condition changes the forecast only. The season is that of
-    the series (`season_of`).
-
-    Args:
-        model: the forecasting model.
-        series: series of one data set, of one frequency.
-        context: steps of context.
-        horizon: steps to forecast.
-        levels: quantile levels, ascending, with 0.5.
-        samples: number of sample paths, for families that draw them.
-        seed_of: returns the seed of a series' samples.
-        seed: seed of the noise.
-        min_context: smallest number of observed steps in a context.
-        held_out: share at the end of a series in which the future must lie; None: the whole series.
-        noise: as in `tokenize`.
-        history: as in `tokenize`.
-        earlier: steps by which the window lies before the last one.
-        batch: windows per call of the model.
-        keep_quantiles: whether the rows contain the forecasts.
-    """
-    model, steps = model.with_condition(context, history)
-    windows, skipped = last_windows(
-        series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
-    )
-    histories = {item.series: item.values for item in series}
-    rows: dict[str, dict[str, Any]] = {}
-    for start in range(0, len(windows), batch):
-        clean = windows.take(slice(start, start + batch))
-        noisy = with_noise(clean, series, noise=noise, seed=seed)
-        forecast = model.forecast(
-            noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
-        )
-        origins, quantiles = clean.origin.tolist(), forecast.values
-        scores = score(
-            clean.future,
-            quantiles,
-            tuple(levels),
-            context=clean.context[:, -context:],
-            past=[histories[name][:origin] for name, origin in zip(clean.series, origins, strict=True)],
-            season=clean.season,
-            printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
-        )
-        for index, name in enumerate(clean.series):
-            kept = quantiles[index].tolist() if keep_quantiles else None
-            rows[name] = {"origin": origins[index], **scores.row(index), "quantiles": kept}
-    return ScoredWindows(rows, skipped)
-
-
-def window_seed(key: str, series: str) -> int:
-    """Return a 63-bit seed for the samples of one series, from a job's key and the series' id.
-
-    It does not depend on the position of the series in a batch.
-    """
-    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,28 +1,40 @@
-"""Pipes, devices and links that lead nowhere in the place of files: one error at once, nothing is waited for."""
+"""Files of users that are pipes, devices or links to nowhere, and output folders that cannot be written.
+
+Both are one error at once, before any work.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tsfmscope.compression.onnx_forecaster import OnnxForecaster, open_session
-from tsfmscope.errors import DataError, ModelError, TsfmscopeError
+from tsfmscope.errors import ArgumentError, DataError, ModelError, TsfmscopeError
+from tsfmscope.files import PROBE, check_new, check_regular, check_writable, open_regular, read_bytes, read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import LARGEST_TEXT
 from tsfmscope.models.lag_llama.checkpoint import read_lightning
-from tsfmscope.regular_files import check_regular, open_regular, read_bytes, read_text
 from tsfmscope.series.files.parquet import load_parquet
 from tsfmscope.series.files.user_files import load_own
 from tsfmscope.series.other_modalities import documents, images
 
+pytestmark = pytest.mark.timeout(120)
+
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.timeout(30)
+BOLT = f"chronos-bolt:{ROOT / 'tsfmscope' / 'checkpoints' / 'chronos-bolt-mini'}"
+COMMANDS = {
+    "compress": ("tsfmscope", "compress", BOLT, "{}", "--data", "nile", "--context", "64"),
+    "export": ("tsfmscope", "export", BOLT, "{}"),
+    "corpus": ("tsfmscope", "corpus", "{}", "--series", "2", "--length", "64"),
+}
 
 
 def loop(path: Path) -> None:
@@ -131,3 +143,80 @@ def test_a_tokenizer_too_large_to_be_one_is_not_read(tmp_path: Path) -> None:
     os.truncate(folder / "tokenizer.json", LARGEST_TEXT + 1)
     with pytest.raises(TsfmscopeError, match=r"tokenizer\.json: expected at most"):
         registry.family_class("chronos-bolt").load(folder)
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    module, *arguments = command
+    line = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with params.yaml and a file where a folder would have to be."""
+    (tmp_path / "params.yaml").write_text((ROOT / "params" / "smoke.yaml").read_text())
+    (tmp_path / "file").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few blocks."""
+    where = tmp_path / "small"
+    where.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(where)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root can mount a file system")
+    yield where
+    subprocess.run(["umount", str(where)], check=True)
+
+
+def test_a_folder_is_new_or_empty_and_can_be_written(tmp_path: Path) -> None:
+    check_new(tmp_path / "a" / "b")
+    assert (tmp_path / "a").is_dir() and not (tmp_path / "a" / "b").exists()
+    check_new(tmp_path / "a")
+    (tmp_path / "a" / "b").touch()
+    for folder in (tmp_path / "a", tmp_path / "a" / "b"):
+        with pytest.raises(ArgumentError, match="is there already, and not empty; name a new folder"):
+            check_new(folder)
+    check_writable(tmp_path / "a")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for folder in (tmp_path / "a" / "b" / "c", Path("/proc/1/x"), loop / "a", tmp_path / ("x" * 300)):
+        with pytest.raises(ArgumentError, match=r"cannot be written .*; name another folder"):
+            check_new(folder)
+
+
+def test_a_full_file_system_is_found_before_any_work(mounted: Path) -> None:
+    check_new(mounted / "a")
+    (mounted / "full").write_bytes(PROBE * 4)
+    with pytest.raises(ArgumentError, match="cannot be written \\(No space left on device\\)"):
+        check_new(mounted / "a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_under_a_file_is_one_line_and_code_2(here: Path, command: str) -> None:
+    done = run(here, *(part.format("file/made") for part in COMMANDS[command]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "file/made: cannot be written (" in done.stderr
+    assert {path.name for path in here.iterdir()} == {"params.yaml", "file"}
+
+
+@pytest.mark.slow
+def test_a_picture_for_which_there_is_no_room_is_one_line(here: Path, mounted: Path) -> None:
+    (mounted / "full").write_bytes(PROBE * 4)
+    done = run(here, "tsfmscope", "inspect", BOLT, "nile", "--out", str(mounted / "a.html"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("tsfmscope", "--version"), ("tsfmscope", "tables", "runs")])
+def test_output_that_nobody_can_take_is_one_line(here: Path, command: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        line = [sys.executable, "-m", *command]
+        done = subprocess.run(line, cwd=here, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,4 +1,8 @@
-"""Spectral alignment: overlap of attention heads with the leading directions of their input."""
+"""Checks of the theory of Shelim et al. 2025 on the heads of a model.
+
+Spectral alignment (Theorem 2) is the overlap of attention heads with the leading directions of their input, the
+log-partition function (Theorem 1) that of a softmax head. Lemma 1 bounds the Jacobian of self-attention.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.geometry.dimension import axes_of_few_rows, is_wide
+from tsfmscope.geometry.spectrum import axes_of_few_rows, is_wide
 
 Matrix = Float[np.ndarray, "head_width width"]
 
@@ -174,3 +178,125 @@ def chance_overlap(m: int, width: int) -> tuple[float, float]:
 def _cosine(left: np.ndarray, right: np.ndarray) -> float:
     left, right = left / (np.abs(left).max() or 1.0), right / np.abs(right).max()
     return float(left @ right / (np.linalg.norm(left) * np.linalg.norm(right) or 1.0))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Statistics of log Z over n forecast positions, in nats.
+
+    sd is the sample standard deviation, None for a single position. With no position, every field but n is
+    None.
+    """
+
+    n: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    range: float | None
+
+
+def log_partition(logits: Float[np.ndarray, "*position id"]) -> Float[np.ndarray, "*position"]:
+    """Return log Z(k, l) = log Σ_i exp z_i of the logits.
+
+    The logits are used as emitted: all ids, after the model's own scaling. Source: Shelim et al. 2025,
+    section 2. A logit of -inf (an excluded id) adds nothing. Constant logits z over n ids give z + log n.
+    Raises ValueError for NaN or +inf, and for a position without any id above -inf.
+    """
+    values = np.asarray(logits, dtype=np.float64)
+    if np.isnan(values).any() or np.isposinf(values).any():
+        raise ValueError("logits: expected values below infinity and no NaN; check the weights and their dtype")
+    largest = values.max(axis=-1, keepdims=True, initial=-np.inf)
+    if np.isneginf(largest).any():
+        raise ValueError("logits: expected at least one id above -inf at every position")
+    logs: np.ndarray = largest[..., 0] + np.log(np.exp(values - largest).sum(axis=-1))
+    return logs
+
+
+def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
+    """Compute the standard deviation and range of log Z over positions.
+
+    Both are 0 where the partition function is stable. Source: Shelim et al. 2025, section 3. The paper
+    discusses this stability and measures eq. 5 instead. A single position has no standard deviation (None).
+    NaN gives NaN.
+    """
+    values = np.asarray(log_z, dtype=np.float64).reshape(-1)
+    if not len(values):
+        return Spread(0, None, None, None, None, None)
+    low, high = float(values.min()), float(values.max())
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    return Spread(len(values), float(values.mean()), sd, low, high, high - low)
+
+
+# Largest N d of an instance: its Jacobian is dense and takes 32 MiB in float64.
+LARGEST = 2048
+# Relative tolerance: a smaller difference is rounding of the two sides.
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Jacobian norm ‖J‖₂ and three upper bounds: as printed, with Appendix B's N, and one that is proved."""
+
+    norm: float
+    printed: float
+    appendix: float
+    safe: float
+
+    @property
+    def violated(self) -> dict[str, bool]:
+        """Return, for each bound, whether the norm exceeds it."""
+        return {name: self.norm > getattr(self, name) * (1 + SLACK) for name in ("printed", "appendix", "safe")}
+
+
+def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]) -> Bounds:
+    """Compute ‖J‖₂ of G(Ψ) = softmax(Ψ Λ Ψᵀ) Ψ, one unscaled head, and its three bounds.
+
+    With μ_i = Σ_j p_ij ψ_j:
+
+        printed = ‖Λ‖ Σ_i (p_ii + ½) ‖ψ_i - μ_i‖² + Δ,  Δ = ‖Λ‖ Σ_{i≠j} p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_j‖²
+        appendix = N + printed
+        safe = N + 3/2 ‖Λ‖ Σ_ij p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_i‖²
+
+    Source: Shelim et al. 2025, Lemma 1 and Appendix B; docs/science.md, Lemma 1. The lemma drops Appendix B's
+    term |V| = N, so Λ = 0 gives 1 > 0. The last step of Appendix B bounds p_ij |ψ_iᵀ(ψ_j - μ_i)| by ½ ‖ψ_i -
+    μ_i‖² where it needs ½ Σ_j p_ij ‖ψ_j - μ_i‖². `safe` avoids that step.
+
+    J is computed by automatic differentiation in float64. Raises ValueError for wrong shapes, values that are
+    not finite, and N d above LARGEST.
+    """
+    import torch
+
+    psi, mixing = np.asarray(states, dtype=np.float64), np.asarray(interaction, dtype=np.float64)
+    if psi.ndim != 2 or mixing.shape != (psi.shape[1], psi.shape[1]):
+        raise ValueError(f"interaction: got shape {mixing.shape}, expected [width, width] of states {psi.shape}")
+    if not 0 < psi.size <= LARGEST or not (np.isfinite(psi).all() and np.isfinite(mixing).all()):
+        raise ValueError(
+            f"states: got {psi.size} values, expected 1 to {LARGEST}, all finite, and a finite interaction"
+        )
+    weights = attention(psi, mixing)
+    means = weights @ psi
+    spread = weights * np.square(psi[None] - means[:, None]).sum(axis=2)  # p_ij ‖ψ_j - μ_i‖²  [N, N]
+    own = np.square(psi - means).sum(axis=1)
+    strength = float(np.linalg.norm(mixing, 2))
+    halves = 0.5 * np.square(psi).sum()
+    printed = strength * ((np.diag(weights) + 0.5) @ own + spread.sum() - np.trace(spread) + halves)
+    safe = len(psi) + strength * (1.5 * spread.sum() + halves)
+    matrix = torch.from_numpy(mixing)
+
+    def mapping(rows: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(rows @ matrix @ rows.T, dim=1) @ rows
+
+    jacobian = torch.func.jacrev(mapping)(torch.from_numpy(np.ascontiguousarray(psi)))
+    norm = torch.linalg.matrix_norm(jacobian.reshape(psi.size, psi.size), 2)
+    return Bounds(float(norm), float(printed), float(len(psi) + printed), float(safe))
+
+
+def attention(
+    states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]
+) -> Float[np.ndarray, "token token"]:
+    """Return p_ij, the softmax over j of ψ_iᵀ Λ ψ_j."""
+    scores = states @ interaction @ states.T
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
+    return shares
