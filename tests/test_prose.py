@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from store.schema import TABLES
-from store.tables.answers import MEANINGS, OWN
+from store.schema import MEANINGS, OWN, TABLES
 
 ROOT = Path(__file__).parents[1]
 SQL_FILES = sorted((ROOT / "store" / "sql").rglob("*.sql"))

@@ -218,7 +218,7 @@ def unexplained(row: Mapping[str, Any], table: str) -> list[str]:
         if name in NEVER_EXPLAINED:
             continue
         nothing = value is None or value == []
-        said = columns[name].null and any(
+        said = columns[name].nullable and any(
             word in (row["reason"] or "") for word in WORDS.get(name, FALLBACK.get(name, ())) + EVERYTHING
         )
         if (nothing and not said) or not all(map(math.isfinite, numbers(value))):

@@ -1,7 +1,7 @@
 """The measures of a layer's states, in the order in which they are computed, and their standard deviations.
 
 CONTRIBUTING.md, "Add a measure", has the steps: an entry of MEASURES with its function here, and the columns
-in store/tables/results.py. Everything else reads the two.
+in store/tables/geometry.yaml. Everything else reads the two.
 """
 
 from __future__ import annotations
