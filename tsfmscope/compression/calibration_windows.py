@@ -13,10 +13,9 @@ import numpy as np
 from tsfmscope.compression.options import Calibration
 from tsfmscope.errors import DataError
 from tsfmscope.models.types import Tokens
-from tsfmscope.series.content import digests
-from tsfmscope.series.synthetic.priors.draw import draw_priors
+from tsfmscope.series.synthetic.priors import draw_priors
 from tsfmscope.series.tables import table_series
-from tsfmscope.series.types import Series
+from tsfmscope.series.types import Series, digests
 from tsfmscope.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, chec
 from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
 from tsfmscope.functions.load import Model, as_model, load
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
-from tsfmscope.series.content import digests, name_sources
-from tsfmscope.series.types import describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.types import describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics.noninferiority import (
     MARGIN,

@@ -16,8 +16,8 @@ from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import floor_notes, reading_notes
 from tsfmscope.functions.load import Model, as_model
 from tsfmscope.models.types import TokenKind
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.types import count_reasons
-from tsfmscope.series.user_data import Data, log_left_out, usable_series
 from tsfmscope.series.windows import last_contexts
 
 logger = logging.getLogger("tsfmscope")

@@ -16,7 +16,7 @@ from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
 from tsfmscope.functions.measures import Share, Tolerance
 from tsfmscope.models.licenses import License, license_of
-from tsfmscope.series.user_data import Data, log_left_out, usable_series
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tsfmscope import layer_states
 from tsfmscope.functions.arguments import Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
-from tsfmscope.series.user_data import Data, log_left_out, usable_series
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 
 
 class States(dict[tuple[str, int | str], np.ndarray]):
