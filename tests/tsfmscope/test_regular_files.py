@@ -15,7 +15,7 @@ from tsfmscope.compression.onnx_forecaster import OnnxForecaster, open_session
 from tsfmscope.errors import DataError, ModelError, TsfmscopeError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import LARGEST_TEXT
-from tsfmscope.models.lag_llama.checkpoint import read_lightning
+from tsfmscope.models.lag_llama import read_lightning
 from tsfmscope.regular_files import check_regular, open_regular, read_bytes, read_text
 from tsfmscope.series.files.parquet import load_parquet
 from tsfmscope.series.files.user_files import load_own
