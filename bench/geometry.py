@@ -31,10 +31,10 @@ from pathlib import Path
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.geometry.adjusted import adjusted_cosine
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.geometry.dimension import covariance_spectrum, effective_dimension
+from tsfmscope.geometry.cosine import adjusted_cosine
 from tsfmscope.geometry.options import ClusterOptions
+from tsfmscope.geometry.spectrum import covariance_spectrum, effective_dimension
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind, Tokens

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
-from tsfmscope import lens
 from tsfmscope.errors import DataError
+from tsfmscope.forecasting import scores
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.series.tables import table_series
 
@@ -57,7 +57,7 @@ def forecast_rows(
     """Return one `forecasts` row per series; key: the job's key, from which seeds of samples are made."""
     if not series:
         raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
-    scored, skipped = lens.score_forecasts(
+    scored, skipped = scores.score_forecasts(
         model,
         series,
         context=spec.context,
@@ -65,7 +65,7 @@ def forecast_rows(
         **spec.part(WindowOptions),
         **spec.part(ScoreOptions),
         earlier=earlier,
-        seed_of=lambda name: lens.window_seed(key, name),
+        seed_of=lambda name: scores.window_seed(key, name),
     )
     rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
     levels, samples = list(spec.levels), None if model.direct_quantiles else spec.samples

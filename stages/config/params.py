@@ -25,8 +25,8 @@ from stages.config.study import Baseline, Study
 from stages.config.training import Checkpoints, Pretraining
 from tasks.embeddings import EmbedOptions
 from tsfmscope.errors import TsfmscopeError
+from tsfmscope.files import read_text
 from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
-from tsfmscope.regular_files import read_text
 from tsfmscope.series.catalog import CATALOG, modality
 from tsfmscope.series.data_sets import data_root
 from tsfmscope.statistics.options import StatisticsOptions

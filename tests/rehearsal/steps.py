@@ -24,7 +24,7 @@ from tests.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
-from tsfmscope import hub, lens
+from tsfmscope import hub, layer_states
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.extras import describe_missing
 from tsfmscope.models import registry
@@ -101,7 +101,7 @@ def _series(model: Family) -> list[Series]:
 
 def _count_states(model: Family, seed: int) -> tuple[int, int]:
     """Return the numbers of layers and of tokens of the longest stack; the family checks every state."""
-    sample = lens.tokenize(model, _series(model), context=CONTEXT, horizon=HORIZON, rows=1, seed=seed)
+    sample = layer_states.tokenize(model, _series(model), context=CONTEXT, horizon=HORIZON, rows=1, seed=seed)
     if sample.tokens is None:
         raise LayoutError(f"{model.name}: the series gives no window of {CONTEXT} steps; report this as a fault")
     counts: dict[str, int] = {}

@@ -25,8 +25,7 @@ from tasks.job import Job
 from tasks.loading import load_model
 from tsfmscope.compression.calibration import white
 from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.compression.methods import METHODS
-from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.options import METHODS, Calibration, Method
 from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError
 from tsfmscope.models import registry

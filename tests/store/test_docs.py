@@ -11,7 +11,7 @@ import pytest
 
 from store import query, reference_docs
 from store.schema import TABLES
-from tsfmscope import read_only_database
+from tsfmscope.functions import results
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -19,7 +19,7 @@ QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read
 
 @pytest.fixture(scope="module")
 def connection(empty_results: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    with read_only_database.connect(empty_results) as opened:
+    with results.connect(empty_results) as opened:
         yield opened
 
 

@@ -17,9 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from tsfmscope.cli.exit_codes import KNOWN, report_error, report_interrupt
-from tsfmscope.extras import PACKAGE
+from tsfmscope.extras import PACKAGE, version
 from tsfmscope.printable import printable, shorten
-from tsfmscope.version import version
 
 PROGRAM = PACKAGE
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of

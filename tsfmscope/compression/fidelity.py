@@ -46,7 +46,7 @@ def measure(
     right, and the labels are the ids. They are null for a family without a softmax over ids. The state error
     compares the last states of the last stack, for tokens that stand for values, with a teacher-forced
     future. Without a usable window, there are the reason, no measures, and None instead of the token count.
-    The parameters of windows are those of `lens.score_forecasts`.
+    The parameters of windows are those of `scores.score_forecasts`.
 
     Args:
         compressed: the compressed model.

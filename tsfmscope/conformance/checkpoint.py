@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tsfmscope.conformance.errors import Failed
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.conformance.verdict import demand
+from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED, LARGEST_CONFIG, PICKLED, check_files
 from tsfmscope.models.common.int8 import SCALE
-from tsfmscope.regular_files import read_text
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope import lens
+from tsfmscope import layer_states
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.load import Model
@@ -82,7 +82,7 @@ class Case:
         window.
         """
         family = self.model.family
-        sample = lens.tokenize(
+        sample = layer_states.tokenize(
             family,
             self.data.loaded.series,
             context=self.context,

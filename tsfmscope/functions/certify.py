@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tsfmscope import lens, progress
+from tsfmscope import progress
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster
 from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
-from tsfmscope.forecasting.scores import count_covered
+from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
 from tsfmscope.functions.load import Model, as_model, load
@@ -478,23 +478,23 @@ def _score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> Sco
     return ScoredTask(row, pool(of_windows, {window: row["series"] for window, row in of_base.rows.items()}))
 
 
-def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 1) -> lens.ScoredWindows:
+def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 1) -> ScoredWindows:
     """Forecast and score the last windows of every series, with any model that forecasts data of the case's modality.
 
     origins: largest number of windows per series, each a horizon before the next one, inside the held-out part.
     The rows have the keys "SERIES, ORIGIN", and the column `series`. skipped: series without a last window.
     """
     assert isinstance(model, Forecaster | OnnxForecaster)
-    pooled = lens.ScoredWindows({}, [])
+    pooled = ScoredWindows({}, [])
     for number in range(origins):
-        scored = lens.score_forecasts(
+        scored = score_forecasts(
             model,
             case.data.loaded.series,
             context=case.context,
             horizon=case.horizon,
             levels=QUANTILES,
             samples=SAMPLES,
-            seed_of=lambda series: lens.window_seed(str(case.seed), series),
+            seed_of=lambda series: window_seed(str(case.seed), series),
             seed=case.seed,
             min_context=case.min_context,
             held_out=HELD_OUT,
@@ -511,7 +511,7 @@ def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 
     return pooled
 
 
-def _coverage(case: Case, scored: lens.ScoredWindows) -> tuple[float, int]:
+def _coverage(case: Case, scored: ScoredWindows) -> tuple[float, int]:
     """Return the share of observed targets inside the 80 % interval, and the number of observed targets."""
     values = {series.series: series.values for series in case.data.loaded.series}
     n_inside = n_values = 0

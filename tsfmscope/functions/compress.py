@@ -25,19 +25,30 @@ from tsfmscope.compression.compress import (
     sizes,
 )
 from tsfmscope.compression.export import file_bytes
-from tsfmscope.compression.methods import METHODS, MethodName
-from tsfmscope.compression.options import METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Calibration, Method, Ranks
+from tsfmscope.compression.options import (
+    METHOD,
+    METHODS,
+    SHARE,
+    WHOLE,
+    WINDOWS,
+    Bits,
+    CalibrateOn,
+    Calibration,
+    Method,
+    MethodName,
+    Ranks,
+)
 from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import Case, make_case
 from tsfmscope.functions.certify import CertifyResult, certify_pair
 from tsfmscope.functions.load import Model, as_model, load_source
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.licenses import License, license_of
-from tsfmscope.output_folder import check_new, new_folder
 from tsfmscope.series.content import CALIBRATION_SERIES
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import count_reasons, describe_reasons

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, Pool
-from tsfmscope.errors import ArgumentError
+from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import floor_notes, reading_notes
 from tsfmscope.functions.load import Model, as_model
@@ -73,6 +73,9 @@ def embed(
     tokens = model.family.tokenize(windows)
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
     rows = np.flatnonzero(observed)
+    if np.isnan(windows.context).all():
+        steps = windows.context.shape[1]
+        raise DataError(f"{named.name}: no series has a value in its last {steps} steps, expected at least one")
     if not len(rows):
         raise ArgumentError(f"stack: got {stack!r}, none of whose tokens is an observed value; name another stack")
     number = model.layers[stack] if layer == "last" else layer

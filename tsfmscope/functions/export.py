@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tsfmscope.compression.export import densify, save
 from tsfmscope.compression.record import NO_CALIBRATION, base_model
 from tsfmscope.errors import ArgumentError
+from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.load import Model, as_model, load_source
 from tsfmscope.hub import PREFIX
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import write_recipe
 from tsfmscope.models.licenses import license_of
-from tsfmscope.output_folder import check_new, new_folder
 
 if TYPE_CHECKING:
     from tsfmscope.compression.onnx_export import OnnxModel

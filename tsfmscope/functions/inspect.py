@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from tsfmscope import lens, progress
+from tsfmscope import layer_states, progress
 from tsfmscope.files import write_atomic
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import make_case
@@ -197,9 +197,9 @@ def inspect(
     case = make_case(model, series, context=context, horizon=horizon, seed=seed, noise=noise)
     progress.show("tokens and hidden states")
     tokens, without_window, observed, notes = case.tokenize(rows)
-    states = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
+    states = layer_states.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
     layers = list(states.layers)
-    measured = lens.measure_layers(
+    measured = layer_states.measure_layers(
         layers, tokens, states.rows, share=share, epsilon=epsilon, dtype=model.source.precision, rows=rows, seed=seed
     )
     table = []

@@ -13,13 +13,13 @@ from typing import Any
 from tsfmscope import hub, hub_upload
 from tsfmscope.compression.record import base_model, without_paths
 from tsfmscope.errors import ArgumentError, ModelError
+from tsfmscope.files import file_sum, read_text
 from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
 from tsfmscope.models.common.checksums import SUMS, verify_sums
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.licenses import LARGEST_RECIPE, license_of
-from tsfmscope.regular_files import file_sum, read_text
 
 logger = logging.getLogger("tsfmscope")
 

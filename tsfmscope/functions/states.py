@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope import lens
+from tsfmscope import layer_states
 from tsfmscope.functions.arguments import Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.cases import make_case
 from tsfmscope.functions.load import Model, as_model
@@ -63,7 +63,7 @@ def states(
     model = as_model(model)
     series = usable_series(data, max_series=max_series, seed=seed, columns=columns)
     tokens, without_window, _, _ = make_case(model, series, context=context, horizon=horizon, seed=seed).tokenize(rows)
-    kept = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device)
+    kept = layer_states.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device)
     result = States({(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in kept.layers})
     result.skipped = series.count_left_out(without_window)
     log_left_out(result.skipped)

@@ -22,11 +22,11 @@ from tsfmscope.conformance.package import (
 )
 from tsfmscope.conformance.verdict import Finding, demand_of, judge, name_of
 from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
+from tsfmscope.extras import version
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.models.licenses import License, license_of
 from tsfmscope.models.references import Source, resolve
 from tsfmscope.models.registry import family_of_release
-from tsfmscope.version import version
 
 # Checks of a model that loads, beyond the conformance suite.
 OF_MODEL: tuple[Callable[[Checkpoint], str], ...] = (

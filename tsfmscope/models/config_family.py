@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.errors import ModelError
+from tsfmscope.files import read_text
 from tsfmscope.models.common.checkpoint_folder import LARGEST_CONFIG, check_adapter
 from tsfmscope.models.registry import FAMILIES, families, family_class
-from tsfmscope.regular_files import read_text
 
 
 def family_of_folder(folder: Path) -> str | None:

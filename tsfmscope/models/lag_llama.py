@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Self
 import numpy as np
 
 from tsfmscope.errors import ModelError
+from tsfmscope.files import open_regular
 from tsfmscope.models.common import checkpoint_folder, own_checkpoint
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
@@ -25,7 +26,6 @@ from tsfmscope.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.models.facts import APACHE, Released, page
 from tsfmscope.models.own_network import OwnNetwork
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.regular_files import open_regular
 from tsfmscope.series.calendar import FEATURES, NOMINAL_FREQ, NOMINAL_START, calendar_features, step_dates, window_dates
 from tsfmscope.series.types import Windows
 

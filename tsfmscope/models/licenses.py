@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tsfmscope.errors import ModelError
+from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.regular_files import read_text
 
 # Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
 NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from tsfmscope import hub
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ArgumentError, ModelError
+from tsfmscope.files import slug
 from tsfmscope.models import registry
 from tsfmscope.models.bundled import CHECKPOINTS, load_catalog, split_checkpoint
 from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.licenses import read_recipe
-from tsfmscope.names import slug
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family

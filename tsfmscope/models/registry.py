@@ -19,6 +19,7 @@ from tsfmscope import hub
 from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
+from tsfmscope.files import file_sum, open_regular
 from tsfmscope.models import plugins
 from tsfmscope.models.common.checkpoint_folder import (
     ADAPTER,
@@ -29,7 +30,6 @@ from tsfmscope.models.common.checkpoint_folder import (
 )
 from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums
 from tsfmscope.models.common.int8 import SCALE
-from tsfmscope.regular_files import file_sum, open_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular, open_regular
+from tsfmscope.files import check_regular, open_regular
 from tsfmscope.series.files.parquet import check_room
 from tsfmscope.series.types import Series
 

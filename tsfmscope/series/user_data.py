@@ -19,7 +19,7 @@ import pyarrow as pa
 from tsfmscope.arrays import real_array
 from tsfmscope.defaults import HORIZON
 from tsfmscope.errors import ArgumentError, DataError
-from tsfmscope.names import slug
+from tsfmscope.files import slug
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.data_sets import DataSet, data_root, draw_kernel_set, find_data_set, load_data_set
 from tsfmscope.series.files.columns import UNNAMED, Columns
@@ -51,12 +51,7 @@ class NamedSeries(NamedTuple):
 
 
 def usable_series(
-    data: Data,
-    *,
-    max_series: int | None,
-    seed: int,
-    columns: Mapping[str, Any] | None = None,
-    takes_any: bool = False,
+    data: Data, *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None, takes_any: bool = False
 ) -> NamedSeries:
     """Return the usable series with a name for the data, and log what was read.
 

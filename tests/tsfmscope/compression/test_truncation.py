@@ -13,8 +13,7 @@ import pytest
 from tests.tsfmscope.compression.test_export import CONFIGS
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import count_parameters
-from tsfmscope.compression.methods import METHODS
-from tsfmscope.compression.options import Method
+from tsfmscope.compression.options import METHODS, Method
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.chronos_bolt import ChronosBolt

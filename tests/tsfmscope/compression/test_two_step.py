@@ -18,8 +18,7 @@ from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.calibration_windows import calibration_tokens
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, state_error
-from tsfmscope.compression.methods import MethodName
-from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.options import Calibration, Method, MethodName
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.base import QUANTILES

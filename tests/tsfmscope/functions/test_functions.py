@@ -396,6 +396,8 @@ def test_embed_gives_a_row_to_short_and_constant_series_and_counts_the_others(
     assert found.attrs["skipped"] == reasons
     messages = [line for line in caplog.messages if line.startswith("left out")]
     assert messages == [f"left out: {n} series: {reason}" for reason, n in reasons.items()]
+    with pytest.raises(DataError, match="no series has a value in its last 40 steps"):
+        ts.embed(model, rows[6], context=40)
     alone = ts.embed(model, rows[2, -8:], context=40)
     np.testing.assert_allclose(found.loc["series-2"], alone.iloc[0], atol=1e-5)
 

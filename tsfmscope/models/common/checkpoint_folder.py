@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tsfmscope.errors import ModelError
+from tsfmscope.files import check_regular, read_text
 from tsfmscope.models.common.attention import BLOCK
 from tsfmscope.models.common.int8 import unpack
-from tsfmscope.regular_files import check_regular, read_text
 
 logger = logging.getLogger(__name__)
 Network = TypeVar("Network")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.errors import ModelError
-from tsfmscope.regular_files import file_sum, read_bytes
+from tsfmscope.files import file_sum, read_bytes
 
 SUMS = "checksums.sha256"
 RECIPE = "recipe.json"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from tsfmscope.compression.methods import METHODS as COMPRESSION_METHODS
+from tsfmscope.compression.options import METHODS as COMPRESSION_METHODS
 from tsfmscope.report.charts import style
 from tsfmscope.report.charts.style import COLOURS, GREY, SYMBOLS, Chart
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular
+from tsfmscope.files import check_regular
 from tsfmscope.series.seasons import gluonts_seasonality, season_of
 from tsfmscope.series.tables import is_number_list, list_values
 from tsfmscope.series.types import Series, Skip
@@ -100,11 +100,7 @@ def load_parquet(
     series = [
         Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
         for item, start, freq, values in zip(
-            table["item_id"].to_pylist(),
-            starts,
-            table["freq"].to_pylist(),
-            list_values(table["target"]),
-            strict=True,
+            table["item_id"].to_pylist(), starts, table["freq"].to_pylist(), list_values(table["target"]), strict=True
         )
     ]
     return select(series, min_length=min_length, sample=sample)

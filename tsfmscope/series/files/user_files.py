@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pandas.api import types
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular
+from tsfmscope.files import check_regular
 from tsfmscope.series.files.columns import UNNAMED, Columns
 from tsfmscope.series.files.csv_table import read_csv
 from tsfmscope.series.files.frames import make_plain
