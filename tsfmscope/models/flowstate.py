@@ -224,12 +224,7 @@ class FlowState(OwnNetwork):
 
     @classmethod
     def load(
-        cls,
-        folder: Path,
-        *,
-        device: str = "cpu",
-        scale_factor: float | None = None,
-        base_season: float | None = None,
+        cls, folder: Path, *, device: str = "cpu", scale_factor: float | None = None, base_season: float | None = None
     ) -> Self:
         """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong.
 

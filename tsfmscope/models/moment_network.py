@@ -36,9 +36,7 @@ class PatchEmbedding(nn.Module):
         _fill_linear(self.value_embedding)
 
     def forward(
-        self,
-        values: Float[torch.Tensor, "window token patch"],
-        is_known: Bool[torch.Tensor, "window token"],
+        self, values: Float[torch.Tensor, "window token patch"], is_known: Bool[torch.Tensor, "window token"]
     ) -> Float[torch.Tensor, "window token width"]:
         embedded = torch.where(is_known[..., None], self.value_embedding(values), self.mask_embedding)
         if self.has_positions:

@@ -87,11 +87,7 @@ def pretrain(
 
 
 def take_part(
-    recipe: Recipe,
-    embedding: Mapping[str, str] | None,
-    folder: Path,
-    share: Share,
-    report: Report = lambda row: None,
+    recipe: Recipe, embedding: Mapping[str, str] | None, folder: Path, share: Share, report: Report = lambda row: None
 ) -> tuple[Family, list[dict[str, Any]], int, RunRecord]:
     """Train as one of the processes; return the family, all rows, this run's observed values and the record.
 
