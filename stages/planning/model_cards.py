@@ -26,7 +26,7 @@ from tsfmscope.series.files.bundled import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.run_record import RUN_RECORD
+from tsfmscope.training.pretraining import RUN_RECORD
 
 # Source of a mixture -> description.
 SOURCES = {
