@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
-from tsfmscope.compression.calibration_windows import calibration_windows, timed_windows
+from tsfmscope.compression.calibration import calibration_windows, timed_windows
 from tsfmscope.compression.compress import (
     TIMED,
     compress_and_record,
@@ -44,9 +44,8 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import Case, make_case
 from tsfmscope.functions.certify import CertifyResult, certify_pair
-from tsfmscope.functions.load import Model, as_model, load_source
+from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.licenses import License, license_of
 from tsfmscope.series.content import CALIBRATION_SERIES
