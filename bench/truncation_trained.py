@@ -36,7 +36,7 @@ from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import load_parquet
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import last_windows

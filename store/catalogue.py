@@ -24,9 +24,7 @@ import pyarrow.parquet as pq
 
 from store import checksums, files, generated_checks, sample
 from store.errors import CheckFailed, StoreError
-from store.schema import TABLES
-from store.tables import answers, results
-from store.tables.columns import Table
+from store.schema import TABLES, Table, isotropy_measures, view_meaning
 
 logger = logging.getLogger(__name__)
 # Pinned because DuckDB 1.4 cannot open a file in DuckDB 2.0's own format.
@@ -148,7 +146,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[
 
 def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
     columns = ["study varchar not null"] if table.by_study else []
-    columns += [f'"{c.name}" {_sql_type(c.type)}{"" if c.null else " not null"}' for c in table.columns]
+    columns += [f'"{c.name}" {_sql_type(c.type)}{"" if c.nullable else " not null"}' for c in table.columns]
     connection.execute(f"create table {table.name} ({', '.join(columns)})")
     meaning = f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
     connection.execute(f"comment on table {table.name} is {_text(meaning)}")
@@ -185,7 +183,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
     """Create views (from views/ and answers/) and tables (from materialized/) in dependency order."""
     materialized = dict(queries(sql / "materialized")) if (sql / "materialized").is_dir() else {}
     texts = materialized | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
-    measures = results.isotropy_measures()
+    measures = isotropy_measures()
     larger = ", ".join(_text(column.name) for column in measures if column.more_isotropic == "larger")
     filled = {"$measures": ", ".join(column.name for column in measures), "$larger_is_isotropic": larger}
     for parameter, columns in filled.items():
@@ -215,7 +213,7 @@ def _describe(
     tables: Mapping[str, Collection[str]],
     questions: Mapping[str, str],
 ) -> None:
-    """Set the comments of view columns, from store/tables/answers.py or the source tables' columns.
+    """Set the comments of view columns, from store/view_columns.yaml or the source tables' columns.
 
     questions: first line of each materialized table, the comment of its columns that have no other.
     """
@@ -229,7 +227,7 @@ def _describe(
     for view, column in connection.execute(query).fetchall():
         if view not in views:
             continue
-        meaning = answers.meaning(view, column, tables_of[view])
+        meaning = view_meaning(view, column, tables_of[view])
         if not meaning and view in questions:
             meaning = f"answers: {questions[view]}"
         if meaning:

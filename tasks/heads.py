@@ -11,9 +11,7 @@ from pydantic import Field
 from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
 from tsfmscope import layer_states
-from tsfmscope.geometry.alignment import head_alignments
-from tsfmscope.geometry.head import partition_spread
-from tsfmscope.geometry.jacobian import LARGEST, jacobian_bounds
+from tsfmscope.geometry.heads import LARGEST, head_alignments, jacobian_bounds, partition_spread
 from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.types import Tokens, tokens_from_table

@@ -22,7 +22,7 @@ from tsfmscope.models.cards import loading_code, make_card, make_table
 from tsfmscope.models.common.checkpoint_folder import STOCK
 from tsfmscope.models.common.checksums import verify_sums
 from tsfmscope.models.facts import Package
-from tsfmscope.series.files.bundled import BUNDLED
+from tsfmscope.series.files.sources import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
 from tsfmscope.training.options import Recipe

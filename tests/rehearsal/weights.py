@@ -72,9 +72,9 @@ def _network(layout: Layout) -> Any:
         known = {*SCHEMA.required, *SCHEMA.defaults}
         return SCHEMA.make({**SCHEMA.defaults, **{key: value for key, value in config.items() if key in known}})
     if layout.family == "lag-llama":
-        from tsfmscope.models.lag_llama.checkpoint import RELEASED_KEYS, Config, make_network
+        from tsfmscope.models.lag_llama import RELEASED_KEYS, Config, LagLlama
 
-        return make_network(Config.fill({key: config[key] for key in RELEASED_KEYS}, layout.name))
+        return LagLlama.make_network(Config.fill({key: config[key] for key in RELEASED_KEYS}, layout.name))
     from transformers import T5Config, T5ForConditionalGeneration
 
     if layout.family == "chronos-bolt":

@@ -151,7 +151,7 @@ def test_rows_are_those_of_the_store_and_a_series_without_a_forecast_says_why() 
     assert [row["series"] for row in rows] == ["s0", "s1", "s2", "s3"]
     for row in rows:
         assert set(row) == set(columns)
-        assert [name for name in row if row[name] is None and not columns[name].null] == []
+        assert [name for name in row if row[name] is None and not columns[name].nullable] == []
         pa.array([row], pa.struct([(name, column.type) for name, column in columns.items()]))
     reasons = [row["reason"] for row in rows]
     assert reasons[1] == "not forecast: auto-ets: the context is constant"

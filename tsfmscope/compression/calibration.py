@@ -20,10 +20,9 @@ from tsfmscope.models.common.attention import AttentionLayer, Projections
 from tsfmscope.models.common.capture import capture
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.ranks.tall import TallQR
-from tsfmscope.series.content import digests
-from tsfmscope.series.synthetic.priors.draw import draw_priors
+from tsfmscope.series.synthetic.priors import draw_priors
 from tsfmscope.series.tables import table_series
-from tsfmscope.series.types import Series
+from tsfmscope.series.types import Series, digests
 from tsfmscope.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:

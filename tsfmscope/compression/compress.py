@@ -18,7 +18,7 @@ from tsfmscope.compression.options import METHODS, Calibration, Method, requeste
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.checksums import write_recipe
-from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.series.types import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     import pyarrow as pa

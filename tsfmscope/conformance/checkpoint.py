@@ -184,7 +184,7 @@ def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
     """Return name -> a function that reads the tensor, of all weights in a folder."""
     from safetensors import safe_open
 
-    from tsfmscope.models.lag_llama.checkpoint import read_lightning
+    from tsfmscope.models.lag_llama import read_lightning
 
     found: dict[str, Callable[[], torch.Tensor]] = {}
     for path in sorted(folder.glob("*.safetensors")):

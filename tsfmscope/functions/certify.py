@@ -28,9 +28,8 @@ from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_for
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
-from tsfmscope.series.content import digests, name_sources
-from tsfmscope.series.types import describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.types import describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics.noninferiority import (
     MARGIN,

@@ -48,10 +48,9 @@ from tsfmscope.functions.certify import CertifyResult, certify_pair
 from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.licenses import License, license_of
-from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.tables import series_table
-from tsfmscope.series.types import count_reasons, describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.types import CALIBRATION_SERIES, count_reasons, describe_reasons
 from tsfmscope.series.windows import last_windows, spread_windows
 from tsfmscope.training.healing import healer
 

@@ -20,8 +20,8 @@ from tsfmscope.models.base import NEAR, Family
 from tsfmscope.models.references import Source, load_family, resolve
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.catalog import modality
+from tsfmscope.series.data_sets import NamedSeries
 from tsfmscope.series.types import count_reasons, describe_reasons
-from tsfmscope.series.user_data import NamedSeries
 from tsfmscope.series.windows import Observed, longest_context
 
 logger = logging.getLogger("tsfmscope")

@@ -17,8 +17,8 @@ from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Model, as_model, floor_notes, make_case, reading_notes
 from tsfmscope.models.types import TokenKind
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.types import count_reasons
-from tsfmscope.series.user_data import Data, log_left_out, usable_series
 from tsfmscope.series.windows import last_contexts
 
 logger = logging.getLogger("tsfmscope")

@@ -20,7 +20,7 @@ from transformers.time_series_utils import DistributionOutput
 
 from tsfmscope.models.common.scale import HUGE, LARGEST
 from tsfmscope.models.moirai import patches as moirai_patches
-from tsfmscope.models.patchtst_fm.checkpoint import LARGEST_SCALED, LEAST_SCALE
+from tsfmscope.models.patchtst_fm import LARGEST_SCALED, LEAST_SCALE
 from tsfmscope.models.timesfm import patches as timesfm_patches
 
 Embed = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]

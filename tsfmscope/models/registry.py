@@ -40,24 +40,24 @@ FAMILIES = {
     "chronos-t5": "tsfmscope.models.t5.chronos_t5:ChronosT5",
     "chronos-bolt": "tsfmscope.models.chronos_bolt:ChronosBolt",
     "chronos-2": "tsfmscope.models.chronos_2:Chronos2",
-    "flowstate": "tsfmscope.models.flowstate.family:FlowState",
-    "lag-llama": "tsfmscope.models.lag_llama.family:LagLlama",
+    "flowstate": "tsfmscope.models.flowstate:FlowState",
+    "lag-llama": "tsfmscope.models.lag_llama:LagLlama",
     "moirai": "tsfmscope.models.moirai.family:Moirai",
     "moirai-2": "tsfmscope.models.moirai.version_2:Moirai2",
-    "moment": "tsfmscope.models.moment.family:Moment",
+    "moment": "tsfmscope.models.moment:Moment",
     "patchtst": "tsfmscope.models.patchtst:PatchTST",
-    "patchtst-fm": "tsfmscope.models.patchtst_fm.family:PatchTSTFM",
-    "totem": "tsfmscope.models.totem.family:Totem",
+    "patchtst-fm": "tsfmscope.models.patchtst_fm:PatchTSTFM",
+    "totem": "tsfmscope.models.totem:Totem",
     "wavetoken": "tsfmscope.models.wavetoken:WaveToken",
     "t5-text": "tsfmscope.models.t5.text:T5Text",
-    "tabular": "tsfmscope.models.tabular.family:Tabular",
+    "tabular": "tsfmscope.models.tabular:Tabular",
     "vit": "tsfmscope.models.vit:ViT",
     "timesfm": "tsfmscope.models.timesfm.versions:TimesFM",
     "timesfm-2.5": "tsfmscope.models.timesfm.versions:TimesFM25",
-    "time-moe": "tsfmscope.models.time_moe.family:TimeMoE",
+    "time-moe": "tsfmscope.models.time_moe:TimeMoE",
     "toto-2": "tsfmscope.models.toto_2.family:Toto2",
-    "ttm": "tsfmscope.models.ttm.family:TTM",
-    "visionts": "tsfmscope.models.visionts.family:VisionTS",
+    "ttm": "tsfmscope.models.ttm:TTM",
+    "visionts": "tsfmscope.models.visionts:VisionTS",
 }
 # Tokenizers of text and settings of image preprocessing.
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
@@ -264,7 +264,7 @@ def facts(folder: Path) -> dict[str, Any]:
     files = weight_files(folder)
     for path in files:
         if path.name == PICKLED:
-            from tsfmscope.models.lag_llama.checkpoint import read_lightning
+            from tsfmscope.models.lag_llama import read_lightning
 
             parameters = sum(tensor.numel() for tensor in read_lightning(path)[0].values())
             continue

@@ -1,10 +1,13 @@
-"""Permutation tests that exchange whole units: models over all data sets, or data sets over models.
+"""Permutation tests that exchange whole units, sign tests, and corrections of p-values for many tests in one table.
 
 A table of units is [block, row, column]. A correlation is computed inside each block over rows and columns.
 The test compares the mean over blocks with its values when isotropy's rows are permuted in the same way in
 every block. With data sets as blocks and models as rows, this is the joint label permutation. With one block,
 it is the usual permutation test. With conditions as columns, a row keeps its conditions, so conditions never
 leave their (model, data set).
+
+A sign test asks which of two conditions or data sets has the lower error: the one with more isotropic states? This is
+how Shelim et al. 2025 argue.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -208,3 +212,126 @@ def _centre(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row c
     residual = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0, keepdims=True) + values.mean()
     spread, size = float((residual * residual).mean()), float((values * values).mean())
     return residual if spread > 1e-20 * size else np.zeros_like(residual)
+
+
+class Flips(NamedTuple):
+    """Result of a clustered sign-flip test.
+
+    - share: share of units that agree; ties count half.
+    - p: two-sided p-value; smallest: the smallest p that is possible, 2 / 2^C.
+    - critical: the smallest share above 1/2 with p <= alpha, NaN where there is none.
+    - clusters: number of clusters C; n: number of units.
+    - binomial: p of the unclustered sign test without ties, descriptive only.
+    """
+
+    share: float
+    p: float
+    smallest: float
+    critical: float
+    clusters: int
+    n: int
+    binomial: float
+
+
+def sign_flips(
+    signs: Int[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"], *, alpha: float = 0.05
+) -> Flips | None:
+    """Test the hypothesis that the sum of signs is 0, against all 2^C flips of whole clusters.
+
+    signs: +1 agrees, -1 disagrees, 0 is a tie. cluster: the cluster of each unit (such as the pair of
+    conditions, which all models share). Units of a cluster are flipped together, because they may depend on
+    each other. Source: docs/science.md, "Correlation of isotropy and error".
+
+    p is two-sided: the share of flips whose |sum| is at least the observed one. The 2^C sums are counted, not
+    listed: the distribution of a sum is the convolution of the two-point distributions of its clusters, which
+    is exact for any C. Returns None without units.
+    """
+    from scipy import stats
+
+    if not len(signs):
+        return None
+    _, sums = cluster_sums(signs.astype(float), cluster)
+    observed, n = int(signs.sum()), len(signs)
+    values, chances = flip_distribution(np.rint(sums).astype(np.int64))
+    tail = np.array([chances[np.abs(values) >= size].sum() for size in range(n + 1)])
+    significant = np.flatnonzero((tail <= alpha) & (tail > 0))
+    plus, n_untied = int((signs > 0).sum()), int((signs != 0).sum())
+    return Flips(
+        share=(observed / n + 1) / 2,
+        p=min(1.0, float(tail[abs(observed)])),
+        smallest=2.0 ** (1 - len(sums)),
+        critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
+        clusters=len(sums),
+        n=n,
+        binomial=float(stats.binomtest(plus, n_untied).pvalue) if n_untied else 1.0,
+    )
+
+
+class SignFlipTest(NamedTuple):
+    """Result of a sign-flip test of a mean.
+
+    smallest: the smallest p that the flips can give. description: the flips, as text.
+    """
+
+    p: float
+    smallest: float
+    description: str
+
+
+def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> SignFlipTest:
+    """Test the hypothesis that the mean of the values is 0, against flips of their signs.
+
+    All 2^n flips are used, or random ones where those are too many. p is two-sided, (1 + b) / (1 + B), or the
+    share of all flips. The test is exact where a value and its negative are equally likely under the null.
+    This holds for differences of two rules that choose between two candidates, and nearly holds for others.
+    """
+    n = len(values)
+    if n < 63 and 2**n <= permutations + 1:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        description = f"all 2^{n} sign flips"
+    else:
+        random_signs = 1 - 2 * generator.integers(2, size=(permutations, n))
+        signs = np.concatenate([np.ones((1, n), dtype=random_signs.dtype), random_signs])
+        description = f"{permutations} random sign flips"
+    sums = np.abs(signs @ values)
+    # Sums in another order differ in the last bits.
+    tolerance = 1e-12 * float(np.abs(values).sum())
+    p = float((sums >= sums[0] - tolerance).mean())
+    return SignFlipTest(p, float((sums >= sums.max() - tolerance).mean()), description)
+
+
+def cluster_sums(
+    values: Float[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"]
+) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
+    """Return the number of units and the sum of values in each cluster."""
+    _, index = np.unique(cluster, return_inverse=True)
+    return np.bincount(index).astype(float), np.bincount(index, weights=values)
+
+
+def flip_distribution(
+    sums: Int[np.ndarray, " cluster"],
+) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, " value"]]:
+    """Return every value of the sum of +-sums, and the share of the 2^C flips that gives it."""
+    reach = int(np.abs(sums).sum())
+    chances = np.zeros(2 * reach + 1)
+    chances[reach] = 1.0
+    for size in np.abs(sums):
+        # np.roll never wraps around here, because `reach` holds all sums.
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    return np.arange(-reach, reach + 1), chances
+
+
+def adjust(p: Float[np.ndarray, " test"]) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"], int]:
+    """Return the p-values of one table adjusted by two methods, and the number of tests that have a p-value.
+
+    First Benjamini-Hochberg 1995, then Benjamini-Yekutieli 2001, which is valid for tests that depend on each other in
+    any way. Tests whose p is NaN are left out; their adjusted values are NaN.
+    """
+    from scipy import stats
+
+    is_defined = np.isfinite(p)
+    bh, by = np.full(len(p), np.nan), np.full(len(p), np.nan)
+    if is_defined.any():
+        bh[is_defined] = stats.false_discovery_control(p[is_defined], method="bh")
+        by[is_defined] = stats.false_discovery_control(p[is_defined], method="by")
+    return bh, by, int(is_defined.sum())

@@ -16,9 +16,8 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import POWER, evaluate_orders
+from tsfmscope.statistics.permutation import POWER, evaluate_orders, flip_mean
 from tsfmscope.statistics.ranks import average_ranks, complete
-from tsfmscope.statistics.signs import flip_mean
 from tsfmscope.statistics.study import interval_columns
 
 # A data set counts if at least this share of the runs have both values there; then a run counts if it has

@@ -11,20 +11,15 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, orders
+from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
 from tsfmscope.statistics.ranks import complete
-from tsfmscope.statistics.signs import flip_mean
 from tsfmscope.statistics.study import interval_columns
 
 ANSWER = "advice_regret"
 RULES = ("advised", "validation", "largest_context", "chance")
 # Kind of choice -> order of the axes of [dataset, model, condition], and number of the last axes that
 # hold candidates.
-AXES = {
-    "model_and_context": ((0, 1, 2), 2),
-    "model": ((0, 2, 1), 1),
-    "context": ((0, 1, 2), 1),
-}
+AXES = {"model_and_context": ((0, 1, 2), 2), "model": ((0, 2, 1), 1), "context": ((0, 1, 2), 1)}
 # Minimum number of candidates to choose from.
 FEWEST = 2
 NO_TEST = "a regret is never below 0, so it has no p; its difference from the advice's has one"

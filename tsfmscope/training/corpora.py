@@ -11,9 +11,9 @@ import numpy as np
 from tsfmscope.defaults import HELD_OUT, RANDOM_SOURCES
 from tsfmscope.series.calendar import Clock, random_clock, start_of
 from tsfmscope.series.catalog import MODALITIES, Modality
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import draw_many
-from tsfmscope.series.synthetic.tsmixup import tsmixup
+from tsfmscope.series.synthetic.shards import tsmixup
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.other_modalities import ContrastCorpus
 from tsfmscope.training.priors_corpus import PriorsCorpus

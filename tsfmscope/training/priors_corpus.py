@@ -11,8 +11,7 @@ import numpy as np
 from tsfmscope.defaults import RANDOM_SOURCES
 from tsfmscope.series.calendar import random_clock
 from tsfmscope.series.catalog import Modality
-from tsfmscope.series.synthetic.priors.draw import draw_periodic, draw_priors
-from tsfmscope.series.synthetic.priors.weekdays import draw_weekdays
+from tsfmscope.series.synthetic.priors import draw_periodic, draw_priors, draw_weekdays
 from tsfmscope.training.options import Phase
 from tsfmscope.training.windows import Batch, streams
 

@@ -19,7 +19,7 @@ from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.export import export
 from tsfmscope.functions.load import Model
 from tsfmscope.functions.verify import verify
-from tsfmscope.series.user_data import Data
+from tsfmscope.series.data_sets import Data
 
 MODEL = "patchtst-mini"
 STEPS: dict[str, Any] = {"context": 64, "horizon": 12}

@@ -24,8 +24,7 @@ from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.common.low_rank import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import load_bundled
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import load_bundled, load_parquet
 from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, synthetic_set
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Windows

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from tsfmscope.geometry.clusters import choose_clusters
 from tsfmscope.geometry.parallel import CHUNK, _blas, blas_workers, chunks
-from tsfmscope.geometry.partition import log_isotropy
+from tsfmscope.geometry.spectrum import log_isotropy
 
 
 @pytest.fixture(params=[1, 2, 5])

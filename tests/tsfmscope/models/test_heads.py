@@ -15,9 +15,7 @@ from tasks import heads
 from tasks.job import Job, Task
 from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, FORECASTERS, names
 from tsfmscope.errors import HealthError
-from tsfmscope.geometry.alignment import Axes, spectral_alignment
-from tsfmscope.geometry.head import log_partition
-from tsfmscope.geometry.jacobian import Bounds
+from tsfmscope.geometry.heads import Axes, Bounds, log_partition, spectral_alignment
 from tsfmscope.models import base
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.head_matrices import projections

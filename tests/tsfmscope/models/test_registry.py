@@ -17,7 +17,7 @@ from tsfmscope.errors import ModelError, StaleInputError
 from tsfmscope.models import plugins, registry
 from tsfmscope.models.base import Family
 from tsfmscope.models.chronos_bolt import ChronosBolt
-from tsfmscope.models.lag_llama.family import LagLlama
+from tsfmscope.models.lag_llama import LagLlama
 from tsfmscope.models.t5.chronos_t5 import ChronosT5
 
 
