@@ -14,7 +14,7 @@ import numpy as np
 from bench import memory
 from bench.memory import MIB
 from tsfmscope.compression import schedules
-from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import Widths
 from tsfmscope.models.common.mlp import count_neurons, keep_neurons
@@ -100,7 +100,7 @@ def narrow(model: Forecaster) -> float:
 
 def halve_mlps(model: Forecaster) -> None:
     """Remove the second half of the neurons of every MLP."""
-    for mlp in mlps(model):
+    for mlp in find_mlps(model):
         kept = np.arange(count_neurons(model.network, mlp) // 2)
         keep_neurons(model.network, mlp, kept, model.network.get_submodule(mlp.output).weight[:, kept].numpy(), None)
 

@@ -34,7 +34,7 @@ BARE_NAMES = {
 }  # fmt: skip
 # Exceptions by file: columns of a table, keys of params.yaml, and usual terms of linear algebra.
 ALLOWED_NAMES = {
-    "tsfmscope/compression/products.py": {"left"},
+    "tsfmscope/compression/candidates.py": {"left"},
     "tsfmscope/geometry/heads.py": {"left"},
     "tsfmscope/models/common/low_rank.py": {"left"},
     "tsfmscope/ranks/spectrum.py": {"what"},

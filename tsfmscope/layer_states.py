@@ -19,7 +19,7 @@ from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.ranks.spectrum import input_row, numerical_rank
-from tsfmscope.series.synthetic.noise import with_noise
+from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.types import Series, Skip
 from tsfmscope.series.windows import MIN_CONTEXT, spread_windows
 

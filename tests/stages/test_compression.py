@@ -23,8 +23,7 @@ from store.stage_store import StageStore
 from tasks.compression import compress
 from tasks.job import Job
 from tasks.loading import load_model
-from tsfmscope.compression.calibration import white
-from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
+from tsfmscope.compression.calibration import calibration_tokens, calibration_windows, white
 from tsfmscope.compression.options import METHODS, Calibration, Method
 from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from tsfmscope.models.common.batches import VALUED, in_batches
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.synthetic.noise import with_noise
+from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.windows import last_windows
 
 if TYPE_CHECKING:

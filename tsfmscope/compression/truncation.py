@@ -12,9 +12,8 @@ from tsfmscope.compression import candidates as builders
 from tsfmscope.compression import timing
 from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tolerance
 from tsfmscope.compression.calibration import attention_layers, gather
-from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices, separate_idle
+from tsfmscope.compression.candidates import Candidate, apply_products, count_parameters, inert_matrices, separate_idle
 from tsfmscope.compression.options import METHODS, Method
-from tsfmscope.compression.products import apply_products
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import AttentionLayer

@@ -21,12 +21,10 @@ from tsfmscope.errors import DataError
 from tsfmscope.series import other_modalities
 from tsfmscope.series.calendar import Clock, random_clock, start_of, step_dates
 from tsfmscope.series.catalog import MODALITIES, Modality, modality
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import draw_many
-from tsfmscope.series.synthetic.priors.draw import draw_periodic, draw_priors
-from tsfmscope.series.synthetic.priors.weekdays import draw_weekdays
-from tsfmscope.series.synthetic.shards import CORPUS_FILE
-from tsfmscope.series.synthetic.tsmixup import tsmixup
+from tsfmscope.series.synthetic.priors import draw_periodic, draw_priors, draw_weekdays
+from tsfmscope.series.synthetic.shards import CORPUS_FILE, tsmixup
 from tsfmscope.series.tables import list_values
 from tsfmscope.training.options import Phase, Recipe
 

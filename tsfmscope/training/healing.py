@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression.calibration_windows import calibration_windows
-from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.calibration import calibration_windows
 from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
@@ -166,7 +166,7 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
 
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
     if mlp.KEY in (model.compression or {}):
-        paths = [path for item in mlps(model) for path in (*item.inputs, item.output)]
+        paths = [path for item in find_mlps(model) for path in (*item.inputs, item.output)]
         linears += map(model.network.get_submodule, paths)
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
     trained = set(parameters)

@@ -11,7 +11,7 @@ from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT
 from tsfmscope.forecasting.skill import skill_row
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import spread_windows

@@ -91,7 +91,7 @@ def _narrow_heads(family: Family, heads: HeadRanks) -> None:
             f"{max(widths.values())}, the heads' width; otherwise no head would be narrower"
         )
     if is_shared:
-        from tsfmscope.compression.shared_factors import factorise
+        from tsfmscope.compression.schedules import factorise
 
         factorise(family, ranks_by_name)
     else:

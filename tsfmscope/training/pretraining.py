@@ -190,7 +190,7 @@ def take_part(
 
 def _write(family: Family, folder: Path) -> None:
     """Write a checkpoint that any loader can read; file permissions follow the umask."""
-    from tsfmscope.compression.shared_factors import merge_factors
+    from tsfmscope.compression.schedules import merge_factors
 
     merge_factors(family).save(folder)
     share(folder)

@@ -24,7 +24,7 @@ from tasks.job import Result
 from tasks.pretraining import pretrain
 from tests.tsfmscope.models.toto_2.parity import INTERPRETER
 from tsfmscope.errors import ModelError
-from tsfmscope.forecasting.group_skill import COLUMNS
+from tsfmscope.forecasting.skill import COLUMNS
 from tsfmscope.models import registry
 from tsfmscope.models.common.checksums import verify_sums, write_sums
 from tsfmscope.series.synthetic.shards import CORPUS_FILE

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from tsfmscope.compression.calibration import centre, gather, white
-from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.products import (
+from tsfmscope.compression.candidates import (
     output_factors,
     score_factors,
     weighted_output_factors,
     weighted_score_factors,
 )
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.chronos_bolt import ChronosBolt

@@ -21,7 +21,7 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.models import registry
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.calendar import start_of, step_dates
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import draw_many
 from tsfmscope.training import pretraining
 from tsfmscope.training.corpora import BatchShape, Corpus

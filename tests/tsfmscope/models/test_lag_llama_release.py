@@ -17,7 +17,7 @@ from gluonts.transform import AddObservedValuesIndicator, AddTimeFeatures, Chain
 
 from tests.tsfmscope.models.test_lag_llama_network import HEADS, WIDTH, block_twin, numbers, rms_twin
 from tsfmscope.models.lag_llama import LAGS, LagLlama
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
 

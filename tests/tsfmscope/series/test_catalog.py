@@ -4,8 +4,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from tsfmscope.series.calendar import gluonts_seasonality
 from tsfmscope.series.catalog import CATALOG, MODALITIES, _read
-from tsfmscope.series.seasons import gluonts_seasonality
 from tsfmscope.series.synthetic.kernels import kernel_expression, parse_kernel
 from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC
 

@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from tsfmscope.errors import DataError
 from tsfmscope.series import other_modalities
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.parquet import select
+from tsfmscope.series.files.sources import select
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.windows import spread_windows
 from tsfmscope.training.corpora import BatchShape, ContrastCorpus

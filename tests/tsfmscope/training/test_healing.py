@@ -15,7 +15,7 @@ import torch
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
 from tsfmscope.compression.options import Method
-from tsfmscope.compression.shared_factors import factorise
+from tsfmscope.compression.schedules import factorise
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import int8

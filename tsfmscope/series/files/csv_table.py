@@ -16,10 +16,8 @@ import numpy as np
 import pandas as pd
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.columns import Columns
-from tsfmscope.series.files.frames import TIMES, is_text, transposed_labels
-from tsfmscope.series.files.parquet import check_room
-from tsfmscope.series.files.roles import IDS
+from tsfmscope.series.files.frames import IDS, TIMES, Columns, is_text, transposed_labels
+from tsfmscope.series.files.sources import check_room
 from tsfmscope.series.files.times import DIGITS
 
 # Cells that stand for a missing value.

@@ -24,8 +24,8 @@ from tsfmscope.series.synthetic.kernels import (
     kernel_expression,
     kernel_season,
     products_of,
+    series_seeds,
 )
-from tsfmscope.series.synthetic.random_streams import series_seeds
 from tsfmscope.series.types import Series
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def draw_batch(kernel: Kernel, seeds: Sequence[int], length: int = LENGTH) -> Fl
 
     Raises:
         DataError: the values do not fit float32 (no composition of the bank does that), or the kernel is so
-            rough that `kernel_spectra` refuses it.
+            rough that `spectrum` refuses it.
     """
     return _float32([_terms(kernel)] * len(seeds), [kernel_expression(kernel)] * len(seeds), seeds, length)
 

@@ -6,7 +6,7 @@ from scipy.stats import kstest
 from sklearn.gaussian_process import kernels as sk
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.synthetic.kernels import bank, compositions, kernel_season, parse_kernel
+from tsfmscope.series.synthetic.kernels import Streams, bank, compositions, kernel_season, parse_kernel, series_seeds
 from tsfmscope.series.synthetic.kernelsynth import (
     SYNTHETIC,
     covariance,
@@ -17,7 +17,6 @@ from tsfmscope.series.synthetic.kernelsynth import (
     kernelsynth_series,
     synthetic_set,
 )
-from tsfmscope.series.synthetic.random_streams import Streams, series_seeds
 
 
 def _within_budget(kernel: sk.Kernel, length: int) -> None:

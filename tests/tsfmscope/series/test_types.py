@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tsfmscope.series.content import digests, name_sources
-from tsfmscope.series.types import Series
+from tsfmscope.series.types import Series, digests, name_sources
 
 VALUES = np.array([0.0, 1.5, np.nan, 3.0], dtype=np.float32)
 FIRST = Series("set", "a", VALUES)

@@ -15,7 +15,7 @@ import torch
 
 import tsfmscope as ts
 from tsfmscope.errors import ArgumentError, DataError
-from tsfmscope.series.user_data import usable_series
+from tsfmscope.series.data_sets import usable_series
 
 STEPS = np.arange(64)
 VALUES = np.sin(STEPS) + STEPS % 5
