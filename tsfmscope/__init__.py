@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.verify import verify
     from tsfmscope.functions.weights import states_of, weights
     from tsfmscope.models.base import Family, Forecaster
-    from tsfmscope.models.t5.fast_pipeline import fast
+    from tsfmscope.models.t5_decoding import fast
     from tsfmscope.models.types import TokenKind, Tokens
 
 # Module -> the public names that it defines.

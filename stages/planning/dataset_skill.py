@@ -15,7 +15,7 @@ from tasks.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tasks.job import Job, Task
 from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
 from tsfmscope.forecasting.skill import mean_skill
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.options import Recipe
 

@@ -19,8 +19,7 @@ from tsfmscope.errors import ModelError
 from tsfmscope.forecasting.skill import dataset_ratios, group_skill, interval, read_rows
 from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
-from tsfmscope.models.common.checkpoint_folder import STOCK
-from tsfmscope.models.common.checksums import verify_sums
+from tsfmscope.models.common.checkpoint_folder import STOCK, verify_sums
 from tsfmscope.models.facts import Package
 from tsfmscope.series.files.sources import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX

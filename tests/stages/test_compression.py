@@ -28,7 +28,7 @@ from tsfmscope.compression.options import METHODS, Calibration, Method
 from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError
 from tsfmscope.models import registry
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.series.tables import series_table
 

@@ -26,7 +26,7 @@ from tests.tsfmscope.models.toto_2.parity import INTERPRETER
 from tsfmscope.errors import ModelError
 from tsfmscope.forecasting.skill import COLUMNS
 from tsfmscope.models import registry
-from tsfmscope.models.common.checksums import verify_sums, write_sums
+from tsfmscope.models.common.checkpoint_folder import verify_sums, write_sums
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import RUN_RECORD, processor_name

@@ -21,7 +21,7 @@ from tsfmscope.compression.options import Calibration, Method, MethodName
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.common.low_rank import factors
+from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.files.sources import load_bundled, load_parquet
