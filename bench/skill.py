@@ -33,14 +33,12 @@ import numpy as np
 import torch
 
 from docs.building.skill import SERIES, table
-from tsfmscope.forecasting.baselines import seasonal_naive
-from tsfmscope.forecasting.group_skill import COLUMNS, group_skill, read_rows
-from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.baselines import Local, seasonal_naive
 from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, quantile_losses
-from tsfmscope.forecasting.skill import sample_seed
+from tsfmscope.forecasting.skill import COLUMNS, group_skill, read_rows, sample_seed
 from tsfmscope.models import registry
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import family_of_folder
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.calendar import gluonts_seasonality
 from tsfmscope.series.catalog import CATALOG

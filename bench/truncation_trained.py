@@ -29,8 +29,7 @@ import numpy as np
 import torch
 
 from tsfmscope.compression import two_step
-from tsfmscope.compression.calibration import gather
-from tsfmscope.compression.calibration_windows import calibration_tokens
+from tsfmscope.compression.calibration import calibration_tokens, gather
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.refit import fit_outputs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from tasks.forecasts import ScoreSpec, forecast_rows, unscored_columns
 from tasks.job import Job, Result
-from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.baselines import Local
 from tsfmscope.series.tables import table_series
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tsfmscope.compression.options import Ranks, requested_size
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.catalog import Modality
 from tsfmscope.series.data_sets import DATA_VARIABLE, DataSet, complete_entry
 from tsfmscope.strict import Strict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from tsfmscope.models.bundled import CATALOG, CHECKPOINT, load_catalog
+from tsfmscope.models.references import CATALOG, CHECKPOINT, load_catalog
 
 
 def complete(block: Any) -> Any:

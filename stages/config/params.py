@@ -26,7 +26,7 @@ from stages.config.training import Checkpoints, Pretraining
 from tasks.embeddings import EmbedOptions
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.files import read_text
-from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
+from tsfmscope.models.references import CHECKPOINT, split_checkpoint
 from tsfmscope.series.catalog import CATALOG, modality
 from tsfmscope.series.data_sets import data_root
 from tsfmscope.statistics.options import StatisticsOptions

@@ -25,7 +25,7 @@ Measure = Literal[
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
 ]
-# The models of tsfmscope/forecasting/local_baselines.py.
+# The models of tsfmscope/forecasting/baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # Measures that need no data set.
 OF_WEIGHTS = {"weights", "row_angles"}

@@ -16,7 +16,7 @@ from stages.config.study import Baseline
 from tasks.baselines import evaluate_locally, load_baseline
 from tasks.forecasts import ScoreSpec, forecast_rows
 from tasks.job import Job, Task
-from tsfmscope.forecasting.local_baselines import LONGEST_FIT, METHODS, quantiles
+from tsfmscope.forecasting.baselines import LONGEST_FIT, METHODS, quantiles
 from tsfmscope.models.base import Forecaster
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Series

@@ -16,8 +16,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from tsfmscope.cli.output import Json, print_json
-from tsfmscope.cli.progress import show_progress
+from tsfmscope.cli.output import Json, print_json, show_progress
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions import load as loading
 from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of

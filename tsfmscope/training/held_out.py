@@ -16,7 +16,7 @@ from tsfmscope.series.synthetic.kernels import parse_kernel
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series, synthetic_set
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import spread_windows
-from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.corpora import BatchShape, recipe_corpus
 from tsfmscope.training.options import Recipe, SkillOptions
 
 if TYPE_CHECKING:
@@ -67,22 +67,13 @@ def validation_loss(family: Family, recipe: Recipe, *, batches: int, seed: int) 
     import torch
 
     corpus = recipe_corpus(recipe.model_copy(update={"seed": seed + VALIDATION_SEED_OFFSET, "phases": []}))
-    context, horizon = max(recipe.contexts), recipe.horizon
+    shape = BatchShape.of(recipe)._replace(contexts=[max(recipe.contexts)], futures=[recipe.horizon])
     family.network.eval()
     losses, counts = [], []
     for number in range(batches):
-        batch = corpus.batch(
-            number,
-            steps=recipe.batch_steps,
-            contexts=[context],
-            futures=[horizon],
-            horizon=horizon,
-            min_past=recipe.min_past,
-        )
-        dates = [batch.dates()] if family.dated else []
+        batch = corpus.batch(number, shape)
         torch.manual_seed(seed + number)
-        parts = map(torch.from_numpy, (batch.context, batch.future, *dates))
         with torch.no_grad():
-            losses.append(float(family.loss(*parts)))
+            losses.append(float(family.loss(*map(torch.from_numpy, batch.parts(dated=family.dated)))))
         counts.append(len(batch.context))
     return float(np.average(losses, weights=counts)), sum(counts)

@@ -14,15 +14,14 @@ import pytest
 from tests.tsfmscope.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.compression import export, two_step
 from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.calibration import gather
-from tsfmscope.compression.calibration_windows import calibration_tokens
+from tsfmscope.compression.calibration import calibration_tokens, gather
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, state_error
 from tsfmscope.compression.options import Calibration, Method, MethodName
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.common.low_rank import factors
+from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.files.sources import load_bundled, load_parquet

@@ -18,8 +18,7 @@ from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.own_checkpoint import Release
-from tsfmscope.models.common.quantile_levels import level_weights
-from tsfmscope.models.common.scale import carry_forward, clip_float32
+from tsfmscope.models.common.scale import carry_forward, clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
 from tsfmscope.models.toto_2 import checkpoint

@@ -1,7 +1,6 @@
 """Moirai 2.0-R (Liu et al. 2025) of uni2ts: a decoder over the patches of one series.
 
-Each patch predicts quantiles of the patches after it.
-"""
+Each patch predicts quantiles of the patches after it."""
 
 from __future__ import annotations
 
@@ -12,11 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.common.scale import level_weights
 from tsfmscope.models.facts import TOLLAMA, Package, Released
-from tsfmscope.models.moirai import checkpoint
-from tsfmscope.models.moirai.family import MoiraiFamily
-from tsfmscope.models.moirai.patches import Packed, pack
+from tsfmscope.models.moirai import MoiraiFamily, Schema, find_common_problem, package_class
+from tsfmscope.models.moirai_patches import Packed, pack
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -39,7 +37,7 @@ COUNTS = ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len"
 
 def _make(config: Mapping[str, Any]) -> Any:
     options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
-    return checkpoint.package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
+    return package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
 
 
 def _find_problem(config: Mapping[str, Any]) -> str | None:
@@ -49,12 +47,10 @@ def _find_problem(config: Mapping[str, Any]) -> str | None:
         return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
     if not levels or list(levels) != sorted(set(levels)):
         return f"got quantile_levels {levels!r}, expected ascending numbers"
-    return checkpoint.find_common_problem(config, COUNTS)
+    return find_common_problem(config, COUNTS)
 
 
-SCHEMA = checkpoint.Schema(
-    FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder"
-)
+SCHEMA = Schema(FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder")
 
 
 class Moirai2(MoiraiFamily):
@@ -84,7 +80,7 @@ class Moirai2(MoiraiFamily):
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2,
     }  # fmt: skip
-    schema: ClassVar[checkpoint.Schema] = SCHEMA
+    schema: ClassVar[Schema] = SCHEMA
     pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai2", "Moirai2Forecast")
     stacks: ClassVar[tuple[str, ...]] = (SCHEMA.stack,)
     direct_quantiles: ClassVar[bool] = True

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from tsfmscope.training.optimization import Average
+from tsfmscope.training.pretraining import Average
 
 
 def test_the_average_is_the_weighted_sum_of_all_steps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -10,19 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import torch
+from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
+from tsfmscope.models import timesfm_patches
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.blocks import Pretrained
 from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common.attention import AttentionLayer, Widths, resizer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.quantile_levels import level_weights
-from tsfmscope.models.common.scale import clip_float32
+from tsfmscope.models.common.scale import clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
-from tsfmscope.models.timesfm import patches as timesfm_patches
-from tsfmscope.models.timesfm.patches import Patched, Steps
+from tsfmscope.models.timesfm_patches import Patched, Steps
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
 
@@ -334,7 +336,6 @@ class TimesFM(TimesFMFamily):
 
         `layer` counts blocks from 1, as the states that the blocks return do.
         """
-        from tsfmscope.models.timesfm.attention import query_scale
 
         for layer, block in enumerate(self._decoder().layers, start=1):
             attention, heads = block.self_attn, int(block.self_attn.num_heads)
@@ -352,7 +353,6 @@ class TimesFM(TimesFMFamily):
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block."""
-        from tsfmscope.models.timesfm.attention import scaled_layers
 
         return scaled_layers(network)
 
@@ -470,7 +470,6 @@ class TimesFM25(TimesFMFamily):
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block."""
-        from tsfmscope.models.timesfm.attention import rotary_layers
 
         return rotary_layers(network)
 
@@ -554,3 +553,48 @@ def odd_context(config: Mapping[str, Any], usual: int) -> str | None:
     """
     context, size = config.get("context_length", usual), config.get("patch_length", 32)
     return f"got context_length {context}, expected a multiple of patch_length {size}" if context % size else None
+
+
+PARTS = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
+# The package's factor on softplus(scaling) / sqrt(head_dim).
+FACTOR = 1.442695041
+fill = resizer(PARTS, "head_dim")
+
+
+def scaled_layers(network: Any) -> Iterator[AttentionLayer]:
+    """Yield the attention layers of a TimesFmModelForPrediction.
+
+    Scores are q·k, with the query's scale folded into W_Q.
+    """
+    for layer, block in enumerate(network.decoder.layers, start=1):
+        of = block.self_attn
+        heads = of.num_heads
+        yield AttentionLayer("decoder", layer, "self", of, heads, heads, 1.0, True, resize_scaled, PARTS, query_scale)
+
+
+def rotary_layers(network: Any) -> Iterator[AttentionLayer]:
+    """Yield the attention layers of a TimesFm2_5ModelForPrediction.
+
+    The norm lies between W_Q and its scale, so keys keep their width.
+    """
+    heads, groups = network.config.num_attention_heads, network.config.num_key_value_heads
+    for layer, block in enumerate(network.model.layers, start=1):
+        yield AttentionLayer("decoder", layer, "self", block.self_attn, heads, groups, 1.0, False, fill, PARTS)
+
+
+def query_scale(attention: Any) -> Float32[np.ndarray, " key"]:
+    """Return the factors that a TimesFmAttention applies to the dimensions of a query."""
+    with torch.no_grad():
+        ones = torch.ones(1, 1, 1, attention.head_dim, device=attention.scaling.device)
+        scale: np.ndarray = attention._scale_query(ones).flatten().float().cpu().numpy()
+    return scale
+
+
+def resize_scaled(attention: Any, widths: Widths) -> None:
+    """Set the widths as `narrow.resizer` does, and the query's scale to 1 in every dimension."""
+    fill(attention, widths)
+    # softplus(neutral) / sqrt(head_dim) is 1 / FACTOR.
+    neutral = math.log(math.expm1(math.sqrt(attention.head_dim) / FACTOR))
+    old = attention.scaling
+    ones = torch.full((attention.head_dim,), neutral, dtype=old.dtype, device=old.device)
+    attention.scaling = torch.nn.Parameter(ones, requires_grad=old.requires_grad)
