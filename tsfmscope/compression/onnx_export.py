@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression.onnx_forecaster import (
-    DESCRIPTION,
-    MODEL,
-    first_line,
-    n_threads,
-    open_session,
-    run_session,
-)
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, first_line, n_threads, open_session, run_session
 from tsfmscope.compression.timing import fastest
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
@@ -76,13 +69,7 @@ class OnnxModel:
 
 
 def write_onnx(
-    model: Family,
-    folder: Path,
-    *,
-    context: int | None,
-    horizon: int | None,
-    origin: Mapping[str, Any],
-    bits: int = 32,
+    model: Family, folder: Path, *, context: int | None, horizon: int | None, origin: Mapping[str, Any], bits: int = 32
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
 

@@ -17,13 +17,7 @@ from pydantic import ValidationError
 
 from tsfmscope import progress
 from tsfmscope.compression.calibration import calibration_windows, timed_windows
-from tsfmscope.compression.compress import (
-    TIMED,
-    compress_and_record,
-    memory_bytes,
-    save_with_record,
-    sizes,
-)
+from tsfmscope.compression.compress import TIMED, compress_and_record, memory_bytes, save_with_record, sizes
 from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.options import (
     METHOD,

@@ -33,17 +33,7 @@ ROOT = Path(__file__).parents[3]
 NAMES = (
     *("inspect", "compress", "certify", "embed", "export", "push", "verify", "check-family", "doctor"),
     *("sql", "tables", "report"),
-    *(
-        "save-results",
-        "plan",
-        "profile",
-        "status",
-        "failures",
-        "retry",
-        "corpus",
-        "commit-checkpoints",
-        "new study",
-    ),
+    *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
 )
 # Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.
 WITHOUT_EXAMPLES = {

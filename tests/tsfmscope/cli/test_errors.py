@@ -35,11 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (("inspect", "chronos-bold-mini", "nile"), 2, "did you mean chronos-bolt-mini"),
         (("inspect", "chronos-bold:checkpoints/" + BOLT, "nile"), 2, "unknown family 'chronos-bold'; did you mean"),
-        (
-            ("inspect", "nothing", "nile", "--family", "patchtst"),
-            2,
-            "nothing: expected a bundled model, a folder",
-        ),
+        (("inspect", "nothing", "nile", "--family", "patchtst"), 2, "nothing: expected a bundled model, a folder"),
         (("inspect", "empty", "nile"), 2, "empty: its config.json names no known family; pass one with --family"),
         (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the family out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),

@@ -47,8 +47,7 @@ def begin(recipe: Mapping[str, Any], embedding: Path | None = None) -> Any:
 def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
     extra = {} if embedding is None else {"embedding": embedding}
     job = Job(
-        Task("pretrain", 1, "tasks.pretraining:pretrain"),
-        {"model": "m", "recipe": recipe(family, **changes), **extra},
+        Task("pretrain", 1, "tasks.pretraining:pretrain"), {"model": "m", "recipe": recipe(family, **changes), **extra}
     )
     result = pretrain(job, folder, None)
     return job, result
