@@ -187,7 +187,9 @@ def compress(
     # Raised for ranks that are not possible.
     except ValueError as error:
         budget = "to" if budget_seconds is None else "budget_seconds"
-        raise ArgumentError(f"{budget} {share:g}, method {method}: {error}") from None
+        # Users type the budget, not the key of `ranks` that the error names.
+        reason = str(error).removeprefix(f"ranks {rule}: ")
+        raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
     seen = model.calibration
     seen = seen._replace(series=seen.series.union(record[CALIBRATION_SERIES]))
     license = license_of(model.source.folder, model.source.reference)

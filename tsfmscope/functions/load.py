@@ -85,7 +85,7 @@ def load(
         ModelError: the checkpoint cannot be read, or a package is missing.
         HubError: the hub cannot be reached, or does not have the model.
     """
-    source = resolve(str(name), family).running_in(precision)
+    source = resolve(name, family).running_in(precision)
     return load_source(source, device)
 
 
