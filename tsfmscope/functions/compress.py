@@ -215,19 +215,10 @@ def compress(
             if defined := [pair for pair in pairs if all(pair)]:
                 costs["before"][name], costs["after"][name] = map(geometric_mean, zip(*defined, strict=True))
     return CompressedModel(
-        label,
-        small.family,
-        small.source,
-        model.device,
-        seen,
-        costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
-        parts=pd.DataFrame(record["parts"]),
-        judged=judged,
-        windows=counts,
-        license=license,
-        record={"recipe": recipe, **record, **seen.facts},
-        note=note,
-    )
+        label, small.family, small.source, model.device, seen, costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
+        parts=pd.DataFrame(record["parts"]), judged=judged, windows=counts, license=license,
+        record={"recipe": recipe, **record, **seen.facts}, note=note,
+    )  # fmt: skip
 
 
 def _sizes(family: Family) -> dict[str, float]:
@@ -282,14 +273,10 @@ def _calibrate(
     first = next(iter(cases.values()))
     tables = {name: series_table(case.data.loaded.series) for name, case in cases.items()}
     calibration = Calibration(
-        datasets=() if calibrate_on == "synthetic" else tuple(tables),
-        windows=windows,
-        context=first.context,
-        horizon=min(case.horizon for case in cases.values()),
-        held_out=HELD_OUT,
-        seed=first.seed,
+        datasets=() if calibrate_on == "synthetic" else tuple(tables), windows=windows, context=first.context,
+        horizon=min(case.horizon for case in cases.values()), held_out=HELD_OUT, seed=first.seed,
         synthetic=0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
-    )
+    )  # fmt: skip
     counts: dict[str, int] = {}
     if METHODS[method.method].reads_data or method.heal:
         for part in calibration_windows(model, tables, calibration):

@@ -37,16 +37,8 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: Path, tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        "-m",
-        "tsfmscope",
-        "export",
-        str(compressed),
-        "out",
-        "--dense",
-        "--family",
-        "chronos-bolt",
-    ]
+        sys.executable, "-m", "tsfmscope", "export", str(compressed), "out", "--dense", "--family", "chronos-bolt",
+    ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
