@@ -25,7 +25,7 @@ from tasks.checkpoints import SkillSpec
 from tasks.job import Job, Task
 from tsfmscope.training.options import SkillOptions
 
-SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.loading:load_model", table="skill")
+SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.parts:load_model", table="skill")
 CURVES = Path(DATA, "checkpoints", "curves")
 
 

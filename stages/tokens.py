@@ -20,7 +20,7 @@ from store.dumps import dump_metadata, read_table
 from tasks.job import Job, Task
 from tasks.tokens import TokenOptions, TokensSpec
 
-TASK = Task("tokenize", 4, "tasks.tokens:tokenize", "tasks.loading:load_model", table="dumps")
+TASK = Task("tokenize", 4, "tasks.tokens:tokenize", "tasks.parts:load_model", table="dumps")
 
 
 def main(params: Params) -> None:

@@ -12,7 +12,7 @@ from tasks.checkpoints import PopulationSpec
 from tasks.job import Job, Task
 
 TASK = Task(
-    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.loading:load_model", table="population"
+    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.parts:load_model", table="population"
 )
 
 
