@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from stages import DATA
+from stages.config.blocks import WITHOUT_TOKENS, Measure
 from stages.config.params import COMPRESSED, PARAMS_FILE, Params, ParamsError
-from stages.config.study import WITHOUT_TOKENS, Measure
 from stages.planning import planning
 from stages.planning.run_stage import read_params
 from store.stage_outputs import read_rows

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
+from stages.config.blocks import Pretraining
 from stages.config.params import Params
-from stages.config.training import Pretraining
 from stages.planning import training_curves
 from stages.planning.model_folders import WORK, publish, quarantine_damaged, work_folder
 from stages.planning.training_jobs import training_job

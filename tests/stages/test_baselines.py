@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from stages import forecasts
+from stages.config.blocks import Baseline
 from stages.config.params import Params, ParamsError, load
-from stages.config.study import Baseline
 from stages.planning import planning
 from store import files
 from store.errors import CheckFailed

@@ -11,7 +11,7 @@ import pytest
 
 import store
 import tsfmscope as ts
-from stages.config.data import Model
+from stages.config.blocks import Model
 from stages.config.params import load
 from stages.geometry import TASK
 from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of

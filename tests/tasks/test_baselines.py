@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stages.config.study import Baseline
+from stages.config.blocks import Baseline
 from tasks.forecasts import ScoreSpec, evaluate_locally, forecast_rows, load_baseline
 from tasks.job import Job, Task
 from tsfmscope.forecasting.local_baselines import LONGEST_FIT, METHODS, quantiles
