@@ -38,8 +38,7 @@ from tsfmscope.geometry.spectrum import covariance_spectrum, effective_dimension
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import BUNDLED, load_bundled, load_parquet
 from tsfmscope.series.types import Series
 from tsfmscope.series.windows import spread_windows
 

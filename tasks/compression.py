@@ -11,7 +11,7 @@ from tasks.parts import CellIdentity, ModelSource, WindowOptions, load_source
 from tsfmscope.compression import fidelity
 from tsfmscope.compression.compress import save_compressed
 from tsfmscope.compression.options import Calibration, FidelityOptions, Method
-from tsfmscope.models.common.batches import pass_windows
+from tsfmscope.models.common.capture import pass_windows
 from tsfmscope.series.tables import table_series
 from tsfmscope.training.healing import healer
 

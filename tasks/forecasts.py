@@ -9,7 +9,7 @@ from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting import scores
-from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.baselines import Local
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.series.tables import table_series
 

@@ -21,7 +21,7 @@ from tasks.sweep.cluster import Resources
 from tasks.sweep.engine import Summary
 from tsfmscope.errors import DataError
 from tsfmscope.files import check_writable, read_text
-from tsfmscope.series.files.parquet import open_series_file
+from tsfmscope.series.files.sources import open_series_file
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.

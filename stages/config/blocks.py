@@ -22,7 +22,7 @@ from tsfmscope.compression.options import (
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, PRECISION, PRECISIONS, ROWS
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.geometry.options import IsotropyOptions
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.report.plots import check_plot_name
 from tsfmscope.series.catalog import Modality
 from tsfmscope.series.data_sets import DATA_VARIABLE, DataSet, complete_entry
@@ -45,7 +45,7 @@ Measure = Literal[
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
 ]
-# The models of tsfmscope/forecasting/local_baselines.py.
+# The models of tsfmscope/forecasting/baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # Measures that need no data set.
 OF_WEIGHTS = {"weights", "row_angles"}

@@ -40,8 +40,8 @@ from stages.config.population import Population
 from tasks.embeddings import EmbedOptions
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.files import read_text
-from tsfmscope.models import bundled
-from tsfmscope.models.bundled import CHECKPOINT, split_checkpoint
+from tsfmscope.models import references
+from tsfmscope.models.references import CHECKPOINT, split_checkpoint
 from tsfmscope.series.catalog import CATALOG, modality
 from tsfmscope.series.data_sets import data_root
 from tsfmscope.statistics.options import StatisticsOptions
@@ -379,18 +379,18 @@ def complete(block: Any) -> Any:
         for model in models.values()
         if isinstance(model, dict) and str(model.get("ref")).startswith(CHECKPOINT)
     }
-    known = {name: recipe for name, recipe in bundled.load_catalog()["recipes"].items() if name in named}
+    known = {name: recipe for name, recipe in references.load_catalog()["recipes"].items() if name in named}
     return block | {"models": models, "checkpoints": checkpoints | {"recipes": known | recipes}}
 
 
 def _complete_model(name: str, entry: Any) -> Any:
-    models = bundled.load_catalog()["models"]
+    models = references.load_catalog()["models"]
     if entry and not isinstance(entry, dict):
         return entry
     if not entry and name not in models:
         near = difflib.get_close_matches(str(name), models, 3)
         hint = f"did you mean {', '.join(near)}?" if near else "give family and ref"
-        raise ValueError(f"models.{name} is not in {bundled.CATALOG}; {hint}")
+        raise ValueError(f"models.{name} is not in {references.CATALOG}; {hint}")
     entry = entry or {}
     if "ref" in entry or "family" in entry:
         # Options, base model and family belong to the weights that the catalogue names.

@@ -11,7 +11,7 @@ from stages.planning.training_jobs import MODELS
 from store.files import write_text
 from store.stage_store import StageStore
 from tasks.job import Job
-from tsfmscope.models.common.checksums import RECIPE, verify_sums
+from tsfmscope.models.common.checkpoint_folder import RECIPE, verify_sums
 
 # File of a checkpoint with the rows of its training.
 LOG = "training.json"

@@ -14,7 +14,7 @@ from store.errors import DamagedFile
 from store.stage_outputs import read_rows
 from tasks.job import Job
 from tsfmscope.models import registry
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.training.options import Recipe
 
 

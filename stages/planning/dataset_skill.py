@@ -14,8 +14,8 @@ from store.dumps import read_table
 from tasks.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tasks.job import Job, Task
 from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
-from tsfmscope.forecasting.mean_skill import mean_skill
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.forecasting.skill import mean_skill
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.options import Recipe
 

@@ -26,7 +26,7 @@ HEADER = """# Made by `python -m stages.planning.dvc_file` from stages/__init__.
 BY_HAND = "\nparams:\n- params.yaml"
 # Data that a module reads: a stage that runs the module depends on it.
 DATA_FILES = {
-    "tsfmscope/models/bundled.py": "tsfmscope/models/bundled.yaml",
+    "tsfmscope/models/references.py": "tsfmscope/models/bundled.yaml",
     "tsfmscope/series/catalog.py": "tsfmscope/series/catalog.yaml",
 }
 # Modules that no result depends on. The last two give the names of methods and of plots, which params.yaml is checked

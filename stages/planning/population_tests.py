@@ -17,7 +17,7 @@ from store import provenance
 from tsfmscope.files import read_text
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.population import across_runs, within_runs
-from tsfmscope.statistics.units import tabulate
+from tsfmscope.statistics.study import tabulate
 from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:

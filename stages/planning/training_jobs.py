@@ -12,11 +12,11 @@ from tasks.job import Job, Task
 from tasks.pretraining import EmbeddingSource, PretrainSpec
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.bundled import split_checkpoint
-from tsfmscope.models.common.checksums import SNAPSHOTS
+from tsfmscope.models.common.checkpoint_folder import SNAPSHOTS
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.training.corpora import check_complete
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.shard_corpus import check_complete
 
 TRAINING = Task("pretrain", 1, "tasks.pretraining:pretrain", table="training")
 # Folder of the checkpoints, by name of their recipe.

@@ -9,7 +9,7 @@ import pytest
 
 from stages.config.params import Params, load
 from tests.docs.blocks import ROOT
-from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.options import METHODS
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
 

@@ -29,7 +29,7 @@ from tsfmscope.errors import TsfmscopeError
 from tsfmscope.extras import describe_missing
 from tsfmscope.models import registry
 from tsfmscope.process_memory import peak_bytes_since_start
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.other_modalities import documents
 from tsfmscope.series.windows import last_windows
 

@@ -20,7 +20,7 @@ from store.files import write_rows
 from store.stage_store import StageStore
 from tasks.job import Job
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.checksums import SUMS
+from tsfmscope.models.common.checkpoint_folder import SUMS
 
 ROOT = Path(__file__).parents[2]
 NAME = "chronos-bolt-mini"

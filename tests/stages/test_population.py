@@ -23,7 +23,7 @@ from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
 from tests.stages.estimates import differences
 from tests.store.conftest import open_results
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.registry import snapshots
 from tsfmscope.training.held_out import validation_loss
 from tsfmscope.training.options import Recipe

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from stages.config.blocks import Baseline
 from tasks.forecasts import ScoreSpec, evaluate_locally, forecast_rows, load_baseline
 from tasks.job import Job, Task
-from tsfmscope.forecasting.local_baselines import LONGEST_FIT, METHODS, quantiles
+from tsfmscope.forecasting.baselines import LONGEST_FIT, METHODS, quantiles
 from tsfmscope.models.base import Forecaster
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Series

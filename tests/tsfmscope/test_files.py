@@ -21,8 +21,8 @@ from tsfmscope.errors import ArgumentError, DataError, ModelError, TsfmscopeErro
 from tsfmscope.files import PROBE, check_new, check_regular, check_writable, open_regular, read_bytes, read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import LARGEST_TEXT
-from tsfmscope.models.lag_llama.checkpoint import read_lightning
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.models.lag_llama import read_lightning
+from tsfmscope.series.files.sources import load_parquet
 from tsfmscope.series.files.user_files import load_own
 from tsfmscope.series.other_modalities import documents, images
 

@@ -16,14 +16,13 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from tsfmscope.cli.output import Json, print_json
-from tsfmscope.cli.progress import show_progress
+from tsfmscope.cli.output import Json, print_json, show_progress
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions import load as loading
 from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of
 from tsfmscope.functions.inspect import inspect as inspect_layers
 from tsfmscope.functions.load import Model
-from tsfmscope.series.user_data import Data
+from tsfmscope.series.data_sets import Data
 
 # Arguments of `load`, which are options of every command with a model.
 LOADING = ("family", "device", "precision")

@@ -16,8 +16,8 @@ from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
 from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
 from jaxtyping import Bool, Float, Int32
 
-from tsfmscope.series.seasons import gluonts_seasonality
-from tsfmscope.series.synthetic.noise import with_noise
+from tsfmscope.series.calendar import gluonts_seasonality
+from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.windows import MIN_CONTEXT, last_windows
 
 if TYPE_CHECKING:

@@ -26,12 +26,10 @@ from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
 from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
-from tsfmscope.functions.load import Model, as_model, load
+from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
-from tsfmscope.series.content import digests, name_sources
-from tsfmscope.series.types import describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.types import describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics.noninferiority import (
     MARGIN,

@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
-from tsfmscope.compression.calibration_windows import calibration_windows, timed_windows
+from tsfmscope.compression.calibration import calibration_windows, timed_windows
 from tsfmscope.compression.compress import (
     TIMED,
     compress_and_record,
@@ -44,15 +44,13 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import Case, make_case
 from tsfmscope.functions.certify import CertifyResult, certify_pair
-from tsfmscope.functions.load import Model, as_model, load_source
+from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.licenses import License, license_of
-from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.models.cards import License, license_of
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.tables import series_table
-from tsfmscope.series.types import count_reasons, describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.types import CALIBRATION_SERIES, count_reasons, describe_reasons
 from tsfmscope.series.windows import last_windows, spread_windows
 from tsfmscope.training.healing import healer
 

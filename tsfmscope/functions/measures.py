@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from tsfmscope.arrays import real_array
-from tsfmscope.functions.arguments import Bounds, checked
+from tsfmscope.functions.arguments import Share, Tolerance, checked
 from tsfmscope.geometry import spectrum as axes
 from tsfmscope.geometry.measures import LIST_COLUMNS, check_states, measure_states
 from tsfmscope.ranks import spectrum
-
-# Share of the variance, and tolerance relative to the largest singular value.
-Share = Annotated[float, Bounds(0, 1, excludes_least=True)]
-Tolerance = Annotated[float, Bounds(0, 1)]
 
 
 def isotropy(

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.calendar import start_of
-from tsfmscope.series.seasons import season_of
+from tsfmscope.series.calendar import season_of, start_of
 from tsfmscope.series.types import Series, Skip, Windows
 
 # Smallest number of observed steps in a context.

@@ -1,10 +1,10 @@
-"""Experiments of Yu et al. 2026, Appendix J, and of rates, as rows of points.
+"""Statements of Yu et al. 2026 at random instances, and experiments of Appendix J and of rates as rows of points.
 
 - J.1: error of attention with projected weights, against σ_{d̃+1} and width.
 - J.2: loss of an input's row space under a sparse sketch (eq. 30).
 - J.3: with more heads, one residual attention layer lifts more singular values.
 
-The rates show what a count of violations cannot.
+The rates show what a count of violations cannot. Seed and number reproduce an instance of a statement.
 
 A row has experiment, x and y. `fitted` tells whether the point is used for the slope of its `scale` (log-log:
 ln y against ln x; log-linear: ln y against x). `claimed` is the slope that Yu et al. 2026 state or imply.
@@ -13,17 +13,57 @@ ln y against ln x; log-linear: ln y against x). `claimed` is the slope that Yu e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.theory.attention import Heads, attend, product_norms, random_heads, split
-from tsfmscope.theory.bound_check import BoundCheck
-from tsfmscope.theory.corollary2 import BETAS, radius, rate_points
-from tsfmscope.theory.matrices import exponential_values, orthonormal, with_singular_values
-from tsfmscope.theory.theorem3 import repeated_points
+from tsfmscope.theory import attention_theorems, embedding_theorems
+from tsfmscope.theory.attention_theorems import repeated_points
+from tsfmscope.theory.embedding_theorems import BETAS, radius, rate_points
+from tsfmscope.theory.instances import (
+    BoundCheck,
+    Heads,
+    attend,
+    exponential_values,
+    orthonormal,
+    product_norms,
+    random_heads,
+    split,
+    with_singular_values,
+)
+
+STATEMENTS: Mapping[str, Callable[[np.random.Generator], dict[str, list[BoundCheck]]]] = {
+    "Theorem 1.1": embedding_theorems.smooth_instance,
+    "Theorem 1.2": embedding_theorems.analytic_instance,
+    "Corollary 2": embedding_theorems.corollary_instance,
+    "Theorem 2": embedding_theorems.mlp_instance,
+    "Theorem 3.1": attention_theorems.compressible_instance,
+    "Theorem 3.2": attention_theorems.incompressible_instance,
+    "Theorem 4 eq. 5": attention_theorems.upper_instance,
+    "Theorem 4 eq. 6": attention_theorems.lower_instance,
+    "Corollary 1 upper": attention_theorems.corollary_upper_instance,
+    "Corollary 1 lower": attention_theorems.corollary_lower_instance,
+    "Theorem 5": attention_theorems.several_heads_instance,
+    "Theorem 6": attention_theorems.sketch_instance,
+}
+
+
+def instance(statement: str, seed: int, number: int) -> Iterator[tuple[str, BoundCheck]]:
+    """Yield (part, check) for every part and form of a statement at one instance.
+
+    The same three arguments give the same result. Raises ValueError, with the list of statements, for an
+    unknown statement.
+    """
+    if statement not in STATEMENTS:
+        raise ValueError(f"statement: got {statement!r}, expected one of {', '.join(STATEMENTS)}")
+    rng = np.random.default_rng([seed, zlib.crc32(statement.encode()), number])
+    for part, sides in STATEMENTS[statement](rng).items():
+        for side in sides:
+            yield part, side
+
 
 Row = dict[str, Any]
 # Maximum number of values of a spectrum in a figure.

@@ -19,7 +19,7 @@ from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.export import export
 from tsfmscope.functions.load import Model
 from tsfmscope.functions.verify import verify
-from tsfmscope.series.user_data import Data
+from tsfmscope.series.data_sets import Data
 
 MODEL = "patchtst-mini"
 STEPS: dict[str, Any] = {"context": 64, "horizon": 12}
@@ -214,7 +214,7 @@ def test_a_value_out_of_bounds_is_refused(words: tuple[str, ...], message: str) 
 
 
 def test_every_command_of_a_function_is_compared_here() -> None:
-    made = {name for name, (location, _) in program.COMMANDS.items() if location.endswith(":COMMAND")}
+    made = {name for name, (location, _) in program.COMMANDS.items() if location.rpartition(":")[2].isupper()}
     compared = {found[1] for name in globals() if (found := re.fullmatch("test_([a-z]+)_has_the_.*", name))}
     # `push` needs a hub; tests/tsfmscope/cli/test_pushing.py has one.
     assert made - {"push"} == compared

@@ -15,8 +15,7 @@ import torch
 from tasks.job import Job, Task
 from tasks.pretraining import pretrain
 from tsfmscope.compression.options import HeadRanks
-from tsfmscope.compression.schedules import attention_widths
-from tsfmscope.compression.shared_factors import Product, merge_factors
+from tsfmscope.compression.schedules import Product, attention_widths, merge_factors
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class, snapshots
 from tsfmscope.series.types import Windows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tsfmscope.forecasting.dataset_skill import dataset_errors, spread_rows
+from tsfmscope.forecasting.skill import dataset_errors, spread_rows
 from tsfmscope.series.types import Windows
 
 LEVELS = (0.1, 0.5, 0.9)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope.forecasting.mean_skill import geometric_mean, mean_skill
+from tsfmscope.forecasting.skill import geometric_mean, mean_skill
 
 ASKED = {"bootstrap": 500, "seed": 4}
 

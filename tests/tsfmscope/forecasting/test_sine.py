@@ -11,7 +11,7 @@ import pytest
 
 from tasks.checkpoints import measure_skill
 from tasks.job import Job, Task
-from tsfmscope.forecasting.sine import HORIZON, OTHER_PHASES, PERIOD, PERIODS, PHASES, sine_errors, sine_windows
+from tsfmscope.forecasting.skill import HORIZON, OTHER_PHASES, PERIOD, PERIODS, PHASES, sine_errors, sine_windows
 from tsfmscope.models import registry
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.types import Windows

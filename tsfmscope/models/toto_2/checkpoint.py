@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.errors import ModelError
-from tsfmscope.models.common import checkpoint_folder, compression_block, own_checkpoint
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.common import compression_block, own_checkpoint
 from tsfmscope.models.common.own_checkpoint import (
     Count,
     CountOrNone,
@@ -86,13 +84,6 @@ class Config(SavedConfig):
 RELEASE = Release(Config, FIXED, "toto-2 2.0.0")
 
 
-def make_network(config: Mapping[str, Any]) -> Toto2Network:
-    """Return a network with weights drawn as in the package, from torch's generator."""
-    from tsfmscope.models.toto_2.network import Toto2Network
-
-    return Toto2Network(config).draw_weights()
-
-
 def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> None:
     """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
 
@@ -112,16 +103,6 @@ def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> Non
             for name, rows in (("in_proj", inputs), ("out_proj", config["d_model"])):
                 state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
     own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
-
-
-def read(folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> tuple[Toto2Network, dict[str, Any]]:
-    """Read a released or saved checkpoint in float32, with its config; ModelError names what is wrong."""
-    saved = checkpoint_folder.read_config(folder, NAME)
-    if saved.get("model_type", NAME) != NAME or "layer_group_size" not in saved:
-        got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
-        problem = f"{got}, expected {NAME!r} and layer_group_size"
-        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
-    return own_checkpoint.read(folder, saved, RELEASE, make_network, attentions, _split)
 
 
 def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
@@ -150,7 +131,7 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     return state
 
 
-def _split(weights: Mapping[str, torch.Tensor], network: Toto2Network) -> dict[str, torch.Tensor]:
+def split(weights: Mapping[str, torch.Tensor], network: Toto2Network) -> dict[str, torch.Tensor]:
     """Return a file's weights in float32, by the network's names."""
     attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
     keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]

@@ -7,17 +7,20 @@ checkpoints load.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
+from tsfmscope.errors import ModelError
+from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.quantile_levels import level_weights
-from tsfmscope.models.common.scale import carry_forward, clip_float32
+from tsfmscope.models.common.own_checkpoint import Release
+from tsfmscope.models.common.scale import carry_forward, clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
-from tsfmscope.models.own_network import CheckpointModule, OwnNetwork
+from tsfmscope.models.own_network import OwnNetwork
 from tsfmscope.models.toto_2 import checkpoint
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
@@ -147,7 +150,7 @@ class Toto2(OwnNetwork):
         "num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0, "d_ff":
         24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True,
     }  # fmt: skip
-    checkpoints: ClassVar[CheckpointModule] = checkpoint
+    release: ClassVar[Release] = checkpoint.RELEASE
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1_value": "mlp_in", "ffn.fc1_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     direct_quantiles: ClassVar[bool] = True
@@ -158,6 +161,32 @@ class Toto2(OwnNetwork):
     )
     config: dict[str, Any]
     network: Toto2Network
+
+    @classmethod
+    def make_network(cls, config: Mapping[str, Any]) -> Toto2Network:
+        """Return a network with weights drawn as in the package, from torch's generator."""
+        from tsfmscope.models.toto_2.network import Toto2Network
+
+        return Toto2Network(config).draw_weights()
+
+    @classmethod
+    def read_saved_config(cls, folder: Path) -> tuple[dict[str, Any], Release]:
+        """Return config.json and the release; ModelError if it is of another family."""
+        saved = checkpoint_folder.read_config(folder, cls.name)
+        if saved.get("model_type", cls.name) != cls.name or "layer_group_size" not in saved:
+            got = f"{folder / 'config.json'}: got model_type {saved.get('model_type')!r}"
+            problem = f"{got}, expected {cls.name!r} and layer_group_size"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
+        return saved, cls.release
+
+    @staticmethod
+    def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
+        """Return a file's weights in float32, by the network's names."""
+        return checkpoint.split(weights, network)
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads."""
+        checkpoint.write(Path(folder), self.network, self.config)
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:

@@ -17,10 +17,9 @@ from pandas.api import types
 
 from tsfmscope.errors import DataError
 from tsfmscope.files import check_regular
-from tsfmscope.series.files.columns import UNNAMED, Columns
 from tsfmscope.series.files.csv_table import read_csv
-from tsfmscope.series.files.frames import make_plain
-from tsfmscope.series.files.parquet import (
+from tsfmscope.series.files.frames import UNNAMED, Columns, Roles, assign_roles, has_fractions, join, make_plain
+from tsfmscope.series.files.sources import (
     DAMAGED,
     MIN_LENGTH,
     LoadedSeries,
@@ -31,13 +30,11 @@ from tsfmscope.series.files.parquet import (
     select,
     shorten,
 )
-from tsfmscope.series.files.roles import Roles, assign_roles, has_fractions, join
-from tsfmscope.series.files.time_grid import FREQ_STEPS, Grid, fit_freq, frequency, grid
-from tsfmscope.series.files.times import localize, read_times
+from tsfmscope.series.files.times import FREQ_STEPS, Grid, fit_freq, frequency, grid, localize, read_times
 from tsfmscope.series.types import Series, Skip
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
-# Columns of the platform's own layout with one row per series (see tsfmscope.series.files.parquet).
+# Columns of the platform's own layout with one row per series (see tsfmscope.series.files.sources).
 OURS = {"item_id", "start", "freq", "target"}
 # Largest number of frequencies of which one may be common to all series of a table.
 CANDIDATES = 5
