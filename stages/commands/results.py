@@ -183,7 +183,7 @@ def report(
     The page is built if it is missing.
     """
     from stages.config.params import ParamsError
-    from stages.planning.report_figures import FIGURES
+    from stages.planning.report_parts import FIGURES
     from stages.planning.run_stage import run_stage
     from stages.report import PAGE, RUN_PAGE
 

@@ -16,7 +16,7 @@ from stages.config.params import PARAMS_FILE, ParamsError
 from tsfmscope.cli.output import Json, print_json, print_table, stdout_for_json
 
 if TYPE_CHECKING:
-    from stages.planning.contexts import PlannedContext
+    from stages.planning.planned_work import PlannedContext
     from store.status import Status
 
 
@@ -33,8 +33,7 @@ def plan(
     context length, as far as the data are on this machine, and the jobs, rows, bytes and seconds of each model and
     stage, extrapolated from its finished jobs in data/. Exit codes: 0, 2 if the params file must be fixed.
     """
-    from stages.planning.contexts import context_lines, planned_contexts
-    from stages.planning.planned_work import check_params, planned_work, study_sizes
+    from stages.planning.planned_work import check_params, context_lines, planned_contexts, planned_work, study_sizes
 
     checked = check_params(params)
     sizes = study_sizes(checked)

@@ -25,7 +25,7 @@ from stages import pretraining
 from stages.config.params import Params, ParamsError, load
 from stages.planning.model_folders import work_folder
 from stages.planning.sweeping import TooManyFailures, resources
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from stages.planning.trials import stopped_rows, trials
 from store.stage_outputs import read_rows
 from store.status import read_statuses

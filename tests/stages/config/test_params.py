@@ -18,7 +18,7 @@ from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 from stages.config.bounded_yaml import load_yaml
 from stages.config.params import LARGEST_FILE, ParamsError, complete, load, parse
 from stages.planning.run_stage import read_params
-from stages.planning.training_jobs import recipes, training_job, training_jobs
+from stages.planning.training import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
 from tsfmscope.training.options import Recipe

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stages.commands.corpora import make
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from store.dumps import write_dump
 from tasks.pretraining import pretrain
 from tasks.sweep.cluster import Resources
