@@ -22,7 +22,7 @@ import numpy as np
 
 from tsfmscope.models import registry
 from tasks.embeddings import embed
-from tasks.loading import load_model
+from tasks.parts import load_model
 from tasks.job import IDENTITY
 from tasks.tokens import tokenize
 from tsfmscope.series.tables import series_table

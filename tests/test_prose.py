@@ -36,7 +36,7 @@ BARE_NAMES = {
 ALLOWED_NAMES = {
     "tsfmscope/compression/candidates.py": {"left"},
     "tsfmscope/geometry/heads.py": {"left"},
-    "tsfmscope/models/common/low_rank.py": {"left"},
+    "tsfmscope/models/common/layers.py": {"left"},
     "tsfmscope/ranks/spectrum.py": {"what"},
     "tsfmscope/ranks/tall.py": {"other"},
     "tsfmscope/report/charts/grid.py": {"left"},

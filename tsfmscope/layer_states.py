@@ -16,7 +16,7 @@ from tsfmscope.geometry.measures import LIST_COLUMNS, SHARE, measure_states, sub
 from tsfmscope.geometry.options import IsotropyOptions
 from tsfmscope.geometry.parallel import one_thread_if_small
 from tsfmscope.geometry.spectrum import effective_dimension
-from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
+from tsfmscope.models.common.capture import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.ranks.spectrum import input_row, numerical_rank
 from tsfmscope.series.synthetic.signals import with_noise

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from tsfmscope.compression.budget import Curve, Spectrum, widest
 from tsfmscope.compression.calibration import Moments
 from tsfmscope.models.common.attention import NAMES, AttentionLayer, Projections
-from tsfmscope.models.common.low_rank import count_numbers
+from tsfmscope.models.common.layers import count_numbers
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family

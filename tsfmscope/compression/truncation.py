@@ -17,7 +17,7 @@ from tsfmscope.compression.options import METHODS, Method
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import AttentionLayer
-from tsfmscope.models.common.low_rank import compression_entries, factors, put_product
+from tsfmscope.models.common.layers import compression_entries, factors, put_product
 from tsfmscope.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:

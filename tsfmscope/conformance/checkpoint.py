@@ -82,10 +82,7 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
         expected = _expected_shards(folder, files)
         missing, extra = sorted(expected - set(files)), sorted(set(files) - expected)
         demand(not missing, f"{folder}: {_list_names(missing)} absent, got {files}; {AGAIN}")
-        demand(
-            not extra,
-            f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them",
-        )
+        demand(not extra, f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them")
     others = [name for name in names if name not in (*files, "config.json")]
     return ", ".join(files) + (f"; also there: {', '.join(others)}" if others else "")
 

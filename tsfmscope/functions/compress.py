@@ -41,7 +41,7 @@ from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSe
 from tsfmscope.functions.certify import CertifyResult, certify_pair
 from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import CALIBRATION_SERIES, count_reasons, describe_reasons

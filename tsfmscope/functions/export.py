@@ -14,8 +14,8 @@ from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.load import Model, as_model, load_source
 from tsfmscope.hub import PREFIX
 from tsfmscope.models import registry
-from tsfmscope.models.common.checksums import write_recipe
-from tsfmscope.models.licenses import license_of
+from tsfmscope.models.cards import license_of
+from tsfmscope.models.common.checkpoint_folder import write_recipe
 
 if TYPE_CHECKING:
     from tsfmscope.compression.onnx_export import OnnxModel

@@ -13,7 +13,7 @@ from tsfmscope import layer_states, progress
 from tsfmscope.files import write_atomic
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, Share, Tolerance, checked
 from tsfmscope.functions.load import Model, as_model, make_case
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 

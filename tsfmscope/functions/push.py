@@ -17,11 +17,18 @@ from tsfmscope.compression.record import base_model, without_paths
 from tsfmscope.errors import ArgumentError, HubError, ModelError
 from tsfmscope.files import file_sum, read_text
 from tsfmscope.models import registry
-from tsfmscope.models.cards import loading_code, make_card, make_table
-from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, check_inside, files_of_weights, weight_files
-from tsfmscope.models.common.checksums import RECIPE, SUMS, verify_sums
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import LARGEST_RECIPE, license_of
+from tsfmscope.models.cards import LARGEST_RECIPE, license_of, loading_code, make_card, make_table
+from tsfmscope.models.common.checkpoint_folder import (
+    INDEX,
+    PICKLED,
+    RECIPE,
+    SUMS,
+    check_inside,
+    files_of_weights,
+    verify_sums,
+    weight_files,
+)
+from tsfmscope.models.registry import family_of_folder
 
 logger = logging.getLogger("tsfmscope")
 

@@ -17,7 +17,7 @@ from transformers import T5Config, T5EncoderModel
 
 from tsfmscope.models.common.layers import PlacedModule
 from tsfmscope.models.moment import T5_KEYS, UNUSED
-from tsfmscope.models.t5.attention import use_windowwise
+from tsfmscope.models.t5_decoding import use_windowwise
 
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.
 GAIN = 1.41
@@ -36,9 +36,7 @@ class PatchEmbedding(nn.Module):
         _fill_linear(self.value_embedding)
 
     def forward(
-        self,
-        values: Float[torch.Tensor, "window token patch"],
-        is_known: Bool[torch.Tensor, "window token"],
+        self, values: Float[torch.Tensor, "window token patch"], is_known: Bool[torch.Tensor, "window token"]
     ) -> Float[torch.Tensor, "window token width"]:
         embedded = torch.where(is_known[..., None], self.value_embedding(values), self.mask_embedding)
         if self.has_positions:

@@ -46,9 +46,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(
-        self,
-        states: Float[torch.Tensor, "window token width"],
-        attended: Bool[torch.Tensor, "window 1 1 token"] | None,
+        self, states: Float[torch.Tensor, "window token width"], attended: Bool[torch.Tensor, "window 1 1 token"] | None
     ) -> Float[torch.Tensor, "window token width"]:
         query, key, value = (split_heads(part(states), self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
         dropout = self.dropout if self.training else 0.0

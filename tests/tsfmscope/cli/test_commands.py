@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stages.commands import doctor as pipeline_doctor
-from stages.commands import report
 from stages.config.params import ParamsError
 from store.errors import StoreError
 from tests.store.conftest import build_results, valid_row
@@ -282,8 +282,8 @@ class TestReport:
         browser = folder / "browser"  # the standard library's own way to name one
         browser.write_text('#!/bin/sh\necho "$1" > opened\n')
         browser.chmod(0o755)
-        monkeypatch.setattr(report.webbrowser, "_tryorder", None)
-        monkeypatch.setattr(report.webbrowser, "_browsers", {})
+        monkeypatch.setattr(webbrowser, "_tryorder", None)
+        monkeypatch.setattr(webbrowser, "_browsers", {})
         monkeypatch.setenv("BROWSER", f"{browser} %s")
         assert run("report", "--open").exit_code == 0
         assert (folder / "opened").read_text().strip() == (folder / "data" / "report.html").as_uri()

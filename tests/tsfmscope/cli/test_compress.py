@@ -20,7 +20,7 @@ from tsfmscope.compression.options import Method
 from tsfmscope.compression.timing import PairedSeconds
 from tsfmscope.compression.truncation import compress as truncate
 from tsfmscope.functions import compress as compressing
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.series.types import Windows
 
 CHECKPOINT = Path(__file__).parents[3] / "tsfmscope" / "checkpoints" / "chronos-bolt-mini"

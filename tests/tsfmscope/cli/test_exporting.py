@@ -15,7 +15,7 @@ from tsfmscope.compression.export import save
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions.export import export
 from tsfmscope.functions.load import load
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.registry import facts
 from tsfmscope.series.types import Windows

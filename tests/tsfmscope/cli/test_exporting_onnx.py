@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tsfmscope.cli.app import app
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 
 ROOT = Path(__file__).parents[3]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from tsfmscope.cli.app import app
 from tsfmscope.functions.inspect import LayerReport
-from tsfmscope.models.common.precision import run_in
-from tsfmscope.models.licenses import License
+from tsfmscope.models.cards import License
+from tsfmscope.models.common.layers import run_in
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.files.sources import load_bundled

@@ -19,9 +19,9 @@ from tsfmscope.cli.app import app
 from tsfmscope.compression.export import save
 from tsfmscope.files import file_sum
 from tsfmscope.models import registry
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Widths, shapes
-from tsfmscope.models.common.checksums import write_recipe
+from tsfmscope.models.common.checkpoint_folder import write_recipe
 from tsfmscope.series.types import Windows
 
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"

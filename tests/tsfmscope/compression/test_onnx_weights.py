@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.tsfmscope.compression.conftest import TOYS
 from tsfmscope.compression.onnx_export import TOLERANCE, pack_weights, write_onnx
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common import int8
 
 

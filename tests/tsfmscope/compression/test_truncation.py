@@ -16,9 +16,9 @@ from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.options import METHODS, Method
 from tsfmscope.compression.truncation import compress, model_candidates
 from tsfmscope.errors import ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import NAMES, Projections
-from tsfmscope.models.common.low_rank import factors
+from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 

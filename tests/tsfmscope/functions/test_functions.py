@@ -28,7 +28,7 @@ from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.functions.push import read_facts
-from tsfmscope.models.common.checksums import SUMS, verify_sums
+from tsfmscope.models.common.checkpoint_folder import SUMS, verify_sums
 from tsfmscope.series.data_sets import DRAWN
 
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"

@@ -146,10 +146,7 @@ def test_quantiles_are_those_of_the_predicted_ones() -> None:
 
 @pytest.mark.parametrize("steps", [5, 12])
 def test_the_loss_is_the_pinball_loss_of_the_forecast_of_every_row(windows: Make, steps: int) -> None:
-    model, made = (
-        shake(FlowState.new(FlowState.example, seed=0)),
-        windows(count=2, context=20, horizon=steps),
-    )
+    model, made = (shake(FlowState.new(FlowState.example, seed=0)), windows(count=2, context=20, horizon=steps))
     made.context[1, :15] = made.context[0, 4] = made.future[0, 2] = np.nan
     loss = float(model.loss(torch.from_numpy(made.context), torch.from_numpy(made.future)).detach())
     tokens, masked = model.tokenize(made), max(steps - 8, 0)
@@ -250,11 +247,7 @@ def test_folders_of_the_package_are_read(windows: Make, tmp_path: Path, within: 
 
 @needs_package
 def test_new_weights_have_the_distribution_of_the_packages(tmp_path: Path) -> None:
-    config = {**FlowState.example} | {
-        "encoder_state_dim": 64,
-        "embedding_feature_dim": 64,
-        "encoder_num_layers": 2,
-    }
+    config = {**FlowState.example} | {"encoder_state_dim": 64, "embedding_feature_dim": 64, "encoder_num_layers": 2}
     model = FlowState.new(config, seed=0)
     model.save(tmp_path)
     package = load_package_network(model, tmp_path)
