@@ -209,12 +209,6 @@ def inspect(
     frame = pd.DataFrame(table).astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
     noisy = f", noise {noise:g}" if noise else ""
     return LayerReport(
-        frame,
-        f"{model.source.name} on {series.name}, context {case.context}{noisy}",
-        len(tokens),
-        len(set(tokens.series)),
-        skipped,
-        observed,
-        license_of(model.source.folder, model.source.reference),
-        notes,
-    )
+        frame, f"{model.source.name} on {series.name}, context {case.context}{noisy}", len(tokens),
+        len(set(tokens.series)), skipped, observed, license_of(model.source.folder, model.source.reference), notes,
+    )  # fmt: skip

@@ -18,8 +18,7 @@ from jaxtyping import Float
 
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.extras import describe_missing
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import BlockFamily
+from tsfmscope.models.base import BlockFamily, Forecaster
 from tsfmscope.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import QUANTILES, Forecaster
-from tsfmscope.models.blocks import Pretrained
+from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack

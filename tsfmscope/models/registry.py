@@ -64,7 +64,7 @@ FAMILIES = {
     "timesfm": "tsfmscope.models.timesfm:TimesFM",
     "timesfm-2.5": "tsfmscope.models.timesfm:TimesFM25",
     "time-moe": "tsfmscope.models.time_moe:TimeMoE",
-    "toto-2": "tsfmscope.models.toto_2.family:Toto2",
+    "toto-2": "tsfmscope.models.toto_2:Toto2",
     "ttm": "tsfmscope.models.ttm:TTM",
     "visionts": "tsfmscope.models.visionts:VisionTS",
 }

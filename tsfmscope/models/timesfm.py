@@ -16,8 +16,7 @@ from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import timesfm_patches
-from tsfmscope.models.base import QUANTILES, Forecaster
-from tsfmscope.models.blocks import Pretrained
+from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer, Widths, resizer
 from tsfmscope.models.common.capture import Pass, Stack

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.blocks import BlockFamily
+from tsfmscope.models.base import BlockFamily
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack

@@ -1,4 +1,4 @@
-"""Command `tsfmscope corpus`: series for pretraining, in shards."""
+"""Commands `tsfmscope corpus` and `commit-checkpoints`: what pretraining reads, and what it made."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from stages.commands.options import Json
-from tsfmscope.cli.output import print_json, stdout_for_json
+from tsfmscope.cli.output import Json, print_json, stdout_for_json
 from tsfmscope.strict import LARGEST_SEED
 
 # Series of the largest corpus: a hundred times those of published pretraining, 4 TB at 1,024 steps.
@@ -77,3 +76,21 @@ def corpus(
     if as_json:
         counts = {"shards": summary.planned, "done": summary.done, "reused": summary.reused}
         print_json({"folder": str(folder), "series": series} | counts)
+
+
+def commit_checkpoints(
+    folder: Annotated[Path, typer.Argument(help="Folder of the checkpoints that are committed to git.")] = Path(
+        "tsfmscope/checkpoints"
+    ),
+) -> None:
+    """Copy pretrained checkpoints to a folder kept by git.
+
+    The checkpoints are those that the stage `checkpoints` pretrained by the recipes of params.yaml. Each gets a model
+    card, README.md, with its data, training and skill. The skill of its weights is read from docs/results/skill.csv,
+    which `python -m bench.skill` writes; the command also renews cards.
+    """
+    from stages.planning.model_cards import commit
+    from stages.planning.run_stage import read_params
+
+    for name in commit(read_params(), folder):
+        typer.echo(f"{folder / name}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stages.config.new_study import add_study
+from stages.commands.new_study import add_study
 from stages.config.params import ParamsError, load
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.commands.runs import use_profile
 from stages.config.params import ParamsError
-from stages.config.profiles import use_profile
 
 
 @pytest.fixture

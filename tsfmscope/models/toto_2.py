@@ -1,8 +1,7 @@
 """Toto 2.0 (Khwaja et al. 2026) of Datadog: a unit-scaled decoder of patches with time and variate layers.
 
 We wrote the network: the package toto-2 requires Python 3.12. Names, shapes and arithmetic are the package's, so its
-checkpoints load.
-"""
+checkpoints load."""
 
 from __future__ import annotations
 
@@ -14,21 +13,175 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common import checkpoint_folder, compression_block, own_checkpoint
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.own_checkpoint import Release
+from tsfmscope.models.common.own_checkpoint import (
+    Count,
+    CountOrNone,
+    Positive,
+    Release,
+    SavedConfig,
+    Switch,
+    SwitchOrNone,
+)
 from tsfmscope.models.common.scale import carry_forward, clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
-from tsfmscope.models.toto_2 import checkpoint
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.toto_2.network import Toto2Network
+    from tsfmscope.models.toto_2_network import Block, Toto2Network
+
+
+NAME = "toto-2"
+# Values for which the network here is written; the package has no other ones either.
+FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
+QKV = ("q_proj", "k_proj", "v_proj")
+# The package's name of one matrix -> ours of its parts, from top to bottom.
+JOINED = {"attn.in_proj": tuple(f"attn.{name}" for name in QKV), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
+
+
+class Config(SavedConfig):
+    """Arguments of the package's Toto2ModelConfig. None stands for a value that other keys decide, as there."""
+
+    patch_size: Count
+    d_model: Count
+    num_heads: Count
+    num_layers: Count
+    layer_group_size: Count
+    num_variate_layers_per_group: Any
+    variate_layer_first: Switch
+    residual_attn_ratio: Positive
+    d_ff: CountOrNone = None
+    qk_dim: CountOrNone = None
+    v_dim: CountOrNone = None
+    num_groups: CountOrNone = None
+    qk_norm_include_weight: SwitchOrNone = None
+    attn_bias: Switch = False
+    mlp_bias: Switch = False
+    qk_norm: Switch = True
+    norm_include_weight: Switch = False
+    per_dim_scale: Switch = False
+    use_xpos: Switch = False
+    norm_eps: Positive = 5e-5
+    residual_mult: Positive = 1.0
+
+    def find_problem(self) -> str | None:
+        """Fill in derived values as Toto2ModelConfig does. Return why a config cannot be used, or None."""
+        width, heads, blocks, size = self.d_model, self.num_heads, self.num_layers, self.layer_group_size
+        if width % heads:
+            return f"d_model: got {width}, expected a multiple of num_heads {heads}"
+        self.d_ff = self.d_ff or (8 * width // 3 + 7) // 8 * 8
+        self.qk_dim = self.qk_dim or width // heads
+        self.v_dim = self.v_dim or self.qk_dim
+        self.num_groups = self.num_groups or heads
+        if self.qk_norm_include_weight is None:
+            self.qk_norm_include_weight = self.norm_include_weight
+        count = self.num_variate_layers_per_group
+        if type(count) is not int or not 0 <= count <= size:
+            return (
+                f"num_variate_layers_per_group: got {count!r}, expected a whole number from 0 to "
+                f"layer_group_size {size}"
+            )
+        if blocks % size:
+            return f"num_layers: got {blocks}, expected a multiple of layer_group_size {size}"
+        if heads % self.num_groups:
+            return f"num_groups: got {self.num_groups}, expected a divisor of {heads} heads"
+        if self.qk_dim % 4:
+            return f"qk_dim: got {self.qk_dim}, expected a multiple of 4: pairs of its half are rotated"
+        return None
+
+
+RELEASE = Release(Config, FIXED, "toto-2 2.0.0")
+
+
+def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> None:
+    """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
+
+    A model that lost the block `compression` may have gained biases: the config then has `attn_bias`, and the other
+    biases are 0.
+    """
+    import torch
+
+    config, state = dict(config), _join(network)
+    has_bias = any(
+        getattr(block.attn, name).bias is not None for block in network.blocks for name in (*QKV, "out_proj")
+    )
+    if compression_block.block_of(network) is None and has_bias:
+        config["attn_bias"] = True
+        for path, block in _blocks(network):
+            inputs = sum(getattr(block.attn, name).out_features for name in QKV)
+            for name, rows in (("in_proj", inputs), ("out_proj", config["d_model"])):
+                state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
+    own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
+
+
+def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
+    """Return the network's weights, with the parts of a matrix as one where all of them are whole."""
+    import torch
+    from torch import nn
+
+    state = network.state_dict()
+    for path, block in _blocks(network):
+        for name, parts in JOINED.items():
+            modules = [module for part in parts if isinstance(module := block.get_submodule(part), nn.Linear)]
+            if len(modules) < len(parts) or not _is_whole(block, name):
+                continue
+            weights: list[torch.Tensor] = [module.weight for module in modules]
+            for part in parts:
+                for kind in ("weight", "bias"):
+                    state.pop(f"{path}{part}.{kind}", None)
+            state[f"{path}{name}.weight"] = torch.cat(weights)
+            if any(module.bias is not None for module in modules):
+                biases: list[torch.Tensor] = [
+                    torch.zeros_like(module.weight[:, 0]) if module.bias is None else module.bias for module in modules
+                ]
+                # Biases of q, k and v are held times the factor of their input.
+                factor = block.attn.in_scale if name == "attn.in_proj" else 1.0
+                state[f"{path}{name}.bias"] = torch.cat(biases) / factor
+    return state
+
+
+def split(weights: Mapping[str, torch.Tensor], network: Toto2Network) -> dict[str, torch.Tensor]:
+    """Return a file's weights in float32, by the network's names."""
+    attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
+    keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
+    sizes = {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
+    result, own_names = {name: value.float() for name, value in weights.items()}, set(network.state_dict())
+    for path, block in _blocks(network):
+        for name, parts in JOINED.items():
+            for kind in ("weight", "bias"):
+                joined = result.get(f"{path}{name}.{kind}")
+                if joined is None or len(joined) != sum(sizes[name]):
+                    continue
+                del result[f"{path}{name}.{kind}"]
+                factor = block.attn.in_scale if (name, kind) == ("attn.in_proj", "bias") else 1.0
+                for part, rows in zip(parts, joined.split(sizes[name]), strict=True):
+                    own = f"{path}{part}.{kind}"
+                    # A compressed layer may lack a bias; a joined one then has zeros.
+                    if own in own_names or kind == "weight" or bool(rows.any()):
+                        result[own] = rows * factor
+    return result
+
+
+def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:
+    """Yield the prefix of the names of a block's weights, and the block."""
+    for number, block in enumerate(network.blocks):
+        yield f"transformer.layers.{number}.", block
+
+
+def _is_whole(block: Block, name: str) -> bool:
+    """Return whether the parts of a matrix have the widths of the release."""
+    if name == "attn.in_proj":
+        attn = block.attn
+        rows = (attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width)
+        return rows == tuple(getattr(attn, part).out_features for part in QKV)
+    return bool(block.ffn.fc1_value.out_features == block.ffn.inner)
+
 
 # Least standard deviation, as in the package.
 LEAST_SCALE = 1e-6
@@ -137,7 +290,7 @@ class Toto2(OwnNetwork):
     first patch has 1 to 7 steps (context modulo patch size), the predictor's forecasts differ from these.
     """
 
-    name: ClassVar[str] = checkpoint.NAME
+    name: ClassVar[str] = NAME
     released: ClassVar[Released] = Released(
         tuple(f"Datadog/Toto-2.0-{size}" for size in ("4m", "22m", "313m", "1B", "2.5B")),
         APACHE,
@@ -150,7 +303,7 @@ class Toto2(OwnNetwork):
         "num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0, "d_ff":
         24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True,
     }  # fmt: skip
-    release: ClassVar[Release] = checkpoint.RELEASE
+    release: ClassVar[Release] = RELEASE
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1_value": "mlp_in", "ffn.fc1_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     direct_quantiles: ClassVar[bool] = True
@@ -165,7 +318,7 @@ class Toto2(OwnNetwork):
     @classmethod
     def make_network(cls, config: Mapping[str, Any]) -> Toto2Network:
         """Return a network with weights drawn as in the package, from torch's generator."""
-        from tsfmscope.models.toto_2.network import Toto2Network
+        from tsfmscope.models.toto_2_network import Toto2Network
 
         return Toto2Network(config).draw_weights()
 
@@ -182,11 +335,11 @@ class Toto2(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return a file's weights in float32, by the network's names."""
-        return checkpoint.split(weights, network)
+        return split(weights, network)
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads."""
-        checkpoint.write(Path(folder), self.network, self.config)
+        write(Path(folder), self.network, self.config)
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -196,14 +349,14 @@ class Toto2(OwnNetwork):
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield the attention of every block; keys of time layers are rotated, so their width cannot change."""
-        from tsfmscope.models.toto_2.network import attentions
+        from tsfmscope.models.toto_2_network import attentions
 
         return attentions(network.blocks)
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Levels of the quantiles that the network predicts, ascending."""
-        from tsfmscope.models.toto_2.network import LEVELS
+        from tsfmscope.models.toto_2_network import LEVELS
 
         return LEVELS
 

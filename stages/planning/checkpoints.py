@@ -1,19 +1,26 @@
-"""Rows of the table `checkpoints`: every model's reference, fingerprint and facts."""
+"""Stage checkpoints: rows of the models, folders of pretrained ones, and jobs of the population's validation losses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.config.params import COMPRESSED, Params
-from stages.planning.model_folders import key_of
-from stages.planning.training_jobs import MODELS, checkpoint_path
+from stages.planning import planning
+from stages.planning.model_folders import WORK, key_of, publish, quarantine_damaged
+from stages.planning.sweeping import PlannedJob
+from stages.planning.training import MODELS, checkpoint_path
 from store.errors import DamagedFile
+from store.files import write_text
 from store.stage_outputs import read_rows
-from tasks.job import Job
+from store.stage_store import StageStore
+from tasks.checkpoints import PopulationSpec
+from tasks.job import Job, Task
 from tsfmscope.models import registry
+from tsfmscope.models.common.checkpoint_folder import RECIPE, verify_sums
 from tsfmscope.models.references import split_checkpoint
 from tsfmscope.training.options import Recipe
 
@@ -89,3 +96,56 @@ def skill_line(row: Mapping[str, Any]) -> str:
         f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's (seasons: table datasets) [{row['seasonal_low']:.3f}, "
         f"{row['seasonal_high']:.3f}], {row['n_windows']} unseen windows; {sine}"
     )
+
+
+# File of a checkpoint with the rows of its training.
+LOG = "training.json"
+# Model card of a committed checkpoint. No checksum covers it, since it may be renewed without the weights.
+CARD = "README.md"
+
+
+def install(out: StageStore, name: str, job: Job, committed: str | None) -> None:
+    """Use the committed checkpoint if it was made by this recipe; its log supplies the job's rows.
+
+    If no checkpoint of this recipe exists, finished or committed, the job's rows are deleted.
+    """
+    source = Path(committed, name) if committed else None
+    for folder in (MODELS / name, WORK / job.key):
+        quarantine_damaged(folder, "checkpoints")
+    if source:
+        verify_sums(source)
+    if key_of(MODELS / name) != job.key and source and key_of(source) == job.key:
+        shutil.rmtree(WORK / job.key, ignore_errors=True)
+        shutil.copytree(source, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE, CARD))
+        # Written last, so that an interrupted copy is not taken for a whole folder.
+        write_text(WORK / job.key / RECIPE, (source / RECIPE).read_text())
+        publish(MODELS / name, job)
+    if key_of(MODELS / name) == job.key:
+        log = json.loads((MODELS / name / LOG).read_text())
+        out.adopt("training", job.key, log)
+    elif key_of(WORK / job.key) != job.key:
+        # Rows without a checkpoint are of no use.
+        out.forget([job.key])
+
+
+VALIDATION_LOSS = Task(
+    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.parts:load_model", table="population"
+)
+
+
+def population_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Iterator[PlannedJob]:
+    """Yield a job for all weights of the population that are on this machine. rows: rows of `checkpoints`."""
+    if params.population is None:
+        return
+    rows_by_model = {row["model"]: row for row in rows}
+    for member in params.population.members():
+        if (row := rows_by_model.get(member.model)) is None:
+            continue
+        spec = PopulationSpec(
+            **{name: getattr(member, name) for name in ("model", "run", "size", "step", "is_final")},
+            **dict(planning.model_source(row)),
+            recipe=params.checkpoints.recipes[member.run],
+            batches=params.population.validation_batches,
+            seed=params.seed,
+        )
+        yield PlannedJob(Job(VALIDATION_LOSS, spec.to_dict(), planning.inputs(row), group=member.run))

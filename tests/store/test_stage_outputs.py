@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from store.job_rows import summarize_error
+from store.stage_outputs import summarize_error
 
 
 def raised(error: Exception) -> str:
