@@ -21,8 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tsfmscope.errors import ArgumentError
-from tsfmscope.printable import printable
+from tsfmscope.errors import ArgumentError, printable
 from tsfmscope.progress import WATCHER, Watcher
 
 if TYPE_CHECKING:
