@@ -26,7 +26,7 @@ from tsfmscope.printable import printable
 from tsfmscope.progress import WATCHER, Watcher
 
 if TYPE_CHECKING:
-    from tsfmscope.conformance.verdict import Finding
+    from tsfmscope.conformance.subject import Finding
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 # Characters of a column that is never wrapped.
