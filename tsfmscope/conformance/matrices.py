@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,14 @@ MATRIX_NAMES = (*ATTENTION_NAMES, "mlp_in", "mlp_gate", "mlp_out", "ssm_in", "ss
 Block = tuple[str, int]
 # Largest difference between rows of length 1 that float32 rounding may cause.
 PROPORTIONAL = 1e-5
+# Change of rows [N, out] that a matrix returns.
+Change = Callable[["torch.Tensor"], "torch.Tensor"]
+# Share of the largest number: float32 rounding of sums over a context.
+LINEAR = 1e-4
+# Factor under which no softmax or activation passes for a linear function.
+STEEP = 30.0
+# Matrices that are judged by what they change further on.
+JUDGED = ("q", "k", "v", "mlp_in", "mlp_gate")
 # Matrices that read the states of their own stack.
 READERS = ("q", "mlp_in", "mlp_gate", "ssm_in")
 # Matrices whose output is added to these states.
@@ -40,26 +48,19 @@ WRITERS = ("o", "mlp_out", "ssm_out")
 def matrices_are_named_once(subject: Subject) -> str:
     """`weights` names each matrix of every block once, finite, with heads that divide it."""
     model, sizes = subject.model, {}
-    for named_matrix in model.weights():
-        key = (named_matrix.stack, named_matrix.layer, named_matrix.name, named_matrix.attention)
-        location = f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}"
-        demand(key not in sizes, f"{location} ({named_matrix.attention}) comes twice")
+    for named in model.weights():
+        key, location = (named.stack, named.layer, named.name, named.attention), location_of(named)
+        demand(key not in sizes, f"{location} ({named.attention}) comes twice")
         # A stack whose states are not read may have matrices.
-        last = model.layers.get(named_matrix.stack, named_matrix.layer)
-        demand(1 <= named_matrix.layer <= last, f"{location}: blocks count from 1 to {last}")
-        demand(
-            named_matrix.name.partition(".")[0] in MATRIX_NAMES,
-            f"{location}: got {named_matrix.name!r}, expected one of {MATRIX_NAMES}",
-        )
-        demand(
-            named_matrix.matrix.ndim == 2 and bool(np.isfinite(named_matrix.matrix).all()),
-            f"{location}: no finite matrix [out, in]",
-        )
-        demand(
-            (named_matrix.attention is not None) == (named_matrix.name in ATTENTION_NAMES),
-            f"{location}: attention is {named_matrix.attention!r}",
-        )
-        sizes[key] = named_matrix.matrix.size
+        last = model.layers.get(named.stack, named.layer)
+        demand(1 <= named.layer <= last, f"{location}: blocks count from 1 to {last}")
+        is_known = named.name.partition(".")[0] in MATRIX_NAMES
+        demand(is_known, f"{location}: got {named.name!r}, expected one of {MATRIX_NAMES}")
+        is_finite = named.matrix.ndim == 2 and bool(np.isfinite(named.matrix).all())
+        demand(is_finite, f"{location}: no finite matrix [out, in]")
+        is_of_attention = named.name in ATTENTION_NAMES
+        demand((named.attention is not None) == is_of_attention, f"{location}: attention is {named.attention!r}")
+        sizes[key] = named.matrix.size
     if not sizes:
         raise NotApplicable("`weights` names no matrix")
     for stack, blocks in model.layers.items():
@@ -67,11 +68,9 @@ def matrices_are_named_once(subject: Subject) -> str:
         demand(not missing_blocks, f"{stack}: blocks {sorted(missing_blocks)} have no matrix")
     # Raises ValueError where heads do not divide q, k, v or o.
     head_counts(model)
-    n_parameters = sum(part.numel() for part in model.network.parameters())
-    demand(
-        sum(sizes.values()) <= n_parameters, f"matrices hold {sum(sizes.values())} numbers, the network {n_parameters}"
-    )
-    return f"{len(sizes)} matrices, {sum(sizes.values()) / n_parameters:.0%} of the parameters"
+    total, n_parameters = sum(sizes.values()), sum(part.numel() for part in model.network.parameters())
+    demand(total <= n_parameters, f"matrices hold {total} numbers, the network {n_parameters}")
+    return f"{len(sizes)} matrices, {total / n_parameters:.0%} of the parameters"
 
 
 def attention_is_written_as_it_was_read(subject: Subject) -> str:
@@ -83,9 +82,7 @@ def attention_is_written_as_it_was_read(subject: Subject) -> str:
     names = [layer.name for layer in layers]
     demand(len(set(names)) == len(names), f"layers {names} are not named once each")
     queries = {
-        (named_matrix.stack, named_matrix.layer, named_matrix.attention): named_matrix.matrix
-        for named_matrix in model.weights()
-        if named_matrix.name == "q"
+        (named.stack, named.layer, named.attention): named.matrix for named in model.weights() if named.name == "q"
     }
     for layer in layers:
         key = (layer.stack, layer.layer, layer.kind)
@@ -114,7 +111,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
             'or declare modules that are neither attention nor MLP: `unnamed = frozenset({"cell"})`',
         )
         rows = {row for _, layouts in parameters for row in row_hashes(layouts[0])}
-        twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]
+        twice = [named.name for named in unmatched if rows.intersection(row_hashes(named.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
         count += len(parameters)
     if not count:
@@ -125,15 +122,13 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices reading states (q, mlp_in, mlp_gate, ssm_in) have `width` columns, those writing them `width` rows."""
     model, n_checked = subject.model, 0
-    for named_matrix in model.weights():
-        role = named_matrix.name.partition(".")[0]
-        if named_matrix.stack not in model.layers or role not in READERS + WRITERS:
+    for named in model.weights():
+        role = named.name.partition(".")[0]
+        if named.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
-        width = named_matrix.matrix.shape[axis]
-        location = (
-            f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
-        )
+        width = named.matrix.shape[axis]
+        location = f"{location_of(named)}, shape {named.matrix.shape}"
         expected = f"the width {model.width}" + " or a divisor of it" * model.divides_rows
         is_fitting = model.width % width == 0 if model.divides_rows else width == model.width
         demand(is_fitting, f"{location}: {'columns' if axis else 'rows'}, expected {expected}")
@@ -143,11 +138,16 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     return f"{n_checked} matrices"
 
 
+def location_of(named: WeightMatrix) -> str:
+    """Return stack, block and name of a matrix."""
+    return f"{named.stack} block {named.layer} {named.name}"
+
+
 def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
     """Return the named matrices of every block; NotApplicable where there are none."""
     matrices_by_block: dict[Block, list[WeightMatrix]] = {}
-    for named_matrix in model.weights():
-        matrices_by_block.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
+    for named in model.weights():
+        matrices_by_block.setdefault((named.stack, named.layer), []).append(named)
     if not matrices_by_block:
         raise NotApplicable("`weights` names no matrix")
     return matrices_by_block
@@ -201,32 +201,19 @@ def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
     rows.
     """
     for layout in layouts:
-        missing = Counter(row_hashes(layout))
-        parts = _parts(missing, unmatched)
-        if not missing:
-            unmatched[:] = [
-                named_matrix for named_matrix in unmatched if not any(named_matrix is part for part in parts)
-            ]
+        missing, parts = Counter(row_hashes(layout)), []
+        for named in unmatched:
+            rows = Counter(row_hashes(named.matrix))
+            # Each row is taken once.
+            if rows <= missing:
+                missing -= rows
+                parts.append(named)
+        if missing:
+            parts = [named for named in unmatched if are_proportional(named.matrix, layout)][:1]
+        if parts or not layout.size:
+            unmatched[:] = [named for named in unmatched if not any(named is part for part in parts)]
             return True
-        for named_matrix in unmatched:
-            if are_proportional(named_matrix.matrix, layout):
-                unmatched[:] = [other for other in unmatched if other is not named_matrix]
-                return True
     return False
-
-
-def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightMatrix]:
-    """Return the matrices all of whose rows are still missing.
-
-    `missing` loses these rows, so that each is taken once.
-    """
-    parts = []
-    for named_matrix in unmatched:
-        rows = Counter(row_hashes(named_matrix.matrix))
-        if rows <= missing:
-            missing -= rows
-            parts.append(named_matrix)
-    return parts
 
 
 def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
@@ -239,25 +226,16 @@ def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(np.abs(first / lengths[0] - second / lengths[1]).max(initial=0) <= PROPORTIONAL)
 
 
-def linears_of(block: torch.nn.Module) -> Mapping[str, torch.nn.Module]:
-    """Return a block's modules with a matrix `weight`, except embeddings, by name."""
+def _linears(block: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a block's modules with a matrix `weight`, except embeddings."""
     import torch
 
-    return {
-        name: module
-        for name, module in block.named_modules()
-        if isinstance(getattr(module, "weight", None), torch.Tensor)
-        and module.weight.ndim == 2
-        and not isinstance(module, torch.nn.Embedding)
-    }
-
-
-# Change of rows [N, out] that a matrix returns.
-Change = Callable[["torch.Tensor"], "torch.Tensor"]
-# Share of the largest number: float32 rounding of sums over a context.
-LINEAR = 1e-4
-# Factor under which no softmax or activation passes for a linear function.
-STEEP = 30.0
+    weights = {module: getattr(module, "weight", None) for module in block.modules()}
+    return [
+        module
+        for module, weight in weights.items()
+        if isinstance(weight, torch.Tensor) and weight.ndim == 2 and not isinstance(module, torch.nn.Embedding)
+    ]
 
 
 @dataclass(frozen=True)
@@ -268,166 +246,115 @@ class Part:
     outputs: list[int]
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """One matrix of a block, with the matrix that reads what becomes of its output.
 
     The reader is o for q, k and v, and mlp_out for mlp_in and mlp_gate.
     """
 
-    named_matrix: WeightMatrix
+    named: WeightMatrix
     part: Part
     reader: Part
     gated: bool
 
-    @property
-    def location(self) -> str:
-        """Stack, block and name."""
-        kind = f" ({self.named_matrix.attention})" if self.named_matrix.attention else ""
-        return f"{self.named_matrix.stack} block {self.named_matrix.layer} {self.named_matrix.name}{kind}"
-
 
 def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
-    model = subject.perturbed_model
-    matrices_by_block, one_pass, n_checked = named_in_blocks(model), model._pass(subject.tokens), 0
+    model, n_checked = subject.perturbed_model, 0
+    matrices_by_block, one_pass = named_in_blocks(model), model._pass(subject.tokens)
     for key, block in blocks_of(model, subject).items():
-        uses = [
-            use for use in uses_of(matrices_by_block.get(key, []), block) if not _is_idle(use, model.inert_projections)
-        ]
+        uses = list(_uses(matrices_by_block.get(key, []), block, model.inert_projections))
         before = _read(one_pass, {id(use.reader): use.reader for use in uses})
         for use in uses:
             reference = before.get(id(use.reader))
-            if reference is None or not reference.size:
-                # An expert that no row was sent to, or a weight that no module applies.
-                continue
-            role = use.named_matrix.name.partition(".")[0]
-            _JUDGES[role](_Probe(one_pass, use, reference))
-            n_checked += 1
+            # There is none of an expert that no row was sent to, or of a weight that no module applies.
+            if reference is not None and reference.size:
+                _judge(use, one_pass, reference)
+                n_checked += 1
     if not n_checked:
         raise NotApplicable("no named matrix is the weight of a module that runs, with an o or mlp_out that reads it")
     n_matrices = sum(map(len, matrices_by_block.values()))
     return f"{n_checked} of {n_matrices} matrices, those that modules apply and o or mlp_out reads"
 
 
-def uses_of(named: list[WeightMatrix], block: torch.nn.Module) -> Iterator[Use]:
-    """Yield every q, k, v, mlp_in and mlp_gate that, with its reader, is found among the block's modules."""
-    modules = linears_of(block)
-    parts = {
-        (named_matrix.attention, named_matrix.name): part
-        for named_matrix in named
-        if (part := _part(named_matrix, modules)) is not None
-    }
-    for named_matrix in named:
-        role, _, expert = named_matrix.name.partition(".")
+def _uses(
+    matrices: list[WeightMatrix], block: torch.nn.Module, inert: frozenset[tuple[str, str, str]]
+) -> Iterator[Use]:
+    """Yield every matrix of JUDGED that, with its reader, is found among the block's modules, except inert ones."""
+    modules = _linears(block)
+    parts = {(named.attention, named.name): part for named in matrices if (part := _part(named, modules)) is not None}
+    for named in matrices:
+        role, _, expert = named.name.partition(".")
         suffix = f".{expert}" if expert else ""
-        reader = parts.get((named_matrix.attention, "o" if named_matrix.attention else f"mlp_out{suffix}"))
-        part = parts.get((named_matrix.attention, named_matrix.name))
-        if role in _JUDGES and part is not None and reader is not None:
-            gated = (None, f"mlp_gate{suffix}") in parts
-            yield Use(named_matrix, part, reader, gated)
+        reader = parts.get((named.attention, "o" if named.attention else f"mlp_out{suffix}"))
+        part = parts.get((named.attention, named.name))
+        is_inert = (named.stack, named.attention, named.name) in inert
+        if role in JUDGED and part is not None and reader is not None and not is_inert:
+            yield Use(named, part, reader, (None, f"mlp_gate{suffix}") in parts)
 
 
-def _part(named_matrix: WeightMatrix, modules: Mapping[str, torch.nn.Module]) -> Part | None:
+def _part(named: WeightMatrix, modules: list[torch.nn.Module]) -> Part | None:
     """Return the module that applies a matrix, and the matrix's outputs; None where there is none.
 
     The matrix may be all rows of a weight, some rows of a fused one, or rows that were rescaled.
     """
     import torch
 
-    rows = row_hashes(named_matrix.matrix)
-    for module in modules.values():
+    rows = row_hashes(named.matrix)
+    for module in modules:
         weight = module.weight.detach().float().cpu().numpy()  # type: ignore[operator]
         for layout in [weight] if isinstance(module, torch.nn.Linear) else [weight, weight.T]:
-            if layout.shape[1] != named_matrix.matrix.shape[1]:
+            if layout.shape[1] != named.matrix.shape[1]:
                 continue
             at = {row: number for number, row in enumerate(row_hashes(layout))}
             if at.keys() >= set(rows):
                 return Part(module, [at[row] for row in rows])
-            if are_proportional(named_matrix.matrix, layout):
+            if are_proportional(named.matrix, layout):
                 return Part(module, list(range(len(layout))))
     return None
 
 
-def _is_idle(use: Use, idle: frozenset[tuple[str, str, str]]) -> bool:
-    return (use.named_matrix.stack, use.named_matrix.attention, use.named_matrix.name) in idle
+def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
+    """Raise Failed unless a matrix changes what its reader reads as its name promises.
 
+    reference: the reader's input [N, in] in a pass of the first window.
+    """
+    named, role = use.named, use.named.name.partition(".")[0]
+    location = f"{location_of(named)} ({named.attention})" if named.attention else location_of(named)
 
-class _Probe:
-    """Runs of the first window with the output of one matrix changed; they return its reader's input."""
-
-    def __init__(self, one_pass: Pass, use: Use, reference: np.ndarray) -> None:
-        self._pass, self.use, self.reference = one_pass, use, reference
-
-    def read(self, change: Change) -> np.ndarray:
-        """Return the reader's input, [N, in]."""
-        rows = _read(self._pass, {0: self.use.reader}, (self.use.part, change))[0]
-        same = rows.shape == self.reference.shape
-        demand(same, f"{self.use.location}: got {rows.shape} further on, expected {self.reference.shape}")
+    def read(change: Change) -> np.ndarray:
+        rows = _read(one_pass, {0: use.reader}, (use.part, change))[0]
+        same = rows.shape == reference.shape
+        demand(same, f"{location}: got {rows.shape} further on, expected {reference.shape}")
         return rows
 
-    def count_changed_rows(self, at: float = 1.0) -> int:
-        """Return the number of the reader's rows that change with one row of the output.
+    def count_changed_rows(at: float = 1.0) -> int:
+        """Return the number of the reader's rows that change with one row of the output, from 0 (first) to 1 (last)."""
+        rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
+        return int((np.abs(rows - reference).max(axis=1) > SAME * np.abs(reference).max()).sum())
 
-        at: which row, from 0 (first) to 1 (last).
-        """
-        rows = self.read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
-        differences = np.abs(rows - self.reference).max(axis=1)
-        return int((differences > SAME * np.abs(self.reference).max()).sum())
-
-    def is_linear(self) -> bool:
+    def is_linear() -> bool:
         """Return whether the reader's input is a linear function of the output, and not a constant."""
-        up, down, none = (self.read(partial(operator.mul, by)) for by in (STEEP, -STEEP, 0.0))
-        largest = np.abs(up).max()
-        depends = np.abs(up - none).max() > SAME * largest
-        return bool(depends and np.abs(up + down - 2 * none).max() <= LINEAR * largest)
+        up, down, none = (read(partial(operator.mul, by)) for by in (STEEP, -STEEP, 0.0))
+        depends = np.abs(up - none).max() > SAME * np.abs(up).max()
+        return bool(depends and np.abs(up + down - 2 * none).max() <= LINEAR * np.abs(up).max())
 
-
-def _judge_q(probe: _Probe) -> None:
-    rows = probe.count_changed_rows()
-    demand(
-        rows <= 1,
-        f"{probe.use.location}: one query changes {rows} rows of what o reads; are q, k, v and o what they are called?",
-    )
-
-
-def _judge_k(probe: _Probe) -> None:
-    if len(probe.reference) == 1:
-        # One row may attend to itself alone.
-        return
-    # A first row may be padding.
-    demand(
-        any(probe.count_changed_rows(at) > 1 for at in (0.0, 0.5, 0.9)),
-        f"{probe.use.location}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
-        "A projection that weighs nothing is declared in `inert_projections`",
-    )
-
-
-def _judge_v(probe: _Probe) -> None:
-    demand(
-        probe.is_linear(),
-        f"{probe.use.location}: what o reads is no linear function of it; are q, k, v and o what they are called?",
-    )
-
-
-def _judge_mlp_in(probe: _Probe) -> None:
-    expected = f"what mlp_out reads {'is no linear function of' if probe.use.gated else 'does not depend on'} it"
-    met = probe.is_linear() if probe.use.gated else probe.count_changed_rows() > 0
-    demand(met, f"{probe.use.location}: {expected}; is it an mlp_{'gate' if probe.use.gated else 'out'}?")
-
-
-def _judge_mlp_gate(probe: _Probe) -> None:
-    changed_rows = probe.count_changed_rows()
-    demand(changed_rows > 0, f"{probe.use.location}: what mlp_out reads does not depend on it; is it an mlp_out?")
-
-
-_JUDGES: Mapping[str, Callable[[_Probe], None]] = {
-    "q": _judge_q,
-    "k": _judge_k,
-    "v": _judge_v,
-    "mlp_in": _judge_mlp_in,
-    "mlp_gate": _judge_mlp_gate,
-}
+    question = "are q, k, v and o what they are called?"
+    if role == "q":
+        rows = count_changed_rows()
+        demand(rows <= 1, f"{location}: one query changes {rows} rows of what o reads; {question}")
+    elif role == "k":
+        # One row may attend to itself alone, and a first row may be padding.
+        is_key = len(reference) == 1 or any(count_changed_rows(at) > 1 for at in (0.0, 0.5, 0.9))
+        undeclared = "A projection that weighs nothing is declared in `inert_projections`"
+        demand(is_key, f"{location}: one key changes no other row of what o reads; {question} {undeclared}")
+    elif role == "v":
+        demand(is_linear(), f"{location}: what o reads is no linear function of it; {question}")
+    elif role == "mlp_in" and use.gated:
+        demand(is_linear(), f"{location}: what mlp_out reads is no linear function of it; is it an mlp_gate?")
+    else:
+        changed = count_changed_rows() > 0
+        demand(changed, f"{location}: what mlp_out reads does not depend on it; is it an mlp_out?")
 
 
 def _push(rows: torch.Tensor, number: int) -> torch.Tensor:
@@ -456,10 +383,7 @@ def _read(
             stack.enter_context(_changing(*changed))
         captured = stack.enter_context(capture({}, inputs))
         one_pass.forward(slice(0, 1))
-    return {
-        key: named_matrix.reshape(-1, named_matrix.shape[-1]).double().cpu().numpy()
-        for key, named_matrix in captured.items()
-    }
+    return {key: named.reshape(-1, named.shape[-1]).double().cpu().numpy() for key, named in captured.items()}
 
 
 @contextmanager
