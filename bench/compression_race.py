@@ -52,8 +52,7 @@ from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import METHODS
 from tsfmscope.errors import ModelError
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.registry import load
+from tsfmscope.models.registry import family_of_folder, load
 from tsfmscope.series.tables import series_table
 from tsfmscope.statistics import means
 

@@ -17,8 +17,8 @@ from tsfmscope.compression import schedules
 from tsfmscope.compression.refit import find_mlps
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import Widths
-from tsfmscope.models.common.mlp import count_neurons, keep_neurons
-from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.common.compression_block import count_neurons, keep_neurons
+from tsfmscope.models.common.layers import run_in
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -219,7 +219,7 @@ def encoding(case: Case, model: Any) -> dict[str, float]:
     """Return the seconds of our sampler's encoder, and the size of the caches after it, in MiB."""
     import torch
 
-    from tsfmscope.models.t5.decoding import StepDecoder
+    from tsfmscope.models.t5_decoding import StepDecoder
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))

@@ -38,7 +38,7 @@ from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, quantile_losse
 from tsfmscope.forecasting.skill import COLUMNS, group_skill, read_rows, sample_seed
 from tsfmscope.models import registry
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import family_of_folder
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.calendar import gluonts_seasonality
 from tsfmscope.series.catalog import CATALOG

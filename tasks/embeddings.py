@@ -13,7 +13,7 @@ from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
 from tsfmscope import layer_states
 from tsfmscope.defaults import ROWS
-from tsfmscope.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
+from tsfmscope.models.common.capture import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.models.types import LayerStates, Tokens, tokens_from_table
 from tsfmscope.strict import Strict
 

@@ -67,7 +67,7 @@ def _network(layout: Layout) -> Any:
     """Return the network of a layout, made on the current device of torch."""
     config = dict(layout.config)
     if layout.family == "moirai":
-        from tsfmscope.models.moirai.checkpoint import SCHEMA
+        from tsfmscope.models.moirai import SCHEMA
 
         known = {*SCHEMA.required, *SCHEMA.defaults}
         return SCHEMA.make({**SCHEMA.defaults, **{key: value for key, value in config.items() if key in known}})

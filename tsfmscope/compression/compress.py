@@ -17,7 +17,7 @@ from tsfmscope.compression.export import save
 from tsfmscope.compression.options import METHODS, Calibration, Method, requested_size
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.checksums import write_recipe
+from tsfmscope.models.common.checkpoint_folder import write_recipe
 from tsfmscope.series.types import CALIBRATION_SERIES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tsfmscope.models.common.batches import VALUED, in_batches
+from tsfmscope.models.common.capture import VALUED, in_batches
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.windows import last_windows

@@ -13,8 +13,8 @@ from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
 from tsfmscope.compression.options import METHODS
 from tsfmscope.errors import ArgumentError
 from tsfmscope.files import read_text
-from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.models.licenses import LARGEST_RECIPE, read_recipe
+from tsfmscope.models.cards import LARGEST_RECIPE, read_recipe
+from tsfmscope.models.common.checkpoint_folder import RECIPE
 from tsfmscope.series.types import CALIBRATION_DATASETS, CALIBRATION_SERIES
 
 # Keys whose value transformers sets to the folder that a model or a tokenizer was loaded from.

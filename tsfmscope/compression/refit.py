@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 
 from tsfmscope.compression.calibration import align_mask
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.common.low_rank import LowRank
-from tsfmscope.models.common.mlp import Mlp
+from tsfmscope.models.common.compression_block import Mlp
+from tsfmscope.models.common.layers import LowRank
 from tsfmscope.models.types import TokenKind
 from tsfmscope.ranks.tall import TallQR
 

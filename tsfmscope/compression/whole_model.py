@@ -24,8 +24,8 @@ from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.timing import PAIRS, compare_seconds, forecast_seconds
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.low_rank import compression_entries
-from tsfmscope.models.common.mlp import Mlp, count_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import Mlp, count_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.layers import compression_entries
 
 if TYPE_CHECKING:
     from tsfmscope.compression.calibration import Moments

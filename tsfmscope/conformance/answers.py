@@ -22,8 +22,8 @@ from tsfmscope.conformance.subject import (
     states_of,
 )
 from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.common.batches import in_batches
-from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.common.capture import in_batches
+from tsfmscope.models.common.layers import run_in
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:

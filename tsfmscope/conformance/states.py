@@ -21,8 +21,7 @@ from tsfmscope.conformance.subject import (
     windows_of,
 )
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.common.batches import in_batches
-from tsfmscope.models.common.capture import capture
+from tsfmscope.models.common.capture import capture, in_batches
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

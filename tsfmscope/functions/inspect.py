@@ -13,7 +13,7 @@ from tsfmscope import layer_states, progress
 from tsfmscope.files import write_atomic
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, Share, Tolerance, checked
 from tsfmscope.functions.load import Model, as_model, make_case
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
@@ -209,12 +209,6 @@ def inspect(
     frame = pd.DataFrame(table).astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
     noisy = f", noise {noise:g}" if noise else ""
     return LayerReport(
-        frame,
-        f"{model.source.name} on {series.name}, context {case.context}{noisy}",
-        len(tokens),
-        len(set(tokens.series)),
-        skipped,
-        observed,
-        license_of(model.source.folder, model.source.reference),
-        notes,
-    )
+        frame, f"{model.source.name} on {series.name}, context {case.context}{noisy}", len(tokens),
+        len(set(tokens.series)), skipped, observed, license_of(model.source.folder, model.source.reference), notes,
+    )  # fmt: skip

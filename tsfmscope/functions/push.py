@@ -17,11 +17,18 @@ from tsfmscope.compression.record import base_model, without_paths
 from tsfmscope.errors import ArgumentError, HubError, ModelError
 from tsfmscope.files import file_sum, read_text
 from tsfmscope.models import registry
-from tsfmscope.models.cards import loading_code, make_card, make_table
-from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, check_inside, files_of_weights, weight_files
-from tsfmscope.models.common.checksums import RECIPE, SUMS, verify_sums
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import LARGEST_RECIPE, license_of
+from tsfmscope.models.cards import LARGEST_RECIPE, license_of, loading_code, make_card, make_table
+from tsfmscope.models.common.checkpoint_folder import (
+    INDEX,
+    PICKLED,
+    RECIPE,
+    SUMS,
+    check_inside,
+    files_of_weights,
+    verify_sums,
+    weight_files,
+)
+from tsfmscope.models.registry import family_of_folder
 
 logger = logging.getLogger("tsfmscope")
 
@@ -169,15 +176,10 @@ def read_facts(folder: Path) -> Facts:
     found = registry.facts(folder)
     block = json.loads(read_text(folder / "config.json", LARGEST_RECIPE)).get("compression")
     return Facts(
-        family=family or "not recognised",
-        kind="compressed with tsfmscope" if block else "as a checkpoint",
-        base_model=base_model(folder),
-        method=_method(block),
-        parameters=found["parameters"],
-        bytes=found["bytes"],
-        license=license_of(folder).name,
-        description=None,
-    )
+        family=family or "not recognised", kind="compressed with tsfmscope" if block else "as a checkpoint",
+        base_model=base_model(folder), method=_method(block), parameters=found["parameters"], bytes=found["bytes"],
+        license=license_of(folder).name, description=None,
+    )  # fmt: skip
 
 
 def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
@@ -228,15 +230,11 @@ def _onnx_facts(folder: Path) -> Facts:
     try:
         description = json.loads(read_text(path, LARGEST_RECIPE))
         return Facts(
-            family=description["family"],
-            kind="as an ONNX model",
-            base_model=description["base_model"],
-            method=_method(description["compression"]),
-            parameters=None,
-            bytes=sum(part.stat().st_size for part in folder.glob(f"{MODEL}*")),
-            license=description["license"],
+            family=description["family"], kind="as an ONNX model", base_model=description["base_model"],
+            method=_method(description["compression"]), parameters=None,
+            bytes=sum(part.stat().st_size for part in folder.glob(f"{MODEL}*")), license=description["license"],
             description=description,
-        )
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
 

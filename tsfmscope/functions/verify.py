@@ -24,7 +24,7 @@ from tsfmscope.conformance.subject import Finding, demand_of, judge, name_of
 from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
 from tsfmscope.extras import version
 from tsfmscope.functions.arguments import Bounds, checked
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.models.references import Source, resolve
 from tsfmscope.models.registry import family_of_release
 

@@ -13,8 +13,10 @@ from jaxtyping import Float, Int
 
 from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.geometry.parallel import ParallelMap, blas_workers, chunks
-from tsfmscope.geometry.spectrum import Spectrum, covariance_spectrum, principal_coordinates
+from tsfmscope.geometry.spectrum import covariance_spectrum, principal_coordinates
 
+States = Float[np.ndarray, "token width"]
+Points = Float[np.ndarray, "token axis"]
 # Axes of the search in addition to k_max: there are fewer local optima than in all axes, and a step
 # costs a fraction.
 SPARE = 2
@@ -31,9 +33,7 @@ class Partition:
     inertia: float
 
 
-def kmeans(
-    points: Float[np.ndarray, "token axis"], k_max: int, *, restarts: int = 10, quick: bool = False, seed: int
-) -> list[Partition]:
+def kmeans(points: Points, k_max: int, *, restarts: int = 10, quick: bool = False, seed: int) -> list[Partition]:
     """Return the best partition found for each K = 2..k_max.
 
     For each K, the best of some greedy k-means++ starts in the leading axes continues in all axes. Starts in
@@ -105,9 +105,7 @@ PROBED = 512
 SAME = 32 * np.finfo(np.float64).eps
 
 
-def mean_silhouettes(
-    points: Float[np.ndarray, "token axis"], labelings: Sequence[Int[np.ndarray, " token"]]
-) -> tuple[float | None, ...]:
+def mean_silhouettes(points: Points, labelings: Sequence[Int[np.ndarray, " token"]]) -> tuple[float | None, ...]:
     """Return the mean silhouette of each labeling, as scikit-learn's silhouette_score, from one pass.
 
         s = (b - a) / max(a, b);  singletons and 0/0 give 0
@@ -212,40 +210,28 @@ class Clustering:
     inertias: tuple[float, ...]
 
 
-def choose_clusters(
-    states: Float[np.ndarray, "token width"],
-    options: ClusterOptions | None = None,
-    *,
-    seed: int,
-    spectrum: Spectrum | None = None,
-) -> Clustering:
+def choose_clusters(states: States, options: ClusterOptions | None = None, *, seed: int) -> Clustering:
     """Run K-means for each K and choose the K with the largest mean silhouette (the smaller K on a tie).
 
     Source: Shelim et al. 2025, section 4.3 and appendix D; Rousseeuw 1987. K is 1 where the largest mean
     silhouette is below options.min_silhouette. K never exceeds the number of distinct rows or N - 1, beyond
-    which no silhouette exists. spectrum: covariance spectrum of the same states, computed here if None.
-    Distances are computed after a rotation that drops directions without variance. Raises ValueError for
-    fewer than 3 rows, or where all rows are equal.
+    which no silhouette exists. Distances are computed after a rotation that drops directions without variance.
+    Raises ValueError for fewer than 3 rows, or where all rows are equal.
     """
     options = options or ClusterOptions()
     if largest_k(states, options.k_max) < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 3 of which 2 differ")
-    points = principal_coordinates(states, spectrum or covariance_spectrum(states))
+    points = principal_coordinates(states, covariance_spectrum(states))
     return choose_among(states, points, options, seed=seed)
 
 
-def largest_k(states: Float[np.ndarray, "token width"], k_max: int) -> int:
+def largest_k(states: States, k_max: int) -> int:
     """Return the largest K up to k_max that has a silhouette; a value below 2 means that none has."""
     return min(k_max, distinct_rows(states, k_max), len(states) - 1)
 
 
 def choose_among(
-    states: Float[np.ndarray, "token width"],
-    points: Float[np.ndarray, "token axis"],
-    options: ClusterOptions,
-    *,
-    seed: int,
-    quick: bool = False,
+    states: States, points: Points, options: ClusterOptions, *, seed: int, quick: bool = False
 ) -> Clustering:
     """Choose the clusters of states from their principal coordinates, as `choose_clusters` does.
 
@@ -266,7 +252,7 @@ def choose_among(
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
 
 
-def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
+def distinct_rows(states: States, limit: int) -> int:
     """Count the distinct rows, stopping at limit."""
     rows = np.asarray(states)
     # The first rows are enough to reach the limit for most states.

@@ -22,9 +22,7 @@ class Cosine:
     n_zero: int
 
 
-def inter_token_cosine(
-    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None
-) -> Cosine:
+def inter_token_cosine(states: Rows, types: Types | None = None) -> Cosine:
     """Return the expected cosine between two different token types, in O(N d).
 
     With u_i the unit rows, ū_k the mean and s_k the sum of the u_i of type k, n_k their number and K types:
@@ -62,7 +60,7 @@ def inter_token_cosine(
     return Cosine(_clip(zeta), _clip(zeta_token), n_types, n_zero)
 
 
-def unit_rows(states: Float[np.ndarray, "token width"]) -> tuple[Float[np.ndarray, "kept width"], np.ndarray]:
+def unit_rows(states: Rows) -> tuple[Float[np.ndarray, "kept width"], np.ndarray]:
     """Return rows divided by their Euclidean norm in float64, without zero rows, and the mask [N] of kept rows.
 
     Each row is first divided by its largest entry, so that no square overflows or underflows.
@@ -85,6 +83,8 @@ def _clip(cosine: float) -> float:
     return min(1.0, max(-1.0, float(cosine)))
 
 
+Rows = Float[np.ndarray, "token width"]
+Types = Integer[np.ndarray, " token"]
 # A residual below this share of the cluster's largest norm is the float64 rounding of equal rows.
 SAME = 1e-12
 # The null is summed in float32. Cosines that differ by less than this are ties (two types of equal
@@ -125,9 +125,9 @@ class Adjusted:
 
 
 def adjusted_cosine(
-    states: Float[np.ndarray, "token width"],
-    labels: Integer[np.ndarray, " token"],
-    types: Integer[np.ndarray, " token"] | None = None,
+    states: Rows,
+    labels: Types,
+    types: Types | None = None,
     *,
     min_cluster: int = 30,
     permutations: int = 0,
@@ -210,10 +210,7 @@ def isotropic_floor(counts: Integer[np.ndarray, " type"]) -> float:
 
 
 def permuted_cosines(
-    residuals: Float[np.ndarray, "token width"],
-    types: Integer[np.ndarray, " token"] | None,
-    permutations: int,
-    rng: np.random.Generator,
+    residuals: Rows, types: Types | None, permutations: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " permutation"]:
     """Return ζ of the rows after each shuffle of their type means, column by column, and a new centring.
 

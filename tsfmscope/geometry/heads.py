@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from tsfmscope.geometry.spectrum import axes_of_few_rows, is_wide
 
+States = Float[np.ndarray, "token width"]
 Matrix = Float[np.ndarray, "head_width width"]
 
 
@@ -28,7 +29,7 @@ class Axes:
     directions: Float[np.ndarray, "width axis"]
 
     @classmethod
-    def of(cls, states: Float[np.ndarray, "token width"], *, centred: bool = True) -> Axes:
+    def of(cls, states: States, *, centred: bool = True) -> Axes:
         """Compute the axes of the centred states, or of the states as given.
 
         Appendix B of Shelim et al. 2025 assumes centred states. Eigenvalues that rounding in the states' own
@@ -79,7 +80,7 @@ class Alignment:
     inverse_cosine: float | None
 
 
-def spectral_alignment(query: Matrix, key: Matrix, states: Float[np.ndarray, "token width"] | Axes) -> Alignment:
+def spectral_alignment(query: Matrix, key: Matrix, states: States | Axes) -> Alignment:
     """Return the overlap ‖P_Λ P_C‖²_F / m of one head with the leading directions of its input.
 
     Λ = W_Qᵀ W_K has rank m (W_Q, W_K of shape [d_h, d], q = W_Q ψ). P_C projects onto the m leading
@@ -126,10 +127,7 @@ def _overlaps(product: tuple[np.ndarray, np.ndarray, np.ndarray], axes: Axes) ->
 
 
 def head_alignments(
-    query: Float[np.ndarray, "head_rows width"],
-    key: Float[np.ndarray, "head_rows width"],
-    heads: int,
-    states: Float[np.ndarray, "token width"],
+    query: Float[np.ndarray, "head_rows width"], key: Float[np.ndarray, "head_rows width"], heads: int, states: States
 ) -> Iterator[dict[str, float | int | None]]:
     """Yield one row per head of one self-attention layer, with the fields of Alignment.
 
@@ -230,8 +228,6 @@ def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
 
 # Largest N d of an instance: its Jacobian is dense and takes 32 MiB in float64.
 LARGEST = 2048
-# Relative tolerance: a smaller difference is rounding of the two sides.
-SLACK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -243,13 +239,8 @@ class Bounds:
     appendix: float
     safe: float
 
-    @property
-    def violated(self) -> dict[str, bool]:
-        """Return, for each bound, whether the norm exceeds it."""
-        return {name: self.norm > getattr(self, name) * (1 + SLACK) for name in ("printed", "appendix", "safe")}
 
-
-def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]) -> Bounds:
+def jacobian_bounds(states: States, interaction: Float[np.ndarray, "width width"]) -> Bounds:
     """Compute ‖J‖₂ of G(Ψ) = softmax(Ψ Λ Ψᵀ) Ψ, one unscaled head, and its three bounds.
 
     With μ_i = Σ_j p_ij ψ_j:
@@ -292,9 +283,7 @@ def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float
     return Bounds(float(norm), float(printed), float(len(psi) + printed), float(safe))
 
 
-def attention(
-    states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]
-) -> Float[np.ndarray, "token token"]:
+def attention(states: States, interaction: Float[np.ndarray, "width width"]) -> Float[np.ndarray, "token token"]:
     """Return p_ij, the softmax over j of ψ_iᵀ Λ ψ_j."""
     scores = states @ interaction @ states.T
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))

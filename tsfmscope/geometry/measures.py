@@ -28,6 +28,8 @@ from tsfmscope.geometry.spectrum import (
     uncentred_projections,
 )
 
+Tokens = Float[np.ndarray, "token width"]
+Types = Integer[np.ndarray, " token"]
 # Settings of the released analysis.py of Cai et al. 2021 with --cluster.
 CAI_OPTIONS = ClusterOptions(k_max=15, restarts=10, min_silhouette=0.1, silhouette_rows=20_000)
 
@@ -50,9 +52,7 @@ class Cai:
     cluster_cosine: float | None
 
 
-def cai(
-    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None, *, seed: int
-) -> Cai:
+def cai(states: Tokens, types: Types | None = None, *, seed: int) -> Cai:
     """Measure cosines and clusters on one random occurrence of each token type.
 
     K-means runs for K = 2..15. Cosines are averaged over all pairs, and within every centred cluster. K has
@@ -84,7 +84,7 @@ def cai(
     return Cai(len(rows), inter, clusters.k, clusters.silhouettes, float(np.mean(known)) if known else None)
 
 
-def sample_one_per_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -> Int[np.ndarray, " type"]:
+def sample_one_per_type(types: Types, rng: np.random.Generator) -> Int[np.ndarray, " type"]:
     """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
     shuffled = rng.permutation(len(types))
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
@@ -122,10 +122,10 @@ LEAST_ROWS = 3
 class Rows(NamedTuple):
     """Rows with types, and the same rows as `principal_coordinates` and `uncentred_projections` return them."""
 
-    states: Float[np.ndarray, "token width"]
-    types: Integer[np.ndarray, " token"] | None
+    states: Tokens
+    types: Types | None
     points: Float[np.ndarray, "token axis"]
-    projections: Float[np.ndarray, "token width"]
+    projections: Tokens
 
     def take(self, rows: Int[np.ndarray, " row"]) -> Rows:
         """Return the selected rows."""
@@ -214,14 +214,14 @@ class States:
     cosine: the inter-token cosine.
     """
 
-    rows: Float[np.ndarray, "token width"]
-    types: Integer[np.ndarray, " token"] | None
+    rows: Tokens
+    types: Types | None
     cosine: Cosine
     options: IsotropyOptions
     seed: int
 
     @cached_property
-    def projections(self) -> Float[np.ndarray, "token width"]:
+    def projections(self) -> Tokens:
         """Projections of the rows on their uncentred principal axes."""
         return uncentred_projections(self.rows)
 
@@ -374,9 +374,7 @@ def requested_measures(preset_names: Sequence[str]) -> list[Measure]:
 LIST_COLUMNS = tuple(name for name, value in unmeasured_columns().items() if isinstance(value, list))
 
 
-def subsample(
-    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None, tokens: int, *, seed: int
-) -> tuple[np.ndarray, np.ndarray | None]:
+def subsample(states: Tokens, types: Types | None, tokens: int, *, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Draw at most `tokens` rows without replacement, in their order: ζ, d(0.8) and K depend on N."""
     if len(states) <= tokens:
         return states, types
@@ -385,8 +383,8 @@ def subsample(
 
 
 def measure_states(
-    states: Float[np.ndarray, "token width"],
-    types: Integer[np.ndarray, " token"] | None = None,
+    states: Tokens,
+    types: Types | None = None,
     options: IsotropyOptions | None = None,
     *,
     presets: Sequence[str] = ("isoscore",),

@@ -12,6 +12,10 @@ from jaxtyping import Float
 
 from tsfmscope.geometry.parallel import blas_workers, chunks
 
+States = Float[np.ndarray, "token width"]
+Points = Float[np.ndarray, "token axis"]
+Values = Float[np.ndarray, " width"]
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
@@ -20,8 +24,8 @@ class Spectrum:
     If `is_wide(*states.shape)`, there is one direction per row; the other eigenvalues are 0.
     """
 
-    mean: Float[np.ndarray, " width"]
-    eigenvalues: Float[np.ndarray, " width"]
+    mean: Values
+    eigenvalues: Values
     directions: Float[np.ndarray, "width axis"]
 
 
@@ -34,7 +38,7 @@ def is_wide(tokens: int, width: int) -> bool:
     return 2 * tokens <= width
 
 
-def axes_of_few_rows(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray, np.ndarray]:
+def axes_of_few_rows(rows: States) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues [d] of ΨᵀΨ, descending, and eigenvectors [d, n] as columns, from a thin SVD.
 
     rows: Ψ [N, d], with n = min(N, d). Directions beyond the n returned ones have the eigenvalue 0. The result does
@@ -50,7 +54,7 @@ def axes_of_few_rows(rows: Float[np.ndarray, "token width"]) -> tuple[np.ndarray
     return eigenvalues, right.T
 
 
-def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
+def covariance_spectrum(states: States) -> Spectrum:
     """Compute the eigenvalues λ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
 
     Source: Shelim et al. 2025, section 4.1. Eigenvalues are at least 0. One below 1e-16 of the largest is
@@ -77,7 +81,7 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
     return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
 
 
-def effective_dimension(eigenvalues: Float[np.ndarray, " width"], share: float = 0.8) -> int:
+def effective_dimension(eigenvalues: Values, share: float = 0.8) -> int:
     """Return the smallest m whose m largest eigenvalues hold at least this share of their sum.
 
         d(s) = min {m : Σ_{i<m} λ_i ≥ s Σ λ_i}
@@ -95,9 +99,7 @@ def effective_dimension(eigenvalues: Float[np.ndarray, " width"], share: float =
     return int(np.argmax(cumulated >= share * cumulated[-1])) + 1
 
 
-def principal_coordinates(
-    states: Float[np.ndarray, "token width"], spectrum: Spectrum
-) -> Float[np.ndarray, "token axis"]:
+def principal_coordinates(states: States, spectrum: Spectrum) -> Points:
     """Project centred rows onto the directions with variance, and divide by their root mean square norm.
 
     Distances are those of the states up to one factor. Directions with less than 1e-14 of the leading
@@ -122,7 +124,7 @@ def principal_coordinates(
 SHRINKAGE = 0.2
 
 
-def isoscore(eigenvalues: Float[np.ndarray, " width"]) -> float | None:
+def isoscore(eigenvalues: Values) -> float | None:
     """Return IsoScore in [0, 1]: 0 if one direction holds all variance, 1 if all directions hold the same.
 
     With Λ the eigenvalues and d their number:
@@ -146,9 +148,7 @@ def isoscore(eigenvalues: Float[np.ndarray, " width"]) -> float | None:
     return float(min(1.0, max(0.0, (ratio - 1) / (len(values) - 1))))
 
 
-def isoscore_star(
-    eigenvalues: Float[np.ndarray, " width"], *, shrinkage: float = SHRINKAGE, target: float = 1.0
-) -> float | None:
+def isoscore_star(eigenvalues: Values, *, shrinkage: float = SHRINKAGE, target: float = 1.0) -> float | None:
     """Return IsoScore of the shrunk covariance (1 - z) Σ + z t I.
 
     A small number of rows lowers it less than IsoScore. shrinkage: z; 0 gives IsoScore. target: t. Source:
@@ -178,7 +178,7 @@ class LogIsotropy(NamedTuple):
     scaled: float
 
 
-def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
+def log_isotropy(states: States) -> LogIsotropy:
     """Return log I of the states, at most 0, as given and scaled.
 
         log I = min log Z(c) - max log Z(c),  Z(c) = Σ_i exp(ψ_i · c)
@@ -194,7 +194,7 @@ def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
     return partition_isotropy(uncentred_projections(states))
 
 
-def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "token width"]:
+def uncentred_projections(states: States) -> States:
     """Project rows onto the eigenvectors of ΨᵀΨ, leading one first. Raises ValueError where every row is 0."""
     rows = np.asarray(states)
     if not rows.any():
@@ -216,7 +216,7 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
         return np.concatenate(list(spread(lambda part: rows[part] @ directions, chunks(len(rows)))))
 
 
-def partition_isotropy(projections: Float[np.ndarray, "token axis"]) -> LogIsotropy:
+def partition_isotropy(projections: Points) -> LogIsotropy:
     """Compute log I over + and - all axes of these projections."""
     mean_square = float(np.einsum("nd,nd->", projections, projections)) / len(projections)
     scales = (1.0, float(np.sqrt(projections.shape[1] / mean_square)))

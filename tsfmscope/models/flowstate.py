@@ -19,7 +19,7 @@ from tsfmscope.errors import ModelError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.own_checkpoint import Count, Positive, PositiveOrNone, Release, SavedConfig, Switch, one_of
-from tsfmscope.models.common.quantile_levels import level_weights
+from tsfmscope.models.common.scale import level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens, WeightMatrix

@@ -21,7 +21,7 @@ from tsfmscope.models.common.own_checkpoint import Count, Positive, Release, Sav
 from tsfmscope.models.common.scale import observed_moments
 from tsfmscope.models.facts import Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
-from tsfmscope.models.t5 import shared
+from tsfmscope.models.t5 import MLP, attentions
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -194,7 +194,7 @@ class Moment(OwnNetwork):
         "seq_len": 72, "patch_len": 8, "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3,
     }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    mlp: ClassVar[Mapping[str, str]] = shared.MLP
+    mlp: ClassVar[Mapping[str, str]] = MLP
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # A bias by distance is added to the scores; it reads no state.
@@ -256,7 +256,7 @@ class Moment(OwnNetwork):
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are unscaled q·k."""
-        return shared.attentions(network, cls.stacks)
+        return attentions(network, cls.stacks)
 
     @property
     def max_context(self) -> int:

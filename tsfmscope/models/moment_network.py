@@ -17,7 +17,7 @@ from transformers import T5Config, T5EncoderModel
 
 from tsfmscope.models.common.layers import PlacedModule
 from tsfmscope.models.moment import T5_KEYS, UNUSED
-from tsfmscope.models.t5.attention import use_windowwise
+from tsfmscope.models.t5_decoding import use_windowwise
 
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.
 GAIN = 1.41

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import BlockFamily
+from tsfmscope.models.base import BlockFamily, Forecaster
 from tsfmscope.models.common import checkpoint_folder, own_checkpoint
 from tsfmscope.models.common.own_checkpoint import Release
 

@@ -19,8 +19,7 @@ from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.own_checkpoint import Count, Release, SavedConfig, Share
-from tsfmscope.models.common.quantile_levels import level_weights
-from tsfmscope.models.common.scale import observed_moments
+from tsfmscope.models.common.scale import level_weights, observed_moments
 from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.own_network import OwnNetwork
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.blocks import BlockFamily
+from tsfmscope.models.base import BlockFamily
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import Pretrained
+from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import NAMES, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack

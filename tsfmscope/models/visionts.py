@@ -17,8 +17,7 @@ from jaxtyping import Float, Float32, Int32
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import vit
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import Pretrained
+from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack

@@ -47,13 +47,13 @@ def singular_values(matrix: Float[np.ndarray, "row column"]) -> Float[np.ndarray
     return values
 
 
-def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclusive: bool = False) -> int:
+def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float) -> int:
     """Return the numerical rank #{j : σ_j / σ_1 > ε}.
 
-    Source: Yu et al. 2026, eq. 1. inclusive: ≥ instead of >, as in the authors' code for Table 2, whose ε = 0
-    therefore keeps every direction. A matrix of zeros, or without values, has rank 0 in both cases. A single
-    row that is not zero has rank 1 for ε below 1; a constant matrix has rank 1 for ε between rounding and 1.
-    Raises ValueError for NaN or negative values, and for an ε outside [0, 1].
+    Source: Yu et al. 2026, eq. 1. Deviation: the authors' code for Table 2 counts ≥, so that its ε = 0 keeps every
+    direction. A matrix of zeros, or without values, has rank 0. A single row that is not zero has rank 1 for ε
+    below 1; a constant matrix has rank 1 for ε between rounding and 1. Raises ValueError for NaN or negative
+    values, and for an ε outside [0, 1].
     """
     if not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon: got {epsilon}, expected a tolerance relative to σ_1, from 0 to 1")
@@ -63,8 +63,7 @@ def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclu
     largest = values.max(initial=0.0)
     if largest == 0:
         return 0
-    ratios = values / largest
-    return int(np.count_nonzero(ratios >= epsilon if inclusive else ratios > epsilon))
+    return int(np.count_nonzero(values / largest > epsilon))
 
 
 def rounding_floor(

@@ -11,6 +11,9 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics.ranks import weighted_spearman
 
+Blocks = Float[np.ndarray, "dataset block model column"]
+Rows = Float[np.ndarray, "block row column"]
+Clusters = Float[np.ndarray, " cluster"]
 # There is no interval with five rows: five rows have only 126 different resamples.
 FEWEST_ROWS = 6
 # Minimum for the two-way bootstrap: with two models, half of the resamples repeat one of them.
@@ -31,14 +34,7 @@ def empty_interval(reason: str) -> Interval:
     return Interval(math.nan, math.nan, "", f"no interval: {reason}")
 
 
-def two_way(
-    x: Float[np.ndarray, "dataset block model column"],
-    y: Float[np.ndarray, "dataset block model column"],
-    *,
-    resamples: int,
-    alpha: float,
-    generator: np.random.Generator,
-) -> Interval:
+def two_way(x: Blocks, y: Blocks, *, resamples: int, alpha: float, generator: np.random.Generator) -> Interval:
     """Return a percentile interval of the mean of rho over the blocks of all data sets.
 
     Models and data sets are both resampled: the two-way ("pigeonhole") bootstrap of Owen 2007, Annals of
@@ -62,13 +58,7 @@ def two_way(
 
 
 def by_row(
-    x: Float[np.ndarray, "block row column"],
-    y: Float[np.ndarray, "block row column"],
-    *,
-    unit_name: str,
-    resamples: int,
-    alpha: float,
-    generator: np.random.Generator,
+    x: Rows, y: Rows, *, unit_name: str, resamples: int, alpha: float, generator: np.random.Generator
 ) -> Interval:
     """Return a BCa interval of the mean of rho over blocks, resampling whole rows.
 
@@ -106,12 +96,7 @@ def by_row(
 
 
 def by_cluster(
-    sums: Float[np.ndarray, " cluster"],
-    sizes: Float[np.ndarray, " cluster"],
-    *,
-    resamples: int,
-    alpha: float,
-    generator: np.random.Generator,
+    sums: Clusters, sizes: Clusters, *, resamples: int, alpha: float, generator: np.random.Generator
 ) -> Interval:
     """Return a percentile interval of sum(sums) / sum(sizes), resampling whole clusters.
 

@@ -22,6 +22,9 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete
 
+Blocks = Float[np.ndarray, "block row column"]
+Table = Float[np.ndarray, "row column"]
+Orders = Int[np.ndarray, "order row"]
 # Statistics closer than this are ties: sums in another order differ in the last bits.
 TIE_TOLERANCE = 1e-12
 POWER = 0.8
@@ -54,17 +57,13 @@ class PermutationTest:
     distribution: np.ndarray
 
     @property
-    def orders(self) -> int:
-        """Return the number of orders used, including the observed one."""
-        return len(self.distribution)
-
-    @property
     def description(self) -> str:
         """Return a description of the orders, as text."""
-        return f"all {self.orders} orders" if self.is_exact else f"{self.orders - 1} random orders"
+        orders = len(self.distribution)
+        return f"all {orders} orders" if self.is_exact else f"{orders - 1} random orders"
 
 
-def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Int[np.ndarray, "order row"], bool]:
+def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Orders, bool]:
     """Return orders of n rows, the given order first, and whether they are all orders.
 
     All n! orders are returned where there are no more than at_most + 1 of them; otherwise the given order and
@@ -78,12 +77,7 @@ def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Int[np
 
 
 def permute_rows(
-    x: Float[np.ndarray, "block row column"],
-    y: Float[np.ndarray, "block row column"],
-    *,
-    permutations: int,
-    alpha: float,
-    generator: np.random.Generator,
+    x: Blocks, y: Blocks, *, permutations: int, alpha: float, generator: np.random.Generator
 ) -> PermutationTest | None:
     """Test the mean over blocks of Spearman's rho against joint orders of x's rows.
 
@@ -103,12 +97,7 @@ def permute_rows(
 
 
 def permute_centred(
-    x: Float[np.ndarray, "row column"],
-    y: Float[np.ndarray, "row column"],
-    *,
-    permutations: int,
-    alpha: float,
-    generator: np.random.Generator,
+    x: Table, y: Table, *, permutations: int, alpha: float, generator: np.random.Generator
 ) -> PermutationTest | None:
     """Test Pearson's r of two double-centred tables against orders of x's rows.
 
@@ -121,9 +110,7 @@ def permute_centred(
     return evaluate_orders(_ordered_sums(x @ y.T, row_orders) / norm, exact, alpha)
 
 
-def double_centred(
-    isotropy: Float[np.ndarray, "row column"], log_nmse: Float[np.ndarray, "row column"]
-) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, "row column"], np.ndarray, np.ndarray]:
+def double_centred(isotropy: Table, log_nmse: Table) -> tuple[Table, Table, np.ndarray, np.ndarray]:
     """Return ranked isotropy and log NMSE without row and column means, and the kept indices.
 
     The indices are those of the kept rows and of the kept columns. Columns (model, condition) that have units
@@ -162,9 +149,7 @@ def evaluate_orders(distribution: Float[np.ndarray, " order"], exact: bool, alph
     return PermutationTest(float(distribution[0]), p, smallest, critical, detectable, exact, distribution)
 
 
-def _rho(
-    x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _rho(x: Table, y: Table, row_orders: Orders) -> Float[np.ndarray, " order"]:
     # Ranks do not change with the order: one product per pair of rows is enough.
     if complete(x, y).all() and x.size >= FEWEST_UNITS:
         a, b = (average_ranks(values.reshape(-1)).reshape(x.shape) - (x.size + 1) / 2 for values in (x, y))
@@ -177,9 +162,7 @@ def _rho(
     return np.concatenate(parts)
 
 
-def _rho_with_holes(
-    x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _rho_with_holes(x: Table, y: Table, row_orders: Orders) -> Float[np.ndarray, " order"]:
     """Return Spearman's rho in each order, over the units that have both values in that order."""
     a = x[row_orders].reshape(len(row_orders), -1)
     b = np.broadcast_to(y.reshape(-1), a.shape)
@@ -199,14 +182,12 @@ def _holed_ranks(values: Float[np.ndarray, "order unit"], is_complete: np.ndarra
     return np.where(is_complete, below.sum(axis=2) - is_complete.sum(axis=1, keepdims=True) / 2, 0)
 
 
-def _ordered_sums(
-    products: Float[np.ndarray, "row row"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _ordered_sums(products: Float[np.ndarray, "row row"], row_orders: Orders) -> Float[np.ndarray, " order"]:
     """Return the sum over rows r of products[order[r], r], for each order."""
     return np.asarray(products[row_orders, np.arange(products.shape[1])].sum(axis=1))
 
 
-def _centre(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
+def _centre(values: Table) -> Table:
     if not values.size:
         return values
     residual = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0, keepdims=True) + values.mean()
@@ -252,8 +233,16 @@ def sign_flips(
         return None
     _, sums = cluster_sums(signs.astype(float), cluster)
     observed, n = int(signs.sum()), len(signs)
-    values, chances = flip_distribution(np.rint(sums).astype(np.int64))
-    tail = np.array([chances[np.abs(values) >= size].sum() for size in range(n + 1)])
+    flips = np.abs(np.rint(sums).astype(np.int64))
+    reach = int(flips.sum())
+    # Share of the 2^C flips that gives each sum from -reach to reach.
+    chances = np.zeros(2 * reach + 1)
+    chances[reach] = 1.0
+    for size in flips:
+        # np.roll never wraps around here, because `reach` holds all sums.
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    sizes = np.abs(np.arange(-reach, reach + 1))
+    tail = np.array([chances[sizes >= size].sum() for size in range(n + 1)])
     significant = np.flatnonzero((tail <= alpha) & (tail > 0))
     plus, n_untied = int((signs > 0).sum()), int((signs != 0).sum())
     return Flips(
@@ -306,19 +295,6 @@ def cluster_sums(
     """Return the number of units and the sum of values in each cluster."""
     _, index = np.unique(cluster, return_inverse=True)
     return np.bincount(index).astype(float), np.bincount(index, weights=values)
-
-
-def flip_distribution(
-    sums: Int[np.ndarray, " cluster"],
-) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, " value"]]:
-    """Return every value of the sum of +-sums, and the share of the 2^C flips that gives it."""
-    reach = int(np.abs(sums).sum())
-    chances = np.zeros(2 * reach + 1)
-    chances[reach] = 1.0
-    for size in np.abs(sums):
-        # np.roll never wraps around here, because `reach` holds all sums.
-        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
-    return np.arange(-reach, reach + 1), chances
 
 
 def adjust(p: Float[np.ndarray, " test"]) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"], int]:

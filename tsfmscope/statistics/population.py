@@ -20,6 +20,8 @@ from tsfmscope.statistics.permutation import POWER, evaluate_orders, flip_mean
 from tsfmscope.statistics.ranks import average_ranks, complete
 from tsfmscope.statistics.study import interval_columns
 
+Runs = Float[np.ndarray, "dataset run"]
+Snapshots = Float[np.ndarray, "dataset run snapshot"]
 # A data set counts if at least this share of the runs have both values there; then a run counts if it has
 # both values on every such data set.
 LEAST_SHARE = 0.9
@@ -31,13 +33,7 @@ ROUNDING = 1e-12
 SIMULATIONS, HALVINGS = 1000, 12
 
 
-def across_runs(
-    x: Float[np.ndarray, "dataset run"],
-    y: Float[np.ndarray, "dataset run"],
-    groups: Sequence[str],
-    options: SeededOptions,
-    *names: str,
-) -> dict[str, Any]:
+def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions, *names: str) -> dict[str, Any]:
     """Return columns of `inference` for the mean over data sets of the rank correlation of x and y across runs.
 
     groups: the group of each run. Ranks are taken inside groups and centred there, so that differences between groups
@@ -79,11 +75,7 @@ def across_runs(
 
 
 def within_runs(
-    x: Float[np.ndarray, "dataset run snapshot"],
-    y: Float[np.ndarray, "dataset run snapshot"],
-    validation: Float[np.ndarray, "dataset run snapshot"],
-    options: SeededOptions,
-    *names: str,
+    x: Snapshots, y: Snapshots, validation: Snapshots, options: SeededOptions, *names: str
 ) -> dict[str, Any]:
     """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
 
@@ -139,9 +131,7 @@ def _resample_both(
     return bootstrap.percentile(means, options.alpha, method)
 
 
-def centred_ranks(
-    values: Float[np.ndarray, "dataset run"], labels: Int[np.ndarray, " run"]
-) -> Float[np.ndarray, "dataset run"]:
+def centred_ranks(values: Runs, labels: Int[np.ndarray, " run"]) -> Runs:
     """Return average ranks inside each group of runs, minus their mean."""
     from scipy.stats import rankdata
 
@@ -256,7 +246,7 @@ def _smallest_effect(measure_power: Callable[[float], float], power: float = POW
 
 
 def _complete_block(
-    x: Float[np.ndarray, "dataset run"], y: Float[np.ndarray, "dataset run"]
+    x: Runs, y: Runs
 ) -> tuple[Float[np.ndarray, "kept run"], Float[np.ndarray, "kept run"], Int[np.ndarray, " run"]]:
     """Return both tables without incomplete data sets and runs, and the indices of the kept runs.
 
@@ -271,11 +261,7 @@ def _complete_block(
 
 
 def _resample_groups(
-    a: Float[np.ndarray, "dataset run"],
-    b: Float[np.ndarray, "dataset run"],
-    labels: Int[np.ndarray, " run"],
-    options: SeededOptions,
-    *names: str,
+    a: Runs, b: Runs, labels: Int[np.ndarray, " run"], options: SeededOptions, *names: str
 ) -> bootstrap.Interval:
     """Return the percentile interval of the mean rho when data sets and whole groups are resampled."""
     n_groups, n_datasets = int(labels.max()) + 1, len(a)

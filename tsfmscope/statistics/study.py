@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ from tsfmscope.statistics.permutation import (
 )
 from tsfmscope.statistics.ranks import complete, critical_rho, detectable_rho, kendall, spearman, undefined_reason
 
+Table = Float[np.ndarray, "dataset model condition"]
+
 
 class Unit(NamedTuple):
     """One unit: data set, model and condition; a missing number is None."""
@@ -44,8 +46,8 @@ class Units:
 
     datasets: Sequence[str]
     models: Sequence[str]
-    isotropy: Float[np.ndarray, "dataset model condition"]
-    log_nmse: Float[np.ndarray, "dataset model condition"]
+    isotropy: Table
+    log_nmse: Table
 
     @classmethod
     def of(cls, units: Iterable[Unit]) -> Units:
@@ -93,12 +95,7 @@ class Slope:
     reason: str | None = None
 
 
-def fit_mixed_model(
-    isotropy: Float[np.ndarray, "dataset model condition"],
-    log_nmse: Float[np.ndarray, "dataset model condition"],
-    *,
-    alpha: float = 0.05,
-) -> Slope:
+def fit_mixed_model(isotropy: Table, log_nmse: Table, *, alpha: float = 0.05) -> Slope:
     """Fit a mixed model of log NMSE on isotropy.
 
         log NMSE = slope x isotropy / s.d. + mean isotropy of the data set + model + condition
@@ -146,8 +143,6 @@ def fit_mixed_model(
 def _fit_slope(
     undefined: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, np.ndarray], alpha: float
 ) -> Slope:
-    from dataclasses import replace
-
     from scipy import stats
     from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
@@ -356,12 +351,9 @@ def _with_test(
     """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
     if test is None:
         return {**row, "reason": reason}
-    columns = dict(row)
-    columns.update(estimate=test.estimate, p=test.p, p_smallest=test.smallest)
-    columns.update(critical=test.critical, detectable=test.detectable)
-    columns.update(interval_columns(interval))
-    columns.update(method=f"{unit_name}: {test.description}", reason=interval.reason)
-    return columns
+    columns = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
+    columns |= {"critical": test.critical, "detectable": test.detectable, **interval_columns(interval)}
+    return {**row, **columns, "method": f"{unit_name}: {test.description}", "reason": interval.reason}
 
 
 def interval_columns(interval: bootstrap.Interval) -> dict[str, Any]:

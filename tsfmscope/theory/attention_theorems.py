@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from tsfmscope.theory.instances import (
     BoundCheck,
     Form,
     Heads,
+    Side,
     attend,
     orthonormal,
     random_heads,
@@ -335,7 +336,7 @@ def corollary_lower_instance(rng: np.random.Generator) -> dict[str, list[BoundCh
 
 
 def _both(
-    right: Callable[[Form], np.ndarray], values: Spectrum, side: Literal["upper", "lower"], shape: tuple, setting: dict
+    right: Callable[[Form], np.ndarray], values: Spectrum, side: Side, shape: tuple, setting: dict
 ) -> list[BoundCheck]:
     sides, floor = [], rounding_error(float(values[0]), *shape)
     for form in FORMS:

@@ -18,6 +18,9 @@ SMALLEST = 1e-6
 EPS = float(np.finfo(np.float64).eps)
 
 
+Index = Float[np.ndarray, " index"]
+
+
 class Spectrum(NamedTuple):
     """Singular values (positive, descending, the first 1), and the kind of distribution they come from."""
 
@@ -156,6 +159,7 @@ def split(count: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> 
 
 
 Form = Literal["printed", "repaired"]
+Side = Literal["upper", "lower"]
 FORMS: tuple[Form, Form] = ("printed", "repaired")
 # Relative tolerance: a smaller difference is rounding of the two sides.
 SLACK = 1e-9
@@ -172,7 +176,7 @@ class BoundCheck:
     """
 
     form: Form
-    side: Literal["upper", "lower"]
+    side: Side
     x: float
     y: float
     bound: float
@@ -199,14 +203,7 @@ def ratio(side: str, y: float, bound: float) -> float:
 
 
 def tightest_case(
-    form: Form,
-    side: Literal["upper", "lower"],
-    x: Float[np.ndarray, " index"],
-    y: Float[np.ndarray, " index"],
-    bound: Float[np.ndarray, " index"],
-    *,
-    floor: float = 0.0,
-    setting: Mapping[str, Any] | None = None,
+    form: Form, side: Side, x: Index, y: Index, bound: Index, *, floor: float, setting: Mapping[str, Any]
 ) -> BoundCheck:
     """Return the check at the index that uses the largest share of the bound.
 
@@ -216,5 +213,5 @@ def tightest_case(
     is_significant = np.maximum(y, bound) > 10 * floor
     shares = np.array([ratio(side, a, b) if ok else -1.0 for a, b, ok in zip(y, bound, is_significant, strict=True)])
     at = int(shares.argmax())
-    full_setting = {**(setting or {}), "places": int(is_significant.sum())}
-    return BoundCheck(form, side, float(x[at]), float(y[at]), float(bound[at]), floor, full_setting)
+    places = {"places": int(is_significant.sum())}
+    return BoundCheck(form, side, float(x[at]), float(y[at]), float(bound[at]), floor, {**setting, **places})

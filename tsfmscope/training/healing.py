@@ -15,8 +15,8 @@ from tsfmscope.compression.calibration import calibration_windows
 from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.refit import find_mlps
 from tsfmscope.errors import HealthError, ModelError
-from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
+from tsfmscope.models.common.compression_block import NEURONS
 from tsfmscope.series.calendar import window_dates
 from tsfmscope.training.corpora import BatchShape, PriorsCorpus
 from tsfmscope.training.pretraining import Average, rate
@@ -165,7 +165,7 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
     import torch
 
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
-    if mlp.KEY in (model.compression or {}):
+    if NEURONS in (model.compression or {}):
         paths = [path for item in find_mlps(model) for path in (*item.inputs, item.output)]
         linears += map(model.network.get_submodule, paths)
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))

@@ -12,7 +12,8 @@ from tsfmscope.forecasting.skill import skill_row
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.files.sources import BUNDLED, load_bundled
-from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
+from tsfmscope.series.synthetic.kernels import parse_kernel
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series, synthetic_set
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import spread_windows
 from tsfmscope.training.corpora import BatchShape, recipe_corpus
@@ -43,10 +44,11 @@ def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
     `count` windows are synthetic, of random KernelSynth compositions and of the ten named sets. The bundled
     series add as many windows as they have with targets in the last 20 %, which was held out.
     """
-    per_set = -(-int(count * NAMED_SHARE) // len(SYNTHETIC))
-    series = {"kernelsynth": kernelsynth_series(count - per_set * len(SYNTHETIC), seed + SEED_OFFSET)}
-    for name, generator in SYNTHETIC.items():
-        series[name] = synthetic_set(name, generator.kernel(), count=per_set, seed=seed + SEED_OFFSET)
+    kernels = {name: entry.kernel for name, entry in CATALOG.items() if entry.kernel is not None}
+    per_set = -(-int(count * NAMED_SHARE) // len(kernels))
+    series = {"kernelsynth": kernelsynth_series(count - per_set * len(kernels), seed + SEED_OFFSET)}
+    for name, kernel in kernels.items():
+        series[name] = synthetic_set(name, parse_kernel(kernel), count=per_set, seed=seed + SEED_OFFSET)
     cut = partial(spread_windows, context=context, min_context=MIN_CONTEXT)
     batches = [cut(members, horizon=SYNTHETIC_HORIZON, count=len(members))[0] for members in series.values()]
     for name in BUNDLED:

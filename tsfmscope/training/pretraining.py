@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.checkpoint_folder import share
-from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
+from tsfmscope.models.common.checkpoint_folder import SNAPSHOTS, share, verify_sums, write_recipe
 from tsfmscope.training.corpora import AnyCorpus, BatchShape, recipe_corpus
 from tsfmscope.training.initialization import start
 from tsfmscope.training.options import Recipe

@@ -19,9 +19,9 @@ from tsfmscope.compression.candidates import (
 from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Projections
-from tsfmscope.models.common.batches import in_batches
+from tsfmscope.models.common.capture import in_batches
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows

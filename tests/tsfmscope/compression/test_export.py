@@ -26,7 +26,7 @@ from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import Projections, Widths, shapes
-from tsfmscope.models.common.mlp import keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import keep_neurons, neuron_entries
 from tsfmscope.models.registry import facts, family_class
 from tsfmscope.series import other_modalities
 from tsfmscope.series.types import Windows

@@ -17,7 +17,7 @@ from tsfmscope.compression import onnx_export
 from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, pack_weights, quantise_onnx, write_onnx
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
 from tsfmscope.errors import ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.scale import mean_and_deviation
 from tsfmscope.series.types import Windows
@@ -78,9 +78,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_an_export_with_a_data_file_states_the_size_of_both(
-    exported: tuple[OnnxModel, Path, OnnxModel, Path],
-) -> None:
+def test_an_export_with_a_data_file_states_the_size_of_both(exported: tuple[OnnxModel, Path, OnnxModel, Path]) -> None:
     whole, _, parts, folder = exported
     sizes = {name: (folder / name).stat().st_size for name in (MODEL, DATA)}
     assert names(folder) == [MODEL, DATA, DESCRIPTION]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tsfmscope.geometry.heads import (
     Axes,
-    Bounds,
     attention,
     chance_overlap,
     head_alignments,
@@ -315,26 +314,14 @@ def test_the_jacobian_is_that_of_finite_differences() -> None:
 def test_the_printed_statement_fails_where_nothing_is_attended_to_and_the_proofs_n_mends_that() -> None:
     got = jacobian_bounds(np.random.default_rng(1).standard_normal((4, 3)), np.zeros((3, 3)))
     assert (got.norm, got.printed, got.appendix, got.safe) == pytest.approx((1.0, 0.0, 4.0, 4.0))
-    assert got.violated == {"printed": True, "appendix": False, "safe": False}
+    assert got.norm > got.printed
 
 
 def test_no_random_instance_passes_the_safe_right_side_and_many_pass_the_printed_one() -> None:
-    found = [jacobian_bounds(*instance).violated for instance in _instances(1000, seed=0)]
+    found = [jacobian_bounds(*instance) for instance in _instances(1000, seed=0)]
     assert len(found) == 1000
-    assert not any(one["safe"] for one in found)
-    assert sum(one["printed"] for one in found) > 100
-
-
-@pytest.mark.parametrize(
-    ("bounds", "passed"),
-    [
-        (Bounds(1.0, 0.5, 1.0, 2.0), {"printed"}),
-        (Bounds(1.0 + 1e-12, 1.0, 1.0, 1.0), set()),
-        (Bounds(3.0, 1.0, 2.0, 2.9), {"printed", "appendix", "safe"}),
-    ],
-)
-def test_a_right_side_is_passed_beyond_rounding_only(bounds: Bounds, passed: set[str]) -> None:
-    assert {name for name, passes in bounds.violated.items() if passes} == passed
+    assert not any(one.norm > one.safe * (1 + 1e-9) for one in found)
+    assert sum(one.norm > one.printed * (1 + 1e-9) for one in found) > 100
 
 
 @pytest.mark.parametrize(
@@ -350,7 +337,7 @@ def test_a_right_side_is_passed_beyond_rounding_only(bounds: Bounds, passed: set
 def test_hard_states_stay_finite_and_within_the_safe_right_side(psi: np.ndarray, mixing: np.ndarray) -> None:
     got = jacobian_bounds(psi, mixing)
     assert np.isfinite([got.norm, got.printed, got.appendix, got.safe]).all()
-    assert not got.violated["safe"]
+    assert got.norm <= got.safe * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

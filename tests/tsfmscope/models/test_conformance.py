@@ -22,7 +22,7 @@ from tests.tsfmscope.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import CHECKS, answers, findings
 from tsfmscope.conformance.subject import Failed, Subject, demand_of, distance, judge, name_of
-from tsfmscope.models import plugins
+from tsfmscope.models import registry
 from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.registry import family_class
@@ -148,8 +148,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
         module = ModuleType("added_family")
         module.Added = cls  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "added_family", module)
-        entry = EntryPoint(name, "added_family:Added", plugins.GROUP)
-        monkeypatch.setattr(plugins, "entries", lambda: {name: (entry,)})
+        entry = EntryPoint(name, "added_family:Added", registry.GROUP)
+        monkeypatch.setattr(registry, "plugin_entries", lambda: {name: (entry,)})
 
     return add
 

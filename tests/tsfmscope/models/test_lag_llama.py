@@ -15,7 +15,7 @@ from gluonts.time_feature import time_features_from_frequency_str
 from scipy import stats
 
 from tsfmscope.models import lag_llama_network as sampling
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.lag_llama import LagLlama
 from tsfmscope.models.lag_llama_network import StudentT, features
 from tsfmscope.models.types import TokenKind

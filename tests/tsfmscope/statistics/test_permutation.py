@@ -72,7 +72,12 @@ def test_random_orders_come_close_to_all_of_them_and_count_the_observed_one() ->
     exact = permute_rows(x, y, permutations=5040, alpha=0.05, generator=generator())
     drawn = permute_rows(x, y, permutations=4999, alpha=0.05, generator=generator())
     assert exact is not None and drawn is not None
-    assert (exact.is_exact, drawn.is_exact, exact.orders, drawn.orders) == (True, False, 5040, 5000)
+    assert (exact.is_exact, drawn.is_exact, len(exact.distribution), len(drawn.distribution)) == (
+        True,
+        False,
+        5040,
+        5000,
+    )
     assert drawn.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 5000))
     assert drawn.p >= 1 / 5000
 

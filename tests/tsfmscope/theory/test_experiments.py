@@ -234,7 +234,7 @@ def test_both_sides_are_compared_beyond_rounding_only(
 
 def test_the_tightest_place_is_the_one_with_the_largest_share_above_rounding() -> None:
     x, y, bound = np.arange(1, 5), np.array([1.0, 3.0, 2.0, 1e-16]), np.array([2.0, 4.0, 1.9, 1e-17])
-    one = tightest_case("printed", "upper", x, y, bound, floor=1e-15)
+    one = tightest_case("printed", "upper", x, y, bound, floor=1e-15, setting={})
     assert (one.x, one.y, one.bound, one.setting["places"]) == (3.0, 2.0, 1.9, 3)
-    low = tightest_case("printed", "lower", x, y, bound, floor=1e-15)
+    low = tightest_case("printed", "lower", x, y, bound, floor=1e-15, setting={})
     assert (low.x, low.ratio) == (1.0, 2.0)

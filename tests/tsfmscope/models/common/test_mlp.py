@@ -20,7 +20,7 @@ from tsfmscope.compression.refit import find_mlps
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
-from tsfmscope.models.common.mlp import KEY, Mlp, apply_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import NEURONS, Mlp, apply_neurons, keep_neurons, neuron_entries
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -77,7 +77,7 @@ def test_a_folder_has_the_widths_and_loads_them(tmp_path: Path) -> None:
     model, every = narrowed()
     assert model.compression is not None
     # An MLP that lost no neuron needs no entry.
-    assert model.compression[KEY] == {every[0].output: {"inputs": list(every[0].inputs), "width": 5}}
+    assert model.compression[NEURONS] == {every[0].output: {"inputs": list(every[0].inputs), "width": 5}}
     model.save(tmp_path)
     again = family_class("chronos-t5").load(tmp_path)
     ours, theirs = model.network.state_dict(), again.network.state_dict()
