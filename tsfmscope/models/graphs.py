@@ -189,9 +189,7 @@ class PatchTSTGraph(nn.Module):
         self.network, self.horizon, self.levels = network, horizon, len(levels)
         self.pad = int(config.context_length) - context
         starts = np.arange(
-            patchifier.sequence_start,
-            int(config.context_length) - patchifier.patch_length + 1,
-            patchifier.patch_stride,
+            patchifier.sequence_start, int(config.context_length) - patchifier.patch_length + 1, patchifier.patch_stride
         )
         self.register_buffer("steps", torch.from_numpy(starts[:, None] + np.arange(patchifier.patch_length)))
         self.register_buffer("normal", torch.from_numpy(special.ndtri(np.array(levels))))

@@ -433,11 +433,7 @@ class Moirai(MoiraiFamily):
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         kinds[:, packed.start :] = TokenKind.MASK
         return Tokens(
-            arrays=packed.arrays(),
-            kinds={"encoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
+            arrays=packed.arrays(), kinds={"encoder": kinds}, types={}, series=windows.series, origin=windows.origin
         )
 
     def _pass(self, tokens: Tokens) -> Pass:

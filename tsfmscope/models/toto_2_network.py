@@ -208,10 +208,7 @@ class Block(nn.Module):
         self.register_buffer("mlp_tau", torch.tensor(mlp_tau))
 
     def forward(
-        self,
-        states: Float[torch.Tensor, "window token width"],
-        mask: torch.Tensor | None,
-        rotation: Rotation,
+        self, states: Float[torch.Tensor, "window token width"], mask: torch.Tensor | None, rotation: Rotation
     ) -> Float[torch.Tensor, "window token width"]:
         """Return the stream.
 
