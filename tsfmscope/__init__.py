@@ -35,7 +35,7 @@ _NAMES = {
     "functions.states": ["embed", "states"], "functions.verify": ["verify"],
     "functions.weights": ["states_of", "weights"],
     "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
-    "models.base": ["Family", "Forecaster"], "models.t5.fast_pipeline": ["fast"],
+    "models.base": ["Family", "Forecaster"], "models.t5_decoding": ["fast"],
     "models.types": ["TokenKind", "Tokens"],
 }  # fmt: skip
 _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for name in names}
