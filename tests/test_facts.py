@@ -10,7 +10,7 @@ from store.schema import TABLES
 from store.tables.results import isotropy_measures
 from tsfmscope.compression.methods import METHODS, MethodName
 from tsfmscope.geometry.measures import MEASURES, measure_states, presets
-from tsfmscope.report.charts import compression as plots
+from tsfmscope.report.plots import compressed as plots
 
 
 def test_every_name_of_a_compression_method_is_registered_and_has_a_colour() -> None:

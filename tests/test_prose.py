@@ -40,7 +40,6 @@ ALLOWED_NAMES = {
     "tsfmscope/models/common/low_rank.py": {"left"},
     "tsfmscope/ranks/spectrum_columns.py": {"what"},
     "tsfmscope/ranks/tall.py": {"other"},
-    "tsfmscope/report/charts/grid.py": {"left"},
     "tsfmscope/theory/experiments.py": {"kept", "left"},
 }
 # Callables whose text arguments a user reads.

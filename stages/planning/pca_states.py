@@ -14,7 +14,7 @@ from store.dumps import last_layers, layer_states, layers
 from store.files import check
 from store.report_queries import load_queries
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.report.charts.islands import project
+from tsfmscope.report.plots.islands import project
 from tsfmscope.report.tables import Answer
 
 if TYPE_CHECKING:
