@@ -165,7 +165,7 @@ def draw_rank_maps(frame: pd.DataFrame, *, offset: int) -> Chart:
     )  # fmt: skip
     panels: list[Chart] = []
     for epsilon in (epsilon for epsilon in MAP_TOLERANCES if epsilon in set(frame["epsilon"])):
-        y_axis = alt.Axis(ticks=False, domain=False, **({"labels": False} if panels else {}))
+        y_axis = alt.Axis(ticks=False, domain=False, labels=not panels)
         y = alt.Y("name:N", title=None, scale=alt.Scale(domain=list(names.values())), axis=y_axis)
         base = alt.Chart(rows[rows["epsilon"] == epsilon]).encode(x=x, y=y)
         layers = [base.mark_rect(stroke=style.PAPER, strokeWidth=1).encode(color=colour, **style.encode_tip())]
