@@ -20,7 +20,7 @@ Last line JSON, for the base shape (--quick: tiny, 16 steps) at 4 series x 20 sa
 pipeline with dense heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads. Suffixes:
 *_mlp is our sampler with half of the neurons too, *_stock_sampler is the stock pipeline with narrow heads,
 *_dense is our sampler with dense heads, *_8x20 is our sampler with narrow heads at 8 series, *_bfloat16 is our
-sampler with narrow heads whose matrices are in bfloat16 (tsfmscope/models/common/precision.py), and
+sampler with narrow heads whose matrices are in bfloat16 (tsfmscope/models/common/layers.py), and
 *_bfloat16_both is the same relative to the stock pipeline loaded in bfloat16.
 """
 

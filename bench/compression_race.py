@@ -50,10 +50,9 @@ from bench.race_structures import ROUNDED, STRUCTURE_METHODS, round_attention
 from bench.truncation_trained import SYNTHETIC, load_series, log_wql, score_windows
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.compress import compress_model
-from tsfmscope.compression.methods import METHODS
+from tsfmscope.compression.options import METHODS
 from tsfmscope.errors import ModelError
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.registry import load
+from tsfmscope.models.registry import family_of_folder, load
 from tsfmscope.series.tables import series_table
 from tsfmscope.statistics import means
 

@@ -53,8 +53,7 @@ from tasks.parts import CellIdentity, ModelSource, WindowOptions
 from tasks.sweep.cluster import MEMORY
 from tasks.tokens import TokensSpec, tokenize
 from tsfmscope.models.base import Family
-from tsfmscope.models.common.batches import KINDS, kept_rows, pass_windows, run_windows, window_tokens
-from tsfmscope.models.common.capture import even_batches
+from tsfmscope.models.common.capture import KINDS, even_batches, kept_rows, pass_windows, run_windows, window_tokens
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import Tokens, tokens_from_table
 from tsfmscope.series.tables import series_table

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.measures import measure_states, presets
+from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.base import Family
 from tsfmscope.models.types import Tokens
 

@@ -14,11 +14,11 @@ import numpy as np
 from bench import memory
 from bench.memory import MIB
 from tsfmscope.compression import schedules
-from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import Widths
-from tsfmscope.models.common.mlp import count_neurons, keep_neurons
-from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.common.compression_block import count_neurons, keep_neurons
+from tsfmscope.models.common.layers import run_in
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -100,7 +100,7 @@ def narrow(model: Forecaster) -> float:
 
 def halve_mlps(model: Forecaster) -> None:
     """Remove the second half of the neurons of every MLP."""
-    for mlp in mlps(model):
+    for mlp in find_mlps(model):
         kept = np.arange(count_neurons(model.network, mlp) // 2)
         keep_neurons(model.network, mlp, kept, model.network.get_submodule(mlp.output).weight[:, kept].numpy(), None)
 
@@ -219,7 +219,7 @@ def encoding(case: Case, model: Any) -> dict[str, float]:
     """Return the seconds of our sampler's encoder, and the size of the caches after it, in MiB."""
     import torch
 
-    from tsfmscope.models.t5.decoding import StepDecoder
+    from tsfmscope.models.t5_decoding import StepDecoder
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))

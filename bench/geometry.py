@@ -31,15 +31,14 @@ from pathlib import Path
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.geometry.adjusted import adjusted_cosine
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.geometry.dimension import covariance_spectrum, effective_dimension
+from tsfmscope.geometry.cosine import adjusted_cosine
 from tsfmscope.geometry.options import ClusterOptions
+from tsfmscope.geometry.spectrum import covariance_spectrum, effective_dimension
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import BUNDLED, load_bundled, load_parquet
 from tsfmscope.series.types import Series
 from tsfmscope.series.windows import spread_windows
 

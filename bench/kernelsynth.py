@@ -29,10 +29,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.memory import MIB, peak, resident_bytes
-from tsfmscope.series.synthetic.kernels import Composition, compositions
+from tsfmscope.series.synthetic.kernels import Composition, compositions, series_seeds
 from tsfmscope.series.synthetic.kernelsynth import covariance, draw_at, draw_many
-from tsfmscope.series.synthetic.priors.draw import draw_from_seed
-from tsfmscope.series.synthetic.random_streams import series_seeds
+from tsfmscope.series.synthetic.priors import draw_from_seed
 
 SEED = 0
 LENGTH = 1024

@@ -22,8 +22,8 @@ import torch
 from tsfmscope.compression.onnx_export import write_onnx
 from tsfmscope.models import registry
 from tsfmscope.models.base import Family
-from tsfmscope.models.chronos_bolt import ChronosBolt
-from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.chronos import ChronosBolt
+from tsfmscope.models.registry import family_of_folder
 
 CHECKPOINTS = Path(__file__).parents[1] / "tsfmscope" / "checkpoints"
 QUICK = "chronos-bolt-mini"

@@ -45,16 +45,17 @@ from jaxtyping import Float
 from scipy.stats import qmc
 
 from tsfmscope.compression.budget import allocate, refuse
-from tsfmscope.compression.calibration_windows import calibration_tokens, equal_windows
+from tsfmscope.compression.calibration import calibration_tokens, equal_windows
 from tsfmscope.compression.candidates import (
     Candidate,
+    Factors,
     dense_matrices,
     inert_matrices,
     matrices_candidate,
     separate_idle,
+    weighted_factors,
 )
 from tsfmscope.compression.fidelity import last_states, window_errors
-from tsfmscope.compression.products import Factors, weighted_factors
 from tsfmscope.compression.truncation import apply_ranks, ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family

@@ -41,9 +41,8 @@ from torch import nn
 
 from bench.race_matrices import Calibration, Statistics, gather_gradients, one_share, root
 from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices
+from tsfmscope.compression.candidates import Candidate, Factors, count_parameters, inert_matrices, weighted_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
-from tsfmscope.compression.products import Factors, weighted_factors
 from tsfmscope.compression.truncation import ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.models.lag_llama.network import StudentT, _quantiles_at, features, sample_paths
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.models.t5.decoding import StepDecoder, sample_ids, walk
-from tsfmscope.models.time_moe.family import TimeMoE
-from tsfmscope.models.time_moe.network import continue_values
+from tsfmscope.models.chronos import ChronosT5
+from tsfmscope.models.lag_llama import LagLlama
+from tsfmscope.models.lag_llama_network import StudentT, _quantiles_at, features, sample_paths
+from tsfmscope.models.t5_decoding import StepDecoder, sample_ids, walk
+from tsfmscope.models.time_moe import TimeMoE
+from tsfmscope.models.time_moe_network import continue_values
 from tsfmscope.models.wavetoken import SAMPLING, WaveToken
 from tsfmscope.series.calendar import FEATURES
 

@@ -6,7 +6,7 @@ The guided sets are the bundled ones and the files of the folder TSFMSCOPE_DATA,
 The report sets are the files of the corpus folder whose group in its groups.csv is `report`; no other file of it is
 read. Each set gives the last windows of at most 64 evenly spaced series (fewer for `SLOW`), context 512.
 
-The season is that of `tsfmscope.series.seasons`. The horizon of a guided set is the catalogue's. A report set may
+The season is that of `tsfmscope.series.calendar`. The horizon of a guided set is the catalogue's. A report set may
 hold several frequencies: each has its own season and horizon (`HORIZONS`), and the errors of its windows are added up.
 A ratio is the sum of the model's losses over that of point seasonal naive on the same windows of the set. Reference
 rows: AutoTheta, probabilistic seasonal naive, and point seasonal naive with GluonTS's season (1 for days and weeks).
@@ -33,19 +33,16 @@ import numpy as np
 import torch
 
 from docs.building.skill import SERIES, table
-from tsfmscope.forecasting.baselines import seasonal_naive
-from tsfmscope.forecasting.group_skill import COLUMNS, group_skill, read_rows
-from tsfmscope.forecasting.local_baselines import Local
+from tsfmscope.forecasting.baselines import Local, seasonal_naive
 from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, quantile_losses
-from tsfmscope.forecasting.skill import sample_seed
+from tsfmscope.forecasting.skill import COLUMNS, group_skill, read_rows, sample_seed
 from tsfmscope.models import registry
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import family_of_folder
 from tsfmscope.models.types import Forecast
+from tsfmscope.series.calendar import gluonts_seasonality
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import load_bundled
-from tsfmscope.series.files.parquet import MIN_LENGTH, load_parquet, select
-from tsfmscope.series.seasons import gluonts_seasonality
+from tsfmscope.series.files.sources import MIN_LENGTH, load_bundled, load_parquet, select
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
 

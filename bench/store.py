@@ -44,7 +44,7 @@ import pyarrow as pa
 from bench.memory import MIB, peak, resident_bytes
 from bench.store_rows import Rows, Scale
 from store import catalogue
-from tsfmscope.read_only_database import LOCKED
+from tsfmscope.functions.results import LOCKED
 
 THREADS, MEMORY, RUNS, PAGE = 2, "2GB", 3, 1000
 FULL = {"views": Scale(), "million": Scale(measured=False, spectra=1_000_000)}

@@ -34,7 +34,7 @@ from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.windows import spread_windows
 

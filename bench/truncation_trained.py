@@ -29,15 +29,14 @@ import numpy as np
 import torch
 
 from tsfmscope.compression import two_step
-from tsfmscope.compression.calibration import gather
-from tsfmscope.compression.calibration_windows import calibration_tokens
+from tsfmscope.compression.calibration import calibration_tokens, gather
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Calibration, Method
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import load_parquet
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import last_windows

@@ -11,7 +11,7 @@ from stages.planning.series_files import dataset_row, write_series, write_tables
 from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import load_data_set
-from tsfmscope.series.files.parquet import series_note
+from tsfmscope.series.files.sources import series_note
 
 OUT = Path(DATA, "datasets")
 # Unusable series of a data set that the table `skipped` names, for each reason; one row counts the others.

@@ -14,7 +14,7 @@ from stages import DATA, PARAMS
 from stages.config.params import COMPRESSED, Params, ParamsError
 from store.files import fingerprint, write_text
 from tsfmscope.errors import DataError
-from tsfmscope.models.plugins import codes
+from tsfmscope.models.registry import plugin_codes
 from tsfmscope.series.data_sets import DATA_VARIABLE
 from tsfmscope.series.files.user_files import list_files
 
@@ -69,4 +69,4 @@ def main(params: Params) -> None:
     write_text(
         OUT, json.dumps({"files": fingerprints, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n"
     )
-    write_text(PLUGINS, json.dumps(codes(), indent=2, sort_keys=True) + "\n")
+    write_text(PLUGINS, json.dumps(plugin_codes(), indent=2, sort_keys=True) + "\n")

@@ -12,8 +12,7 @@ import yaml
 import store
 from stages import BY_NAME, DATA
 from stages.config.params import Params
-from stages.planning.pca_states import answer_islands
-from stages.planning.report_figures import FIGURES, write_figures
+from stages.planning.report_parts import FIGURES, answer_islands, write_figures
 from store.files import write_text
 from store.report_queries import ReportQuery, load_queries
 from tsfmscope.report.page import run_page

@@ -12,7 +12,7 @@ from stages.config.params import Params
 from stages.planning.sweeping import PlannedJob, open_store, read_nothing, sweep
 from tasks.job import Job, Task
 from tasks.theory import BoundsSpec, PointsSpec
-from tsfmscope.theory.statements import STATEMENTS
+from tsfmscope.theory.experiments import STATEMENTS
 
 BOUNDS = Task("theory_bounds", 2, "tasks.theory:bounds", table="theory")
 POINTS = Task("theory_points", 2, "tasks.theory:points", table="theory")

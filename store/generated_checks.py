@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from store.tables.columns import Column, Table
+from store.schema import Column, Table
 
 
 def generate(tables: Iterable[Table]) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,7 @@ from store import query, saved_results
 from store.catalogue import create_empty, queries, question
 from store.generated_checks import generate
 from store.render import markdown
-from store.schema import TABLES
-from store.tables.columns import Table
+from store.schema import TABLES, Table
 from tsfmscope.errors import QueryError
 
 HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
@@ -28,7 +27,7 @@ FOLDERS = {
 HEAD = """\
 # Tables and views
 
-Made by `tsfmscope tables --markdown > docs/tables.md` from the schema in
+Made by `python -m docs.building.tables` from the schema in
 [store/tables](../store/tables) and the queries in [store/sql](../store/sql); a test compares this page with them.
 """
 

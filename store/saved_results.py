@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from store import catalogue, files, query
 from store.schema import TABLES
-from tsfmscope import read_only_database
 from tsfmscope.errors import QueryError
+from tsfmscope.functions import results
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
 LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")
@@ -34,7 +34,7 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
         raise QueryError(f"--tables: unknown table {unknown[0]!r}, near: {near}")
     if foreign := sorted(path.name for path in folder.glob("*.parquet") if path.stem not in TABLES):
         raise QueryError(f"{folder}: {foreign[0]} is no table of the results; choose a folder without other files")
-    with read_only_database.connect(database) as connection:
+    with results.connect(database) as connection:
         names = [name for name in known if name in tables or (not tables and name not in LEFT_OUT)]
         names = [name for name in names if connection.execute(f'select 1 from "{name}" limit 1').fetchall()]
         if not names:
@@ -56,11 +56,11 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
     """Open results read-only: a DuckDB file, or a folder that `save` wrote, of which a temporary database is made.
 
     Raises QueryError if there are no results at the path or another version wrote them, and DamagedFile if a file of
-    the folder is not as it was written. threads: as in read_only_database.connect.
+    the folder is not as it was written. threads: as in results.connect.
     """
     path = Path(path)
     if not path.is_dir():
-        return read_only_database.connect(path, threads=threads)
+        return results.connect(path, threads=threads)
     sources = {name: [file] for name in TABLES if (file := path / f"{name}.parquet").is_file()}
     if not sources:
         raise QueryError(f"{path}: no saved results: expected TABLE.parquet files, as `tsfmscope save-results` writes")
@@ -73,7 +73,7 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
                 f"{path}: does not fit this version of tsfmscope ({error}); save the results again with this version"
             ) from error
         # The open file stays readable after its folder is deleted.
-        return read_only_database.connect(database, threads=threads)
+        return results.connect(database, threads=threads)
 
 
 def _as_saved(name: str, schema: pa.Schema) -> pa.Schema:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tasks.job import Job, Result
 from tasks.parts import ModelSource
-from tsfmscope.forecasting.sine import sine_errors
+from tsfmscope.forecasting.skill import sine_errors
 from tsfmscope.training import held_out
 from tsfmscope.training.options import Recipe, SkillOptions
 

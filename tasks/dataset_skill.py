@@ -9,9 +9,8 @@ import numpy as np
 from tasks.job import Job, Result
 from tasks.parts import ModelSource, WindowOptions
 from tsfmscope.errors import DataError
-from tsfmscope.forecasting.dataset_skill import dataset_errors, spread_rows
-from tsfmscope.forecasting.local_baselines import Local
-from tsfmscope.forecasting.skill import sample_seed
+from tsfmscope.forecasting.baselines import Local
+from tsfmscope.forecasting.skill import dataset_errors, sample_seed, spread_rows
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.tables import table_series
 from tsfmscope.series.windows import last_windows

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
-from tsfmscope import lens
+from tsfmscope import layer_states
 from tsfmscope.defaults import ROWS
-from tsfmscope.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
+from tsfmscope.models.common.capture import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.models.types import LayerStates, Tokens, tokens_from_table
 from tsfmscope.strict import Strict
 
@@ -88,7 +88,7 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     spec = EmbedSpec.from_job(job)
     tokens = tokens_from_table(data)
     batch = current_context().batch(spec.batch or pass_windows(tokens, current_context().device))
-    rows, _, states = lens.hidden_states(
+    rows, _, states = layer_states.hidden_states(
         model, tokens, rows=spec.rows, seed=sample_seed(job), kinds=spec.kinds, batch=batch
     )
     layers: Iterable[LayerStates] = states

@@ -10,11 +10,9 @@ from pydantic import Field
 
 from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, ModelSource
-from tsfmscope import lens
-from tsfmscope.geometry.alignment import head_alignments
-from tsfmscope.geometry.head import partition_spread
-from tsfmscope.geometry.jacobian import LARGEST, jacobian_bounds
-from tsfmscope.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
+from tsfmscope import layer_states
+from tsfmscope.geometry.heads import LARGEST, head_alignments, jacobian_bounds, partition_spread
+from tsfmscope.models.common.capture import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.types import Tokens, tokens_from_table
 from tsfmscope.strict import Strict
@@ -99,7 +97,7 @@ def partition(job: Job, data: pa.Table, model: Family) -> Result:
     """
     spec = HeadsSpec.from_job(job)
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
-    log_z, n_ids = lens.log_partition_values(model, tokens, batch=_batch(spec, tokens))
+    log_z, n_ids = layer_states.log_partition_values(model, tokens, batch=_batch(spec, tokens))
     spread = vars(partition_spread(log_z))
     row = spec.part(CellIdentity) | {"n_positions": spread.pop("n"), "n_ids": n_ids}
     row |= {f"log_z_{name}": value for name, value in spread.items()}

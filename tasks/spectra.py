@@ -11,11 +11,10 @@ from tasks.job import Job, Result, current_context
 from tasks.parts import CellIdentity, Identity, ModelSource
 from tasks.state_spectra import angle_rows
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.batches import VALUED, in_batches, pass_windows, sample_windows, window_tokens
+from tsfmscope.models.common.capture import VALUED, in_batches, pass_windows, sample_windows, window_tokens
 from tsfmscope.models.common.head_matrices import head_counts, split_heads
 from tsfmscope.models.types import TokenKind, Tokens, tokens_from_table
-from tsfmscope.ranks.plane import leading_plane
-from tsfmscope.ranks.spectrum_columns import input_row, weight_row
+from tsfmscope.ranks.spectrum import input_row, leading_plane, weight_row
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,7 @@ import numpy as np
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, Identity, LayerPlace
-from tsfmscope.ranks.angles import line_angles
-from tsfmscope.ranks.spectrum_columns import input_row
+from tsfmscope.ranks.spectrum import input_row, line_angles
 
 # Number of i.i.d. Gaussian vectors to compare with the models' (Yu et al. 2026, Fig. 3b).
 VECTORS = 64

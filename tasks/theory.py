@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result
 from tasks.parts import Spec
-from tsfmscope.theory.experiments import EXPERIMENTS
-from tsfmscope.theory.statements import instance
+from tsfmscope.theory.experiments import EXPERIMENTS, instance
 
 if TYPE_CHECKING:
-    from tsfmscope.theory.bound_check import BoundCheck
+    from tsfmscope.theory.instances import BoundCheck
 
 
 class BoundsSpec(Spec):

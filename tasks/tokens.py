@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
-from tsfmscope import lens
+from tsfmscope import layer_states
 from tsfmscope.defaults import ROWS
 from tsfmscope.errors import DataError
 from tsfmscope.models.types import tokens_to_table
@@ -52,12 +52,12 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
     series = table_series(data)
     if not series:
         raise DataError(f"data set {spec.dataset}: expected at least one series, got none")
-    tokens, observed, _, skipped = lens.tokenize(
+    tokens, observed, _, skipped = layer_states.tokenize(
         model, series, context=spec.context, rows=spec.rows, noise=spec.noise, **spec.part(WindowOptions)
     )
     reasons = Counter(skip.reason for skip in skipped)
     if tokens is not None:
-        unvalued = [stack for stack, n in lens.count_valued(tokens).items() if not n]
+        unvalued = [stack for stack, n in layer_states.count_valued(tokens).items() if not n]
         reasons |= {f"no token of stack {stack} stands for a value": len(tokens) for stack in unvalued}
         tokens = None if len(unvalued) == len(tokens.kinds) else tokens
     table = NOTHING if tokens is None else tokens_to_table(tokens)

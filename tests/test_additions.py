@@ -22,7 +22,7 @@ GENERATED = {"docs/models.md", "docs/tables.md", "dvc.yaml", "tests/task_version
 # Modules of tests that run on every family of the registry.
 SHARED = ("conformance", "config_family", "families", "heads", "spectra", "stacks")
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
-PYTHON = re.compile(r"^ {4}```python\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^ {4}```(?:python|yaml)\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
 # Measures a layer as the stage geometry does, stores the row, and reads the view `isotropy`.
 STORED = """
 import json
@@ -117,8 +117,7 @@ class Copy:
 
     def generate(self) -> None:
         """Run the commands of CONTRIBUTING.md that write files."""
-        tables = self.run("-m", "tsfmscope", "tables", "--markdown")
-        (self.folder / "docs/tables.md").write_text(tables)
+        self.run("-m", "docs.building.tables")
         self.run("-m", "tests.task_versions", "--write")
         self.run("-m", "docs.building.models")
         self.run("-m", "stages.planning.dvc_file")
@@ -155,9 +154,9 @@ def repository(tmp_path: Path) -> Copy:
 
 
 def snippets(title: str) -> list[str]:
-    """Return the Python of a section of CONTRIBUTING.md, without the indent of its list."""
+    """Return the Python and YAML of a section of CONTRIBUTING.md, without the indent of its list."""
     (section,) = [text for name, text in SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()) if name == title]
-    return [re.sub(r"^ {4}", "", text, flags=re.MULTILINE) for text in PYTHON.findall(section)]
+    return [re.sub(r"^ {4}", "", text, flags=re.MULTILINE) for text in CODE.findall(section)]
 
 
 def indented(text: str, spaces: int) -> str:
@@ -174,8 +173,7 @@ def add_family(repository: Copy) -> set[str]:
 
 def add_measure(repository: Copy) -> set[str]:
     """Take the steps of "Add a measure" and return the files that they name."""
-    function, *entries = snippets("Add a measure")
-    measure, column = (entry.rstrip() + ",\n" for entry in entries)
+    function, measure, column = snippets("Add a measure")
     file = "tsfmscope/geometry/measures.py"
     repository.insert(file, f"{function}\n\n", "MEASURES: ")
     text = (repository.folder / file).read_text()
@@ -184,13 +182,11 @@ def add_measure(repository: Copy) -> set[str]:
     text = text.replace(version[0], f"VERSION = {int(version[1]) + 1}")
     head, tail = text.split("MEASURES: ")
     (repository.folder / file).write_text(
-        f"{head}MEASURES: " + tail.replace("\n)\n", f"\n{indented(measure, 4)})\n", 1)
+        f"{head}MEASURES: " + tail.replace("\n)\n", f"\n{indented(measure.rstrip(), 4)},\n)\n", 1)
     )
-    table = repository.folder / "store/tables/results.py"
-    before = '            C(\n                "cai_rows"'
-    assert table.read_text().count(before) == 1
-    table.write_text(table.read_text().replace(before, indented(column, 12) + before))
-    return {file, "store/tables/results.py"}
+    table = "store/tables/geometry.yaml"
+    repository.insert(table, indented(column, 2), "  - {name: cai_rows,")
+    return {file, table}
 
 
 def test_an_option_is_two_files_and_changes_no_key_until_it_is_chosen(repository: Copy) -> None:

@@ -6,9 +6,8 @@ from typing import get_args
 
 import numpy as np
 
-from store.schema import TABLES
-from store.tables.results import isotropy_measures
-from tsfmscope.compression.methods import METHODS, MethodName
+from store.schema import TABLES, isotropy_measures
+from tsfmscope.compression.options import METHODS, MethodName
 from tsfmscope.geometry.measures import MEASURES, measure_states, presets
 from tsfmscope.report.plots import compressed as plots
 
@@ -23,5 +22,5 @@ def test_every_measure_of_states_has_a_column_and_every_isotropy_measure_is_meas
     columns = {column.name: column for column in TABLES["geometry"].columns}
     measured = {name for measure in MEASURES for name in (*measure.columns, *measure.others)}
     assert measured <= set(row) <= set(columns)
-    assert all(columns[name].null for measure in MEASURES for name in measure.columns)
+    assert all(columns[name].nullable for measure in MEASURES for name in measure.columns)
     assert {column.name for column in isotropy_measures()} <= measured

@@ -25,7 +25,7 @@ from stages.config.bounded_yaml import load_yaml
 from stages.config.params import ParamsError, load
 from tsfmscope.errors import DataError, ModelError
 from tsfmscope.models.registry import family_class
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import load_parquet
 
 ROOT = Path(__file__).resolve().parents[1]
 some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,7 +81,7 @@ EVERY_BYTE = """
 import sys
 from pathlib import Path
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.parquet import load_parquet
+from tsfmscope.series.files.sources import load_parquet
 
 folder, refused = Path(sys.argv[1]), 0
 content = (folder / "good").read_bytes()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from docs.plugin.patch_line import CONFIG, PatchLine
+from docs.plugin.patch_line import Config, PatchLine
 from docs.plugin.patch_line import Network as OneStack
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.capture import Pass, Stack
@@ -40,13 +40,13 @@ class TwoStacks(PatchLine):
 
     name: ClassVar[str] = "two-stacks"
     stacks: ClassVar[tuple[str, ...]] = ("stem", "backbone")
-    example: ClassVar[Mapping[str, Any]] = dict(zip(CONFIG, (16, 2, 3, 4, 64, 12), strict=True))
+    example: ClassVar[Mapping[str, Any]] = dict(zip(Config.model_fields, (16, 2, 3, 4, 64, 12), strict=True))
     network: Network
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> TwoStacks:
         """Return a model with random weights."""
-        full = checkpoint_folder.filled_config(config, CONFIG, {}, cls.name)
+        full = Config.fill(config, cls.name)
         return cls(full, checkpoint_folder.build(lambda: Network(**full), seed))
 
     @property

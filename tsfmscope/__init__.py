@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tsfmscope.functions.certify import certify
     from tsfmscope.functions.compress import compress
     from tsfmscope.functions.doctor import doctor
-    from tsfmscope.functions.embed import embed
     from tsfmscope.functions.export import export
     from tsfmscope.functions.fev_model import fev_model
     from tsfmscope.functions.inspect import inspect
@@ -21,50 +20,31 @@ if TYPE_CHECKING:
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.functions.push import push
     from tsfmscope.functions.results import results
-    from tsfmscope.functions.states import states
+    from tsfmscope.functions.states import embed, states
     from tsfmscope.functions.verify import verify
     from tsfmscope.functions.weights import states_of, weights
     from tsfmscope.models.base import Family, Forecaster
-    from tsfmscope.models.t5.fast_pipeline import fast
+    from tsfmscope.models.t5_decoding import fast
     from tsfmscope.models.types import TokenKind, Tokens
 
-_FUNCTIONS = "tsfmscope.functions"
-# Name -> the module that defines it.
-_MODULES = {
-    **{name: f"{_FUNCTIONS}.{name}" for name in ("certify", "compress", "doctor", "embed", "export", "fev_model")},
-    **{name: f"{_FUNCTIONS}.{name}" for name in ("inspect", "load", "push", "results", "states", "verify", "weights")},
-    "states_of": f"{_FUNCTIONS}.weights",
-    **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), f"{_FUNCTIONS}.measures"),
-    "fast": "tsfmscope.models.t5.fast_pipeline",
-    **dict.fromkeys(("Family", "Forecaster"), "tsfmscope.models.base"),
-    **dict.fromkeys(("TokenKind", "Tokens"), "tsfmscope.models.types"),
-}
+# Module -> the public names that it defines.
+_NAMES = {
+    "functions.certify": ["certify"], "functions.compress": ["compress"], "functions.doctor": ["doctor"],
+    "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.inspect": ["inspect"],
+    "functions.load": ["load"], "functions.push": ["push"], "functions.results": ["results"],
+    "functions.states": ["embed", "states"], "functions.verify": ["verify"],
+    "functions.weights": ["states_of", "weights"],
+    "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
+    "models.base": ["Family", "Forecaster"], "models.t5_decoding": ["fast"],
+    "models.types": ["TokenKind", "Tokens"],
+}  # fmt: skip
+_MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Family",
-    "Forecaster",
-    "TokenKind",
-    "Tokens",
-    "certify",
-    "compress",
-    "doctor",
-    "effective_dimension",
-    "embed",
-    "export",
-    "fast",
-    "fev_model",
-    "inspect",
-    "isotropy",
-    "load",
-    "numerical_rank",
-    "push",
-    "results",
-    "singular_values",
-    "states",
-    "states_of",
-    "verify",
-    "weights",
-]
+    "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compress", "doctor", "effective_dimension", "embed",
+    "export", "fast", "fev_model", "inspect", "isotropy", "load", "numerical_rank", "push", "results",
+    "singular_values", "states", "states_of", "verify", "weights",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

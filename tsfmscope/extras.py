@@ -1,6 +1,10 @@
-"""Optional parts of the package: which extra of pyproject.toml installs a module."""
+"""Version of the package, and its optional parts: which extra of pyproject.toml installs a module."""
 
 from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
 
 PACKAGE = "tsfmscope"
 # Top-level module -> extra. A test compares it with pyproject.toml.
@@ -21,6 +25,9 @@ EXTRAS = {
 # Packages that an extra cannot install with their dependencies, whose bounds conflict with ours.
 WITHOUT_DEPENDENCIES = ("uni2ts",)
 
+# Exists in a checkout only.
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+
 
 def describe_missing(error: ModuleNotFoundError) -> str:
     """Return the message that names a missing module and what to install."""
@@ -35,3 +42,10 @@ def describe_missing(error: ModuleNotFoundError) -> str:
 def install_command(extra: str) -> str:
     """Return the command that installs an extra."""
     return f"pip install '{PACKAGE}[{extra}]'"
+
+
+def version() -> str:
+    """Return the package's version: from pyproject.toml in a checkout, else from the installed metadata."""
+    if PROJECT.is_file():
+        return str(tomllib.loads(PROJECT.read_text())["project"]["version"])
+    return importlib.metadata.version(PACKAGE)

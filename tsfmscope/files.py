@@ -1,18 +1,41 @@
-"""Files that are written completely or not at all."""
+"""Files and folders: read if they are regular, written completely or not at all, named and checked before any work.
+
+Of files that users name only regular ones are accepted: a pipe could block, and a device may have no end.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
+import hashlib
 import os
+import re
 import secrets
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
+
+from tsfmscope.errors import ArgumentError
 
 # Prefix of files that are being written; readers ignore them.
 TEMPORARY = ".tmp-"
 
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
-@contextmanager
+# Bytes that are written and removed again: one block of most file systems, which does not fit on a full one.
+PROBE = b"\0" * 4096
+
+
+@contextlib.contextmanager
 def write_atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`, which is renamed to it if the block ends without an error.
 
@@ -37,3 +60,121 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_regular(path: Path, largest: int | None = None) -> int:
+    """Return the size of a regular file in bytes; links are followed.
+
+    Raises:
+        OSError: the path is anything else, or has more bytes than `largest`. Its `strerror` states what was
+            expected and found.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"expected a regular file, got {kind}", str(path))
+    if largest is not None and status.st_size > largest:
+        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got {status.st_size}", str(path))
+    return status.st_size
+
+
+def open_regular(path: Path, largest: int | None = None) -> BufferedReader:
+    """Open a regular file for reading bytes. Raises OSError as `check_regular` does."""
+    check_regular(path, largest)
+    # If a pipe has replaced the file in the meantime, opening it must not wait for a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "expected a regular file, got something else", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Read a regular file of at most `largest` bytes. Raises OSError as `check_regular` does."""
+    with open_regular(path, largest) as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got more", str(path))
+    return data
+
+
+def read_text(path: Path, largest: int) -> str:
+    """Read a regular file of at most `largest` bytes as UTF-8. Raises OSError, UnicodeDecodeError."""
+    return read_bytes(path, largest).decode("utf-8")
+
+
+def file_sum(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file.
+
+    A process reads a file again only after its inode, its modification time or its size has changed.
+    """
+    return _sum_of(path, "sha256", b"")
+
+
+def git_sum(path: Path) -> str:
+    """Return git's SHA-1 (hex) of a file, by which a hub names small files. It is read as for `file_sum`."""
+    return _sum_of(path, "sha1", b"blob %d\0" % path.stat().st_size)
+
+
+def _sum_of(path: Path, algorithm: str, prefix: bytes) -> str:
+    status = path.stat()
+    return _file_sum(path.absolute(), algorithm, prefix, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_sum(path: Path, algorithm: str, prefix: bytes, *_: int) -> str:
+    start = hashlib.new(algorithm, prefix)
+    with open_regular(path) as stream:
+        return hashlib.file_digest(stream, start.copy).hexdigest()
+
+
+def check_new(folder: Path) -> None:
+    """Raise ArgumentError for a folder that is not empty or cannot be written."""
+    try:
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if occupied:
+        raise ArgumentError(f"{folder}: is there already, and not empty; name a new folder")
+    check_writable(folder)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a path next to `folder` for the output, which is renamed to `folder` at the end.
+
+    `check_new` must have accepted `folder`. After an error, nothing is left.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as work:
+        made = Path(work, "folder")
+        yield made
+        # It is empty, since `check_new` has checked that.
+        if folder.exists():
+            folder.rmdir()
+        made.rename(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder's parents and check that a file can be written.
+
+    A temporary file is written in the folder, or in its parent if the folder does not exist. Raises
+    ArgumentError if that fails.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(0, "is a file")
+        with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent) as probe:
+            probe.write(PROBE)
+            probe.flush()
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> ArgumentError:
+    return ArgumentError(f"{folder}: cannot be written ({error.strerror}); name another folder, or make room there")
+
+
+def slug(text: str) -> str:
+    """Return the text as a name that is valid for files and folders; it may be empty."""
+    return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")

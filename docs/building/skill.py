@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.forecasting.group_skill import group_skill, interval, read_rows
+from tsfmscope.forecasting.skill import group_skill, interval, read_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "models.md"

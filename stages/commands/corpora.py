@@ -20,9 +20,8 @@ from tasks.job import Job, Task
 from tasks.sweep.cluster import Resources
 from tasks.sweep.engine import Summary
 from tsfmscope.errors import DataError
-from tsfmscope.output_folder import check_writable
-from tsfmscope.regular_files import read_text
-from tsfmscope.series.files.parquet import open_series_file
+from tsfmscope.files import check_writable, read_text
+from tsfmscope.series.files.sources import open_series_file
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.

@@ -14,8 +14,8 @@ from store.dumps import read_table
 from tasks.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tasks.job import Job, Task
 from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
-from tsfmscope.forecasting.mean_skill import mean_skill
-from tsfmscope.models.bundled import split_checkpoint
+from tsfmscope.forecasting.skill import mean_skill
+from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.options import Recipe
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENTRIES = "tasks.dataset_skill"
-MODEL = Task("dataset_skill", 2, f"{ENTRIES}:measure_model", "tasks.loading:load_model", table="dataset_skill")
+MODEL = Task("dataset_skill", 2, f"{ENTRIES}:measure_model", "tasks.parts:load_model", table="dataset_skill")
 BASELINE = Task(
-    "baseline_skill", 2, f"{ENTRIES}:measure_baseline", "tasks.baselines:load_baseline", table="dataset_skill"
+    "baseline_skill", 2, f"{ENTRIES}:measure_baseline", "tasks.forecasts:load_baseline", table="dataset_skill"
 )
 # Sources of data sets whose series are generated.
 SYNTHETIC_SOURCES = ("kernelsynth", "signals")

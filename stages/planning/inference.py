@@ -10,10 +10,9 @@ import numpy as np
 
 from stages.planning.population_tests import Hypothesis, population_rows
 from tsfmscope.statistics import means, selection_regret
-from tsfmscope.statistics.adjust import adjust
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.study import changes, correlations, signs
-from tsfmscope.statistics.units import Unit, Units, tabulate
+from tsfmscope.statistics.permutation import adjust
+from tsfmscope.statistics.study import Unit, Units, changes, correlations, signs, tabulate
 
 if TYPE_CHECKING:
     import duckdb

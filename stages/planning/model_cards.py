@@ -9,24 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.config.params import Params
-from stages.planning.checkpoint_folders import CARD, LOG
+from stages.planning.checkpoints import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
 from stages.planning.model_folders import key_of
-from stages.planning.training_jobs import MODELS, recipes, training_jobs
+from stages.planning.training import MODELS, recipes, training_jobs
 from store.files import write_text
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ModelError
-from tsfmscope.forecasting.group_skill import dataset_ratios, group_skill, interval, read_rows
+from tsfmscope.forecasting.skill import dataset_ratios, group_skill, interval, read_rows
 from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
-from tsfmscope.models.common.checkpoint_folder import STOCK
-from tsfmscope.models.common.checksums import verify_sums
+from tsfmscope.models.common.checkpoint_folder import STOCK, verify_sums
 from tsfmscope.models.facts import Package
-from tsfmscope.series.files.bundled import BUNDLED
+from tsfmscope.series.files.sources import BUNDLED
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.training.corpora import SHARDS
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.run_record import RUN_RECORD
+from tsfmscope.training.pretraining import RUN_RECORD
 
 # Source of a mixture -> description.
 SOURCES = {

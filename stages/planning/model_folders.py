@@ -15,8 +15,8 @@ from typing import Any
 from stages import DATA
 from tasks.job import Job
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.checksums import RECIPE, SUMS, verify_sums, write_sums
-from tsfmscope.regular_files import read_text
+from tsfmscope.files import read_text
+from tsfmscope.models.common.checkpoint_folder import RECIPE, SUMS, verify_sums, write_sums
 
 # Folders of jobs that are not finished, by key.
 WORK = Path(DATA, ".work")

@@ -14,10 +14,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from stages.config.bounded_yaml import load_yaml
 from stages.config.params import ParamsError
 from store import provenance
-from tsfmscope.regular_files import read_text
+from tsfmscope.files import read_text
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.population import across_runs, within_runs
-from tsfmscope.statistics.units import tabulate
+from tsfmscope.statistics.study import tabulate
 from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from store.files import remove_temporary, write_parquet, write_rows
+from tsfmscope.series.calendar import season_of
 from tsfmscope.series.data_sets import DataSet
-from tsfmscope.series.seasons import season_of
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
 

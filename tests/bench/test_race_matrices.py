@@ -32,9 +32,8 @@ from bench.race_matrices import (
 from tests.tsfmscope.compression.conftest import TOYS
 from tests.tsfmscope.compression.test_calibration import VISIONTS
 from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.candidates import Candidate, count_parameters
+from tsfmscope.compression.candidates import Candidate, count_parameters, plain_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
-from tsfmscope.compression.products import plain_factors
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import NAMES
 from tsfmscope.models.registry import family_class

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import skill
-from tsfmscope.forecasting.group_skill import COLUMNS, dataset_ratios
+from tsfmscope.forecasting.skill import COLUMNS, dataset_ratios
 
 RNG = np.random.default_rng(0)
 

@@ -9,6 +9,7 @@ import pytest
 
 from stages.config.params import Params, load
 from tests.docs.blocks import ROOT
+from tsfmscope.compression.options import METHODS
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
 
@@ -108,3 +109,11 @@ def test_a_stale_count_is_found() -> None:
     found = COUNT.search("The repository contains twenty small checkpoints.")
     assert found is not None and (found["number"], found["noun"]) == ("twenty", "checkpoints")
     assert SIZE.search("The wheel contains the code and the small checkpoints (24 MB in all)")
+
+
+@pytest.mark.parametrize(
+    ("page", "names"), [("cli", METHODS), ("compression", METHODS), ("own_model", registry.FAMILIES)]
+)
+def test_a_page_names_every_method_or_family(page: str, names: dict[str, object]) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert not [name for name in names if name not in text]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import IsotropyOptions
+from tsfmscope.geometry.spectrum import effective_dimension
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "science.md"

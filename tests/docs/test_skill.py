@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs.building import skill
-from tsfmscope.forecasting.group_skill import COLUMNS, dataset_ratios, group_skill, read_rows
+from tsfmscope.forecasting.skill import COLUMNS, dataset_ratios, group_skill, read_rows
 from tsfmscope.models import registry
 
 ROWS = read_rows(skill.ROWS)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tsfmscope.models.lag_llama.checkpoint import LAGS
+from tsfmscope.models.lag_llama import LAGS
 
 CHRONOS = "github.com/amazon-science/chronos-forecasting"
 UNI2TS = "github.com/SalesforceAIResearch/uni2ts"

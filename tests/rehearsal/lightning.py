@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.models.lag_llama.checkpoint import ALLOWED
+from tsfmscope.models.lag_llama import ALLOWED
 
 if TYPE_CHECKING:
     import torch

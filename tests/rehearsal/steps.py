@@ -24,12 +24,12 @@ from tests.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
-from tsfmscope import hub, lens
+from tsfmscope import hub, layer_states
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.extras import describe_missing
 from tsfmscope.models import registry
 from tsfmscope.process_memory import peak_bytes_since_start
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.other_modalities import documents
 from tsfmscope.series.windows import last_windows
 
@@ -101,7 +101,7 @@ def _series(model: Family) -> list[Series]:
 
 def _count_states(model: Family, seed: int) -> tuple[int, int]:
     """Return the numbers of layers and of tokens of the longest stack; the family checks every state."""
-    sample = lens.tokenize(model, _series(model), context=CONTEXT, horizon=HORIZON, rows=1, seed=seed)
+    sample = layer_states.tokenize(model, _series(model), context=CONTEXT, horizon=HORIZON, rows=1, seed=seed)
     if sample.tokens is None:
         raise LayoutError(f"{model.name}: the series gives no window of {CONTEXT} steps; report this as a fault")
     counts: dict[str, int] = {}

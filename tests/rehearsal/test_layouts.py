@@ -11,8 +11,7 @@ import yaml
 
 from tests.rehearsal.layouts import LAYOUTS, QUICK, Checks
 from tests.rehearsal.weights import LayoutError, check_published, predict_bytes, tensor_shapes
-from tsfmscope.models.config_family import family_of_config
-from tsfmscope.models.registry import family_class
+from tsfmscope.models.registry import family_class, family_of_config
 
 ROOT = Path(__file__).parents[2]
 

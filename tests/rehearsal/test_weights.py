@@ -25,8 +25,7 @@ from tests.rehearsal.weights import (
     tensor_shapes,
     write_folder,
 )
-from tsfmscope.models.lag_llama.checkpoint import read_lightning
-from tsfmscope.models.lag_llama.family import LagLlama
+from tsfmscope.models.lag_llama import LagLlama, read_lightning
 
 BOLT = LAYOUTS["chronos-bolt-tiny"]
 # The tests alter files of it, so that a file is small.

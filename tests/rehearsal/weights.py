@@ -67,14 +67,14 @@ def _network(layout: Layout) -> Any:
     """Return the network of a layout, made on the current device of torch."""
     config = dict(layout.config)
     if layout.family == "moirai":
-        from tsfmscope.models.moirai.checkpoint import SCHEMA
+        from tsfmscope.models.moirai import SCHEMA
 
         known = {*SCHEMA.required, *SCHEMA.defaults}
         return SCHEMA.make({**SCHEMA.defaults, **{key: value for key, value in config.items() if key in known}})
     if layout.family == "lag-llama":
-        from tsfmscope.models.lag_llama.checkpoint import RELEASED_KEYS, Config, make_network
+        from tsfmscope.models.lag_llama import RELEASED_KEYS, Config, LagLlama
 
-        return make_network(Config.fill({key: config[key] for key in RELEASED_KEYS}, layout.name))
+        return LagLlama.make_network(Config.fill({key: config[key] for key in RELEASED_KEYS}, layout.name))
     from transformers import T5Config, T5ForConditionalGeneration
 
     if layout.family == "chronos-bolt":

@@ -22,15 +22,13 @@ from store.stage_outputs import read_rows
 from store.stage_store import StageStore
 from tasks.compression import compress
 from tasks.job import Job
-from tasks.loading import load_model
-from tsfmscope.compression.calibration import white
-from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.compression.methods import METHODS
-from tsfmscope.compression.options import Calibration, Method
+from tasks.parts import load_model
+from tsfmscope.compression.calibration import calibration_tokens, calibration_windows, white
+from tsfmscope.compression.options import METHODS, Calibration, Method
 from tsfmscope.compression.truncation import model_candidates
 from tsfmscope.errors import DataError
 from tsfmscope.models import registry
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.series.tables import series_table
 

@@ -11,17 +11,17 @@ import pytest
 
 import store
 import tsfmscope as ts
-from stages.config.data import Model
+from stages.config.blocks import Model
 from stages.config.params import load
 from stages.geometry import TASK
-from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of
+from stages.planning.checkpoints import checkpoint_row as checkpoint_row_of
 from store import catalogue, files
 from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.job import Job
 from tasks.parts import CellIdentity
 from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
-from tsfmscope import lens
+from tsfmscope import layer_states
 from tsfmscope.conformance import findings
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.models import registry
@@ -61,11 +61,11 @@ def geometry_rows() -> list[dict[str, Any]]:
     model = registry.load(TwoStacks.name, Path("model"), options={})
     walks = np.random.default_rng(0).normal(size=(4, 200)).cumsum(axis=1).astype(np.float32)
     series = [Series("d", f"s{n}", walk) for n, walk in enumerate(walks)]
-    tokens = lens.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
+    tokens = layer_states.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
     assert tokens is not None
     measure = MeasureSpec(repeats=0, permutations=0, presets=())
     rows = []
-    for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
+    for states in layer_states.hidden_states(model, tokens, rows=60, seed=0).layers:
         facts = {
             "base_model": None,
             "size_parameter": None,

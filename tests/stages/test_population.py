@@ -15,15 +15,15 @@ import yaml
 
 from stages import external_inputs
 from stages.config.params import ParamsError
+from stages.planning.checkpoints import population_jobs
 from stages.planning.inference import infer
-from stages.planning.population import population_jobs
 from stages.planning.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
 from tasks.checkpoints import measure_validation_loss
 from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
 from tests.stages.estimates import differences
 from tests.store.conftest import open_results
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.registry import snapshots
 from tsfmscope.training.held_out import validation_loss
 from tsfmscope.training.options import Recipe

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ import pytest
 import store
 from stages.planning.inference import infer
 from store import catalogue, files
-from store.schema import TABLES
+from store.schema import TABLES, Column
 from store.stage_store import StageStore
-from store.tables.columns import Column
 from tsfmscope.statistics.options import SeededOptions
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
@@ -101,7 +99,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
 def example(column: Column) -> Any:
     """A value of the column's type inside its range."""
     if pa.types.is_list(column.type):
-        return [example(replace(column, type=column.type.value_type))]
+        return [example(column.model_copy(update={"type": column.type.value_type}))]
     if pa.types.is_string(column.type):
         return "m" if column.name == "model" else column.name
     if pa.types.is_timestamp(column.type):
@@ -114,7 +112,7 @@ def example(column: Column) -> Any:
 def valid_row(name: str) -> dict[str, Any]:
     """A row of a table, without job_key, with a value in every column that needs one."""
     columns = [column for column in TABLES[name].columns if column.name != "job_key"]
-    needed = [column for column in columns if column.needs_reason or not column.null]
+    needed = [column for column in columns if column.needs_reason or not column.nullable]
     return {column.name: example(column) for column in needed} | VALUES.get(name, {})
 
 

@@ -12,9 +12,7 @@ import pytest
 import store
 from store import catalogue, dumps, files
 from store.errors import CheckFailed, StoreError
-from store.schema import TABLES
-from store.tables import answers
-from store.tables.shared import LAYER
+from store.schema import MEANINGS, OWN, TABLES
 from tests.store.conftest import build_results
 from tests.store.test_generated_checks import WRITTEN
 
@@ -73,15 +71,15 @@ def test_every_column_of_every_answer_says_what_it_means(empty_results: Path) ->
     with store.open(empty_results) as connection:
         found = connection.execute("select table_name, column_name, comment from duckdb_columns()").fetchall()
     folder = Path(catalogue.__file__).parent / "sql" / "answers"
-    views = {*answers.OWN, *(file.stem for file in folder.glob("*.sql"))}
+    views = {*OWN, *(file.stem for file in folder.glob("*.sql"))}
     said = {(view, column): comment for view, column, comment in found if view in views}
     assert {view for view, _ in said} == views
     assert not [f"{view}.{column}" for (view, column), comment in said.items() if not comment]
-    assert said["effective_dimension", "layer"] == LAYER.comment  # as in the table that it reads
+    assert said["effective_dimension", "layer"] == MEANINGS["layer"]  # as in the table that it reads
     assert said["sign_test", "share"] != said["flow_of_ranks", "share"]  # one name, two meanings
-    gone = [f"{view}.{column}" for view, own in answers.OWN.items() for column in own if (view, column) not in said]
+    gone = [f"{view}.{column}" for view, own in OWN.items() for column in own if (view, column) not in said]
     assert not gone
-    assert set(answers.MEANINGS) <= {column for _, column, _ in found}
+    assert set(MEANINGS) <= {column for _, column, _ in found}
 
 
 def test_a_row_stands_once_for_each_study_that_asks_and_not_where_none_does(build, row) -> None:

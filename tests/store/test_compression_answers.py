@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.store.conftest import open_results
-from tsfmscope.requested_size import requested_size
+from tsfmscope.compression.options import requested_size
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "table2_svd_compression.csv"
 MODELS = {"t5": None, "t5@half": 0.5, "t5@fifth": 0.2}

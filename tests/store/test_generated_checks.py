@@ -13,8 +13,7 @@ import pytest
 
 from store import catalogue
 from store.generated_checks import generate
-from store.schema import TABLES, to_arrow
-from store.tables.columns import Column, Table
+from store.schema import TABLES, Column, Table, to_arrow
 from tests.store.conftest import valid_row
 
 Rows = list[dict[str, Any]]
@@ -121,7 +120,7 @@ def test_a_value_at_the_limit_passes(failing, table: Table, column: Column) -> N
 
 @cases("needs_reason")
 def test_a_null_without_a_reason_is_found(failing, table: Table, column: Column) -> None:
-    assert column.null
+    assert column.nullable
     assert f"{table.name}_reason" in failing(**{table.name: [{column.name: None}]})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import query
-from tsfmscope import read_only_database
+from tsfmscope.functions import results
 
 STATEMENTS = {
     "recursion": "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",
@@ -40,7 +40,7 @@ def test_ctrl_c_ends_the_command_within_two_seconds(empty_results: Path, name: s
 def test_a_statement_that_cannot_be_stopped_is_said_so(empty_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "INTERRUPT_S", 0.0)
     threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
-    connection = read_only_database.connect(empty_results)
+    connection = results.connect(empty_results)
     with pytest.raises(query.StillRunning):
         query.query(connection, "select list_sum(range(30000000))")
     for thread in threading.enumerate():
@@ -53,7 +53,7 @@ def test_a_connection_answers_again_after_ctrl_c(empty_results: Path) -> None:
     # A shell starts background processes with SIGINT ignored, and Python then installs no handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with read_only_database.connect(empty_results) as connection:
+        with results.connect(empty_results) as connection:
             threading.Timer(0.5, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
             with pytest.raises(KeyboardInterrupt):
                 query.query(connection, STATEMENTS["product"])

@@ -15,7 +15,7 @@ from scipy import stats
 from stages.planning.inference import infer
 from store import catalogue, files
 from tests.stages.estimates import differences
-from tsfmscope.requested_size import requested_size
+from tsfmscope.compression.options import requested_size
 from tsfmscope.statistics.options import SeededOptions
 
 OPTIONS = SeededOptions(permutations=99, bootstrap=20, alpha=0.05, seed=0)

@@ -10,8 +10,8 @@ import pytest
 
 from store import catalogue, files, query, render
 from tests.store.conftest import build_results
-from tsfmscope import read_only_database
 from tsfmscope.errors import QueryError
+from tsfmscope.functions import results
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def database(tmp_path_factory: pytest.TempPathFactory, rows) -> Path:
 def test_nothing_is_written_and_nothing_else_is_read(database: Path, tmp_path: Path, statement: str) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     before = files.fingerprint(database)
-    with read_only_database.connect(database) as connection, pytest.raises(QueryError):
+    with results.connect(database) as connection, pytest.raises(QueryError):
         query.query(connection, statement.format(folder=tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["secret.csv"]
     assert files.fingerprint(database) == before
@@ -56,7 +56,7 @@ def test_nothing_is_written_and_nothing_else_is_read(database: Path, tmp_path: P
 
 def test_a_python_variable_is_not_a_table(database: Path) -> None:
     outside = pa.table({"x": [1]})
-    with read_only_database.connect(database) as connection, pytest.raises(QueryError, match="outside"):
+    with results.connect(database) as connection, pytest.raises(QueryError, match="outside"):
         query.query(connection, "select * from outside")
     assert len(outside) == 1
 
@@ -80,7 +80,7 @@ def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tm
     beside.mkdir()
     (beside / "secret.csv").write_text("a\n1\n")
     with (
-        read_only_database.connect(copy) as connection,
+        results.connect(copy) as connection,
         pytest.raises(QueryError, match="has been disabled by configuration"),
     ):
         query.query(connection, statement.format(database=copy))
@@ -90,7 +90,7 @@ def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tm
 
 
 def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Path) -> None:
-    with read_only_database.connect(database) as first, read_only_database.connect(database) as second:
+    with results.connect(database) as first, results.connect(database) as second:
         assert query.query(first, "select model from training") == query.query(second, "select model from training")
         with pytest.raises(QueryError, match="has been disabled by configuration"):
             query.query(second, f"select * from read_blob('{database}')")
@@ -110,7 +110,7 @@ def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Pa
     ],
 )
 def test_a_wrong_name_is_answered_with_the_near_ones(database: Path, statement: str, near: str) -> None:
-    with read_only_database.connect(database) as connection, pytest.raises(QueryError, match=near):
+    with results.connect(database) as connection, pytest.raises(QueryError, match=near):
         list(query.statements(connection, statement))
 
 
@@ -123,13 +123,13 @@ def test_near_names_are_the_alike_ones_and_then_those_that_hold_the_name() -> No
 
 def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match=r"no database at .*none\.duckdb; `make repro`"):
-        read_only_database.connect(tmp_path / "none.duckdb")
+        results.connect(tmp_path / "none.duckdb")
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "r.duckdb").write_text("not a database, though it is long enough to be looked at" * 99)
     with pytest.raises(QueryError, match=r"r\.duckdb does not open as a DuckDB file"):
-        read_only_database.connect(tmp_path / "r.duckdb")
+        results.connect(tmp_path / "r.duckdb")
 
 
 TABLE = pa.table(

@@ -14,8 +14,8 @@ import pytest
 from store import catalogue, files, query, saved_results
 from store.errors import DamagedFile
 from tests.tsfmscope.report import recorded
-from tsfmscope import read_only_database
 from tsfmscope.errors import QueryError
+from tsfmscope.functions import results
 
 # Views of tables that are not saved: seconds, actors and nodes.
 OF_THE_RUN = {"compression_frontier", "idle_share", "timeline", "warm_forecasts"}
@@ -41,7 +41,7 @@ def test_a_saved_folder_answers_every_table_and_view_as_the_database_does(databa
     written = saved_results.save(database, tmp_path)
     assert written == {path.stem: path.stat().st_size for path in tmp_path.iterdir()}
     assert {"geometry", "training"} <= written.keys()
-    with read_only_database.connect(database) as before, saved_results.connect(tmp_path) as after:
+    with results.connect(database) as before, saved_results.connect(tmp_path) as after:
         expected, found = relations(before), relations(after)
         assert expected["geometry"].num_rows > 0
         for name in expected.keys() - OF_THE_RUN - set(saved_results.LEFT_OUT):

@@ -14,7 +14,7 @@ import store
 from stages.planning.inference import infer
 from store import catalogue, files
 from tests.store.conftest import open_results
-from tsfmscope.requested_size import requested_size
+from tsfmscope.compression.options import requested_size
 from tsfmscope.statistics.options import SeededOptions
 
 SCHEDULES = {"dense": None, "flow": {"flow": {"first": 2.0}, "factors": "head"}, "flat": {"flat": 8, "factors": "head"}}

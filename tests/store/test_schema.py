@@ -7,25 +7,60 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store.schema import TABLES, arrow_schema, to_arrow
-from store.tables import answers
-from store.tables.shared import IDENTITY, LAYER, NORMED, STACK
+from stages.config.bounded_yaml import load_yaml
+from store.schema import MEANINGS, OWN, TABLES, arrow_schema, parse_table, to_arrow
 from tasks import job
 
-SCIENCE = Path(__file__).parents[2] / "docs" / "science.md"
+ROOT = Path(__file__).parents[2]
+SCIENCE = ROOT / "docs" / "science.md"
+FILES = [*sorted((ROOT / "store" / "tables").glob("*.yaml")), ROOT / "store" / "view_columns.yaml"]
 
 
-def test_every_column_has_a_meaning_and_stands_once() -> None:
-    for one in TABLES.values():
-        names = [column.name for column in one.columns]
-        assert len(names) == len(set(names)), one.name
-        assert all(column.meaning for column in one.columns)
+def test_every_file_is_a_table_and_has_no_key_twice() -> None:
+    assert {path.stem for path in FILES} == {*TABLES, "shared", "view_columns"}
+    assert all(load_yaml(path.read_text("utf-8")) for path in FILES)
+    assert all(column.meaning for table in TABLES.values() for column in table.columns)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"rows": "one"}, "rows: Extra inputs are not permitted, got 'one'"),
+        ({"row": None}, "row: Input should be a valid string, got None"),
+        ({"columns": []}, "columns: Tuple should have at least 1 item"),
+        ({"by_study": 2}, "by_study: Input should be a valid boolean"),
+        ({"key": ["modle"]}, r"refer to columns \['modle'\], which the table does not have"),
+        ({"columns": ["modle"]}, "'modle' is no column or list of store/tables/shared.yaml; near: model"),
+        ({"columns": ["identity", "model"]}, r"columns \['model'\] are declared twice"),
+        ({"columns": [{"name": "a", "type": "number", "meaning": "b"}]}, "columns.a.type: .*unknown type 'number'"),
+        ({"columns": [{"name": "a", "type": "double"}]}, "columns.a.meaning: Field required"),
+        ({"columns": [{"like": "model", "unti": "s"}]}, "columns.model.unti: Extra inputs are not permitted, got 's'"),
+        ({"columns": [{"like": "model", "range": [True, 1]}]}, "columns.model.range: .*expected no boolean"),
+        ({"columns": [{"like": "model", "needs_reason": True}]}, r"refer to columns \['reason'\]"),
+    ],
+)
+def test_a_file_that_declares_no_table_is_refused_with_its_name(change: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^store/tables/made_up.yaml: .*{text}"):
+        parse_table("made_up", {"row": "one", "columns": ["model"]} | change)
+
+
+def test_a_shared_column_may_differ_in_one_table() -> None:
+    columns = [
+        "model",
+        {"like": "size", "nullable": False, "unit": "s"},
+        {"name": "x", "type": "list of list of int8", "meaning": "a"},
+    ]
+    table = parse_table("made_up", {"row": "one", "columns": columns})
+    assert [(column.name, column.nullable, column.unit) for column in table.columns] == [
+        ("model", False, ""), ("size_parameter", False, "s"), ("size_rule", False, "s"), ("x", False, ""),
+    ]  # fmt: skip
+    assert table.columns[-1].type == pa.list_(pa.list_(pa.int8()))
 
 
 def test_sources_name_papers_or_sections_of_the_page_science() -> None:
     headings = set(re.findall(r"^#+ (.+)$", SCIENCE.read_text(), re.MULTILINE))
     texts = [column.source for entry in TABLES.values() for column in entry.columns]
-    texts += [*answers.MEANINGS.values(), *(text for own in answers.OWN.values() for text in own.values())]
+    texts += [*MEANINGS.values(), *(text for own in OWN.values() for text in own.values())]
     sections = {title for text in texts for title in re.findall(r"docs/science\.md, ([^)]+)", text)}
     assert sections and sections <= headings
     assert not [text for text in texts if re.search(r"\.md\b(?<!docs/science\.md)", text)]
@@ -33,8 +68,8 @@ def test_sources_name_papers_or_sections_of_the_page_science() -> None:
 
 def test_the_columns_of_a_cell_are_those_that_jobs_write() -> None:
     """`tasks` and `store` may not import each other, so each has the names."""
-    assert tuple(column.name for column in IDENTITY) == job.IDENTITY
-    assert tuple(column.name for column in (STACK, LAYER, NORMED)) == job.LAYER
+    names = tuple(column.name for column in TABLES["geometry"].columns)
+    assert names[: len(job.IDENTITY) + len(job.LAYER)] == (*job.IDENTITY, *job.LAYER)
 
 
 def test_the_schema_says_what_may_be_null() -> None:

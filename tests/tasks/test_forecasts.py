@@ -13,8 +13,7 @@ from tasks.forecasts import evaluate
 from tasks.job import Job, Task
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting.baselines import context_median
-from tsfmscope.forecasting.scores import score
-from tsfmscope.lens import window_seed
+from tsfmscope.forecasting.scores import score, window_seed
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.types import Forecast
 from tsfmscope.series.tables import series_table, table_series
@@ -102,7 +101,7 @@ def test_rows_have_the_columns_of_the_store_with_values_where_it_wants_them() ->
     columns = {column.name: column for column in TABLES["forecasts"].columns if column.name != "job_key"}
     for row in _rows(data=_data(broken=True), keep_quantiles=True):
         assert set(row) == set(columns)
-        assert [name for name in row if row[name] is None and not columns[name].null] == []
+        assert [name for name in row if row[name] is None and not columns[name].nullable] == []
         pa.array([row], pa.struct([(name, column.type) for name, column in columns.items()]))
 
 

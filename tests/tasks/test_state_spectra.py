@@ -10,8 +10,7 @@ import pytest
 from store.schema import to_arrow
 from tasks.job import IDENTITY, Job, Task
 from tasks.state_spectra import gaussian_angles, input_spectrum
-from tsfmscope.ranks.angles import line_angles
-from tsfmscope.ranks.spectrum import matrix_floor
+from tsfmscope.ranks.spectrum import line_angles, matrix_floor
 
 SPEC = {
     "model": "m",

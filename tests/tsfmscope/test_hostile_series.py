@@ -25,9 +25,9 @@ from tasks.geometry import entry
 from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
 from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
-from tsfmscope.geometry import cai
+from tsfmscope.geometry import measures
 from tsfmscope.geometry.measures import MEASURES
-from tsfmscope.geometry.repeats import MEASURES as REPEATED
+from tsfmscope.geometry.measures import MEASURES as REPEATED
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.tables import series_table
@@ -218,7 +218,7 @@ def unexplained(row: Mapping[str, Any], table: str) -> list[str]:
         if name in NEVER_EXPLAINED:
             continue
         nothing = value is None or value == []
-        said = columns[name].null and any(
+        said = columns[name].nullable and any(
             word in (row["reason"] or "") for word in WORDS.get(name, FALLBACK.get(name, ())) + EVERYTHING
         )
         if (nothing and not said) or not all(map(math.isfinite, numbers(value))):
@@ -232,7 +232,7 @@ def test_states_are_measured_or_the_row_says_why_not(
     name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ten starts for each of 14 numbers of clusters take half the time, and no reason depends on how many there are.
-    monkeypatch.setattr(cai, "OPTIONS", cai.OPTIONS.model_copy(update={"restarts": 1, "k_max": 5}))
+    monkeypatch.setattr(measures, "CAI_OPTIONS", measures.CAI_OPTIONS.model_copy(update={"restarts": 1, "k_max": 5}))
     case, network = CASES[name], model(family)
     skipped, rows = measured(case, family, tmp_path)
     assert {(row["stack"], row["layer"]): bad for row in rows if (bad := unexplained(row, "geometry"))} == {}

@@ -17,9 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from tsfmscope.cli.exit_codes import KNOWN, report_error, report_interrupt
-from tsfmscope.extras import PACKAGE
+from tsfmscope.extras import PACKAGE, version
 from tsfmscope.printable import printable, shorten
-from tsfmscope.version import version
 
 PROGRAM = PACKAGE
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of
@@ -29,14 +28,14 @@ ALLOCATIONS = 200_000
 USAGE_ERROR: Any = typer.BadParameter.__base__
 # Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
 COMMANDS = {
-    "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
-    "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
+    "inspect": ("tsfmscope.cli.inspect:INSPECT", "Measure isotropy, dimension and rank of every layer."),
+    "embed": ("tsfmscope.cli.inspect:EMBED", "Compute one vector per series from hidden states."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
-    "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),
-    "push": ("tsfmscope.cli.push:COMMAND", "Upload a checkpoint folder to the model hub."),
+    "export": ("tsfmscope.cli.export:EXPORT", "Write a model as a checkpoint or an ONNX model."),
+    "push": ("tsfmscope.cli.export:PUSH", "Upload a checkpoint folder to the model hub."),
     "verify": ("tsfmscope.cli.verify:COMMAND", "Check a released checkpoint on this machine."),
-    "check-family": ("tsfmscope.cli.check_family:check_family", "Check what every family of models guarantees."),
+    "check-family": ("tsfmscope.cli.doctor:check_family", "Check what every family of models guarantees."),
     "doctor": ("tsfmscope.cli.doctor:doctor", "Check what is installed, and print how to fix it."),
 }
 # Folder that is a checkout if it has the pipeline's commands.
@@ -144,15 +143,9 @@ more tasks, 4 `certify` does not certify, 130 interrupted. A checkout has the co
 """
 
 app = typer.Typer(
-    name=PROGRAM,
-    cls=Group,
-    help=HELP,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+    name=PROGRAM, cls=Group, help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None, context_settings={"max_content_width": 100},
+)  # fmt: skip
 
 
 def _version(is_requested: bool) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_table
+from tsfmscope.files import check_new
 from tsfmscope.functions.compress import CompressedModel, compress
-from tsfmscope.output_folder import check_new
 from tsfmscope.printable import printable
 
 EXAMPLES = """

@@ -16,14 +16,13 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from tsfmscope.cli.output import Json, print_json
-from tsfmscope.cli.progress import show_progress
+from tsfmscope.cli.output import Json, print_json, show_progress
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions import load as loading
 from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of
 from tsfmscope.functions.inspect import inspect as inspect_layers
 from tsfmscope.functions.load import Model
-from tsfmscope.series.user_data import Data
+from tsfmscope.series.data_sets import Data
 
 # Arguments of `load`, which are options of every command with a model.
 LOADING = ("family", "device", "precision")
@@ -102,7 +101,7 @@ class Command:
             as_json = values.pop("as_json")
             if self.before is not None:
                 self.before(**own)
-            with show_progress(), _argument_errors():
+            with show_progress(), _argument_errors(self.function):
                 result = self.function(**{name: read(values) for name, read in readers.items()})
                 if as_json:
                     document = self.json(result, **own)
@@ -126,14 +125,16 @@ class Command:
 
 
 @contextlib.contextmanager
-def _argument_errors() -> Any:
-    """Turn a ValueError that a function raises for an argument into an error of the command."""
+def _argument_errors(function: Callable[..., Any]) -> Any:
+    """Turn a ValueError for an argument into an error of the command, which names the option as users type it."""
     try:
         yield
-    except ArgumentError:
-        raise
     except ValueError as error:
-        raise ArgumentError(str(error)) from error
+        name = re.match(r"\w*", str(error))[0]  # type: ignore[index]
+        parameter = inspect.signature(function).parameters.get(name)
+        is_option = parameter is not None and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        option = f"--{name.replace('_', '-')}" if is_option else name
+        raise ArgumentError(option + str(error)[len(name) :]) from error
 
 
 def _parameters(

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.compression import truncation, two_step, whole_model
-from tsfmscope.compression.calibration_windows import calibration_series, calibration_tokens, timed_windows
+from tsfmscope.compression.calibration import calibration_series, calibration_tokens, timed_windows
 from tsfmscope.compression.candidates import count_parameters, inert_matrices
 from tsfmscope.compression.export import save
-from tsfmscope.compression.methods import METHODS
-from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.options import METHODS, Calibration, Method, requested_size
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.checksums import write_recipe
-from tsfmscope.requested_size import requested_size
-from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.models.common.checkpoint_folder import write_recipe
+from tsfmscope.series.types import CALIBRATION_SERIES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,9 +21,10 @@ from safetensors import SafetensorError
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.common import int8, mlp
+from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import BLOCK, NAMES, Projections, Widths
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED, STOCK, share
+from tsfmscope.models.common.compression_block import NEURONS, restore_neurons
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -104,7 +105,7 @@ def densify(model: Family) -> Family:
         full = original[layer.name]
         biases = [name for name in NAMES if full.linear(name).bias is not None]
         layer.write(pad_heads(layer.read(), full.widths, biases, layer.name))
-    mlp.restore_neurons(model.network, original_model.network, (model.compression or {}).get(mlp.KEY, {}))
+    restore_neurons(model.network, original_model.network, (model.compression or {}).get(NEURONS, {}))
     model.compression = None
     return model
 

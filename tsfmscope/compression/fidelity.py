@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tsfmscope.models.common.batches import VALUED, in_batches
+from tsfmscope.models.common.capture import VALUED, in_batches
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.synthetic.noise import with_noise
+from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.windows import last_windows
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measure(
     right, and the labels are the ids. They are null for a family without a softmax over ids. The state error
     compares the last states of the last stack, for tokens that stand for values, with a teacher-forced
     future. Without a usable window, there are the reason, no measures, and None instead of the token count.
-    The parameters of windows are those of `lens.score_forecasts`.
+    The parameters of windows are those of `scores.score_forecasts`.
 
     Args:
         compressed: the compressed model.

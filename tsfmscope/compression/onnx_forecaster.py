@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float32
 
 from tsfmscope.errors import HealthError, ModelError
+from tsfmscope.files import check_regular, read_text
 from tsfmscope.models.common.scale import clip_float32
-from tsfmscope.models.timesfm.patches import frequency
+from tsfmscope.models.timesfm_patches import frequency
 from tsfmscope.models.types import Forecast
-from tsfmscope.regular_files import check_regular, read_text
 from tsfmscope.series.catalog import Modality
 from tsfmscope.series.types import Windows
 

@@ -1,15 +1,22 @@
-"""Options of compression: method and size, calibration windows, comparison with the base, and ranks of heads."""
+"""Methods of compression, and options: size, calibration windows, comparison with the base, and ranks of heads.
+
+Loading params.yaml imports this module, so it imports no code of compression.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, model_validator
 
-from tsfmscope.compression.methods import METHODS, MethodName
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.strict import Strict
 
+MethodName = Literal[
+    "svd", "joint", "activation-aware", "activation-aware-svd", "project", "activation-aware-2step",
+    "activation-aware-refit", "whole-model",
+]  # fmt: skip
 # What calibrates: the user's series, synthetic series, or both.
 CalibrateOn = Literal["both", "data", "synthetic"]
 # Bits of every stored weight.
@@ -20,6 +27,38 @@ METHOD: MethodName = "activation-aware-refit"
 SHARE, WINDOWS = 0.25, 32
 # The method that compresses MLPs too, and needs weights of eight bits.
 WHOLE: MethodName = "whole-model"
+# Rules for the size of a compressed model that every truncation takes.
+RULES = ("epsilon", "budget", "share", "flat", "flow")
+
+
+class CompressionMethod(NamedTuple):
+    """Method of compression.
+
+    rules: rules for the size that it takes; only narrower heads and fewer neurons save seconds, for `time`.
+    candidates: for a truncation, the function of `candidates` that yields the parts of an attention layer.
+    driver: module of this folder that compresses a model.
+    reads_data: whether it uses calibration windows.
+    one_tolerance: whether a budget of a truncation is spent at one tolerance instead of the least error.
+    """
+
+    rules: tuple[str, ...]
+    candidates: str | None = None
+    driver: Literal["truncation", "two_step", "whole_model"] = "truncation"
+    reads_data: bool = True
+    one_tolerance: bool = False
+
+
+# In the order that gives methods their colours in plots.
+METHODS: dict[str, CompressionMethod] = {
+    "svd": CompressionMethod(RULES, "single_matrices", reads_data=False, one_tolerance=True),
+    "joint": CompressionMethod((*RULES, "time"), "head_products", reads_data=False),
+    "activation-aware": CompressionMethod((*RULES, "time"), "head_products"),
+    "activation-aware-svd": CompressionMethod(RULES, "single_matrices"),
+    "project": CompressionMethod(RULES, "projected_matrices"),
+    "activation-aware-2step": CompressionMethod(("budget",), driver="two_step"),
+    "activation-aware-refit": CompressionMethod(("budget",), driver="two_step"),
+    "whole-model": CompressionMethod(("bytes", "time"), driver="whole_model"),
+}
 
 
 class FlowRanks(Strict):
@@ -180,3 +219,14 @@ class FidelityOptions(Strict):
 
     windows: int = Field(32, ge=1, description="largest number of windows per data set")
     top: int = Field(10, ge=1, description="number of most probable next tokens whose overlap is measured")
+
+
+def requested_size(ranks: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the columns `size_parameter` and `size_rule` of a rule; nulls for a model without one.
+
+    ranks: one rule and its value, such as {"budget": 0.5}. The parameter of a flow is its first dimension.
+    """
+    if ranks is None:
+        return {"size_parameter": None, "size_rule": None}
+    ((rule, value),) = ranks.items()
+    return {"size_parameter": float(value["first"] if rule == "flow" else value), "size_rule": rule}

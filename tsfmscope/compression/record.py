@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsfmscope import hub
-from tsfmscope.compression.methods import METHODS
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, read_description
+from tsfmscope.compression.options import METHODS
 from tsfmscope.errors import ArgumentError
-from tsfmscope.models.common.checksums import RECIPE
-from tsfmscope.models.licenses import LARGEST_RECIPE, read_recipe
-from tsfmscope.regular_files import read_text
-from tsfmscope.series.content import CALIBRATION_DATASETS, CALIBRATION_SERIES
+from tsfmscope.files import read_text
+from tsfmscope.models.cards import LARGEST_RECIPE, read_recipe
+from tsfmscope.models.common.checkpoint_folder import RECIPE
+from tsfmscope.series.types import CALIBRATION_DATASETS, CALIBRATION_SERIES
 
 # Keys whose value transformers sets to the folder that a model or a tokenizer was loaded from.
 NAMES_OF_FOLDERS = ("_name_or_path", "name_or_path")

@@ -12,14 +12,12 @@ from tsfmscope.compression import candidates as builders
 from tsfmscope.compression import timing
 from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tolerance
 from tsfmscope.compression.calibration import attention_layers, gather
-from tsfmscope.compression.candidates import Candidate, count_parameters, inert_matrices, separate_idle
-from tsfmscope.compression.methods import METHODS
-from tsfmscope.compression.options import Method
-from tsfmscope.compression.products import apply_products
+from tsfmscope.compression.candidates import Candidate, apply_products, count_parameters, inert_matrices, separate_idle
+from tsfmscope.compression.options import METHODS, Method
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import AttentionLayer
-from tsfmscope.models.common.low_rank import compression_entries, factors, put_product
+from tsfmscope.models.common.layers import compression_entries, factors, put_product
 from tsfmscope.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -111,10 +109,7 @@ def model_candidates(model: Family, method: Method, moments: Mapping[str, Moment
 
 
 def truncate(
-    model: Family,
-    method: Method,
-    candidates: Sequence[Candidate],
-    saved_seconds: timing.SavedSeconds | None = None,
+    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: timing.SavedSeconds | None = None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, with candidates that were computed before.
 

@@ -21,7 +21,7 @@ from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, window_errors
 from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.refit import fit_outputs
-from tsfmscope.models.common.low_rank import compression_entries
+from tsfmscope.models.common.layers import compression_entries
 from tsfmscope.statistics import means
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Compression of a whole model to a share of its bytes or seconds: narrower heads or thin factors, fewer neurons.
+"""Compression of a whole model to a share of its bytes or seconds: narrower heads or thin factors, fewer refit.
 
 For a share of the bytes, all weights are rounded to eight bits, and what is still missing is removed from attention and
 from MLPs. For a share of the seconds of a forecast, parts of attention and of MLPs are removed until a measurement
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression import neurons, truncation, two_step
+from tsfmscope.compression import refit, truncation, two_step
 from tsfmscope.compression.budget import BudgetError, Curve, allocate
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.fidelity import last_states, window_errors
@@ -24,8 +24,8 @@ from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.timing import PAIRS, compare_seconds, forecast_seconds
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.low_rank import compression_entries
-from tsfmscope.models.common.mlp import Mlp, count_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import Mlp, count_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.layers import compression_entries
 
 if TYPE_CHECKING:
     from tsfmscope.compression.calibration import Moments
@@ -74,7 +74,7 @@ def compress(
     without MLPs or attention that can be compressed, and as in `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
-    all_mlps = [mlp for mlp in neurons.mlps(model) if mlp.stack in model.stacks]
+    all_mlps = [mlp for mlp in refit.find_mlps(model) if mlp.stack in model.stacks]
     if not all_mlps:
         raise ModelError(f"{model.name}: names no MLP whose matrices are Linears; use another method")
     rule, share = method.ranks.rule
@@ -108,7 +108,7 @@ class _Statistics(NamedTuple):
 
     parts: Sequence[Tokens]
     moments: Mapping[str, Moments]
-    eliminations: Mapping[str, neurons.Elimination]
+    eliminations: Mapping[str, refit.Elimination]
 
 
 class _Search(NamedTuple):
@@ -125,8 +125,8 @@ class _Search(NamedTuple):
         All divisions share the order of the neurons: truncated attention changes the neurons little, and the outputs
         are fitted afterwards.
         """
-        moments, losses = gather(self.base, *parts), neurons.gather_losses(self.base, self.all_mlps, parts)
-        return _Statistics(parts, moments, {name: neurons.eliminate(loss) for name, loss in losses.items()})
+        moments, losses = gather(self.base, *parts), refit.gather_losses(self.base, self.all_mlps, parts)
+        return _Statistics(parts, moments, {name: refit.eliminate(loss) for name, loss in losses.items()})
 
     def least_bytes(self, division: Division, statistics: _Statistics) -> float:
         """Return the bytes with one neuron in every MLP; infinity if attention cannot be truncated that far."""
@@ -243,7 +243,7 @@ class _Search(NamedTuple):
             width = int(np.searchsorted(curve.costs, curve.costs[width - 1], side="right"))
             if width < n_full:
                 remaining = elimination.remaining_neurons(width)
-                weights = neurons.best_weights(loss, remaining)
+                weights = refit.best_weights(loss, remaining)
                 bias = weights[0] if loss.n_free else None
                 keep_neurons(model.network, mlp, remaining, weights[loss.n_free :].T, bias)
             rows.append(_row(mlp, n_full, width, float(np.sqrt(elimination.errors[n_full - width]))))

@@ -10,9 +10,9 @@ from tsfmscope.conformance.errors import NotApplicable
 from tsfmscope.conformance.subject import Subject, same_bits, states_of
 from tsfmscope.conformance.verdict import SAME, demand, distance
 from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.common.batches import in_batches
+from tsfmscope.models.common.capture import in_batches
 from tsfmscope.models.common.head_matrices import head_counts
-from tsfmscope.models.common.precision import run_in
+from tsfmscope.models.common.layers import run_in
 
 if TYPE_CHECKING:
     import torch

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tsfmscope.conformance.errors import Failed
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.conformance.verdict import demand
+from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED, LARGEST_CONFIG, PICKLED, check_files
 from tsfmscope.models.common.int8 import SCALE
-from tsfmscope.regular_files import read_text
 
 if TYPE_CHECKING:
     import torch
@@ -82,10 +82,7 @@ def files_are_complete(checkpoint: Checkpoint) -> str:
         expected = _expected_shards(folder, files)
         missing, extra = sorted(expected - set(files)), sorted(set(files) - expected)
         demand(not missing, f"{folder}: {_list_names(missing)} absent, got {files}; {AGAIN}")
-        demand(
-            not extra,
-            f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them",
-        )
+        demand(not extra, f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them")
     others = [name for name in names if name not in (*files, "config.json")]
     return ", ".join(files) + (f"; also there: {', '.join(others)}" if others else "")
 
@@ -184,7 +181,7 @@ def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
     """Return name -> a function that reads the tensor, of all weights in a folder."""
     from safetensors import safe_open
 
-    from tsfmscope.models.lag_llama.checkpoint import read_lightning
+    from tsfmscope.models.lag_llama import read_lightning
 
     found: dict[str, Callable[[], torch.Tensor]] = {}
     for path in sorted(folder.glob("*.safetensors")):

@@ -14,8 +14,7 @@ from tsfmscope.conformance.errors import NotApplicable
 from tsfmscope.conformance.subject import Subject, same_bits, states_of, windows_of
 from tsfmscope.conformance.verdict import SAME, demand, distance
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.common.batches import in_batches
-from tsfmscope.models.common.capture import capture
+from tsfmscope.models.common.capture import capture, in_batches
 
 # Found in a key of config.json that counts blocks.
 DEPTH = re.compile("layer|depth|block")

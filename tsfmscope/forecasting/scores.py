@@ -1,16 +1,28 @@
-"""Scores of quantile forecasts: NMSE, WQL of the window and MASE per window, with their parts, and coverage."""
+"""Scores of quantile forecasts: NMSE, WQL of the window and MASE per window, with their parts, and coverage.
+
+`score` takes arrays. `score_forecasts` forecasts the last window of every series and scores it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gluonts.ev.stats import absolute_error, absolute_label, squared_error
 from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
 from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
 from jaxtyping import Bool, Float, Int32
+
+from tsfmscope.series.calendar import gluonts_seasonality
+from tsfmscope.series.synthetic.signals import with_noise
+from tsfmscope.series.windows import MIN_CONTEXT, last_windows
+
+if TYPE_CHECKING:
+    from tsfmscope.models.types import ForecastModel
+    from tsfmscope.series.types import Series, Skip
 
 # Lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: docs/science.md,
 # Error.
@@ -223,3 +235,102 @@ def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> lis
         parts = ["no observed target"] if is_empty else [texts[name] for name in null if null[name][window]]
         reasons.append("; ".join(parts) or None)
     return reasons
+
+
+class ScoredWindows(NamedTuple):
+    """Scores of the last window of every series.
+
+    rows: series -> `origin`, the columns of `Scores.row`, and `quantiles` [Q][H] or None. skipped: series
+    without a usable last window, with the reason.
+    """
+
+    rows: dict[str, dict[str, Any]]
+    skipped: list[Skip]
+
+    def accuracy(self, n_levels: int) -> dict[str, float]:
+        """Return `wql`, pooled over the windows, and `mase`, the mean; without one that no window defines.
+
+        n_levels: number of quantile levels of the forecasts.
+        """
+        target = sum(row["target_abs"] for row in self.rows.values())
+        mase = [row["mase"] for row in self.rows.values() if row["mase"] is not None]
+        values = {}
+        if target:
+            values["wql"] = sum(row["quantile_loss"] for row in self.rows.values()) / (n_levels * target)
+        if mase:
+            values["mase"] = sum(mase) / len(mase)
+        return values
+
+
+def score_forecasts(
+    model: ForecastModel,
+    series: Sequence[Series],
+    *,
+    context: int,
+    horizon: int,
+    levels: Sequence[float],
+    samples: int,
+    seed_of: Callable[[str], int],
+    seed: int,
+    min_context: int = MIN_CONTEXT,
+    held_out: float | None = None,
+    noise: float = 0.0,
+    history: int = 0,
+    earlier: int = 0,
+    batch: int = 32,
+    keep_quantiles: bool = False,
+) -> ScoredWindows:
+    """Forecast the last window of every series and score the forecasts.
+
+    Noise is added to the context that the model sees. The targets, and the mean and seasonal error in the
+    denominators of scores, are clean, so that a condition changes the forecast only. The season is that of
+    the series (`season_of`).
+
+    Args:
+        model: the forecasting model.
+        series: series of one data set, of one frequency.
+        context: steps of context.
+        horizon: steps to forecast.
+        levels: quantile levels, ascending, with 0.5.
+        samples: number of sample paths, for families that draw them.
+        seed_of: returns the seed of a series' samples.
+        seed: seed of the noise.
+        min_context: smallest number of observed steps in a context.
+        held_out: share at the end of a series in which the future must lie; None: the whole series.
+        noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
+        history: steps before the context that a lagged family reads.
+        earlier: steps by which the window lies before the last one.
+        batch: windows per call of the model.
+        keep_quantiles: whether the rows contain the forecasts.
+    """
+    model, steps = model.with_condition(context, history)
+    windows, skipped = last_windows(
+        series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
+    )
+    histories = {item.series: item.values for item in series}
+    rows: dict[str, dict[str, Any]] = {}
+    for start in range(0, len(windows), batch):
+        clean = windows.take(slice(start, start + batch))
+        noisy = with_noise(clean, series, noise=noise, seed=seed)
+        forecast = model.forecast(
+            noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
+        )
+        origins, quantiles = clean.origin.tolist(), forecast.values
+        scores = score(
+            clean.future, quantiles, tuple(levels), context=clean.context[:, -context:],
+            past=[histories[name][:origin] for name, origin in zip(clean.series, origins, strict=True)],
+            season=clean.season, printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
+        )  # fmt: skip
+        for index, name in enumerate(clean.series):
+            kept = quantiles[index].tolist() if keep_quantiles else None
+            rows[name] = {"origin": origins[index], **scores.row(index), "quantiles": kept}
+    return ScoredWindows(rows, skipped)
+
+
+def window_seed(key: str, series: str) -> int:
+    """Return a 63-bit seed for the samples of one series, from a job's key and the series' id.
+
+    It does not depend on the position of the series in a batch.
+    """
+    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

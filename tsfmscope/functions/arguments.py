@@ -43,6 +43,9 @@ Horizon = Annotated[int | None, Bounds(1, 1024)]
 Count = Annotated[int, Bounds(1)]
 MaxSeries = Annotated[int | None, Bounds(1)]
 Seed = Annotated[int, Bounds(0, LARGEST_SEED)]
+# Share of the variance, and tolerance relative to the largest singular value.
+Share = Annotated[float, Bounds(0, 1, excludes_least=True)]
+Tolerance = Annotated[float, Bounds(0, 1)]
 
 
 def checked(function: F) -> F:

@@ -18,20 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tsfmscope import lens, progress
+from tsfmscope import progress
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster
 from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
-from tsfmscope.forecasting.scores import count_covered
+from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import Case, floor_notes, make_case, reading_notes
-from tsfmscope.functions.load import Model, as_model, load
+from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
-from tsfmscope.series.content import digests, name_sources
-from tsfmscope.series.types import describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.types import describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics.noninferiority import (
     MARGIN,
@@ -353,13 +351,10 @@ def certify_pair(
     tasks = [{**task.row, "source": source_of[task.row["data"]]} for task in scored]
     units, parts = _general_units(tasks) if table is None else _table_units(scored, seed)
     certificate = assess(
-        [unit["log_ratio"] for unit in units],
-        [part["log_ratio"] for part in parts],
-        [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks],
-        margin=margin,
-        worst=worst,
-        seed=seed,
-    )
+        [unit["log_ratio"] for unit in units], [part["log_ratio"] for part in parts],
+        [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks], margin=margin,
+        worst=worst, seed=seed,
+    )  # fmt: skip
     for row in (*units, *parts):
         row["ratio"] = to_ratio(row.pop("log_ratio"))
     return CertifyResult(base.name, name, tasks, left_out, certificate, table, units, parts, calibrated, margin, worst)
@@ -478,31 +473,21 @@ def _score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> Sco
     return ScoredTask(row, pool(of_windows, {window: row["series"] for window, row in of_base.rows.items()}))
 
 
-def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 1) -> lens.ScoredWindows:
+def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 1) -> ScoredWindows:
     """Forecast and score the last windows of every series, with any model that forecasts data of the case's modality.
 
     origins: largest number of windows per series, each a horizon before the next one, inside the held-out part.
     The rows have the keys "SERIES, ORIGIN", and the column `series`. skipped: series without a last window.
     """
     assert isinstance(model, Forecaster | OnnxForecaster)
-    pooled = lens.ScoredWindows({}, [])
+    pooled = ScoredWindows({}, [])
     for number in range(origins):
-        scored = lens.score_forecasts(
-            model,
-            case.data.loaded.series,
-            context=case.context,
-            horizon=case.horizon,
-            levels=QUANTILES,
-            samples=SAMPLES,
-            seed_of=lambda series: lens.window_seed(str(case.seed), series),
-            seed=case.seed,
-            min_context=case.min_context,
-            held_out=HELD_OUT,
-            noise=case.noise,
-            earlier=number * case.horizon,
-            batch=BATCH,
-            keep_quantiles=True,
-        )
+        scored = score_forecasts(
+            model, case.data.loaded.series, context=case.context, horizon=case.horizon, levels=QUANTILES,
+            samples=SAMPLES, seed_of=lambda series: window_seed(str(case.seed), series), seed=case.seed,
+            min_context=case.min_context, held_out=HELD_OUT, noise=case.noise, earlier=number * case.horizon,
+            batch=BATCH, keep_quantiles=True,
+        )  # fmt: skip
         pooled.rows.update({f"{name}, {row['origin']}": {"series": name} | row for name, row in scored.rows.items()})
         if not number:
             pooled.skipped.extend(scored.skipped)
@@ -511,7 +496,7 @@ def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 
     return pooled
 
 
-def _coverage(case: Case, scored: lens.ScoredWindows) -> tuple[float, int]:
+def _coverage(case: Case, scored: ScoredWindows) -> tuple[float, int]:
     """Return the share of observed targets inside the 80 % interval, and the number of observed targets."""
     values = {series.series: series.values for series in case.data.loaded.series}
     n_inside = n_values = 0

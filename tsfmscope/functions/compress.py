@@ -16,32 +16,35 @@ import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
-from tsfmscope.compression.calibration_windows import calibration_windows, timed_windows
-from tsfmscope.compression.compress import (
-    TIMED,
-    compress_and_record,
-    memory_bytes,
-    save_with_record,
-    sizes,
-)
+from tsfmscope.compression.calibration import calibration_windows, timed_windows
+from tsfmscope.compression.compress import TIMED, compress_and_record, memory_bytes, save_with_record, sizes
 from tsfmscope.compression.export import file_bytes
-from tsfmscope.compression.methods import METHODS, MethodName
-from tsfmscope.compression.options import METHOD, SHARE, WHOLE, WINDOWS, Bits, CalibrateOn, Calibration, Method, Ranks
+from tsfmscope.compression.options import (
+    METHOD,
+    METHODS,
+    SHARE,
+    WHOLE,
+    WINDOWS,
+    Bits,
+    CalibrateOn,
+    Calibration,
+    Method,
+    MethodName,
+    Ranks,
+)
 from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
+from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import Case, make_case
 from tsfmscope.functions.certify import CertifyResult, certify_pair
-from tsfmscope.functions.load import Model, as_model, load_source
+from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.licenses import License, license_of
-from tsfmscope.output_folder import check_new, new_folder
-from tsfmscope.series.content import CALIBRATION_SERIES
+from tsfmscope.models.cards import License, license_of
+from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.tables import series_table
-from tsfmscope.series.types import count_reasons, describe_reasons
-from tsfmscope.series.user_data import Data, NamedSeries, readers
+from tsfmscope.series.types import CALIBRATION_SERIES, count_reasons, describe_reasons
 from tsfmscope.series.windows import last_windows, spread_windows
 from tsfmscope.training.healing import healer
 
@@ -184,7 +187,9 @@ def compress(
     # Raised for ranks that are not possible.
     except ValueError as error:
         budget = "to" if budget_seconds is None else "budget_seconds"
-        raise ArgumentError(f"{budget} {share:g}, method {method}: {error}") from None
+        # Users type the budget, not the key of `ranks` that the error names.
+        reason = str(error).removeprefix(f"ranks {rule}: ")
+        raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
     seen = model.calibration
     seen = seen._replace(series=seen.series.union(record[CALIBRATION_SERIES]))
     license = license_of(model.source.folder, model.source.reference)
@@ -210,19 +215,10 @@ def compress(
             if defined := [pair for pair in pairs if all(pair)]:
                 costs["before"][name], costs["after"][name] = map(geometric_mean, zip(*defined, strict=True))
     return CompressedModel(
-        label,
-        small.family,
-        small.source,
-        model.device,
-        seen,
-        costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
-        parts=pd.DataFrame(record["parts"]),
-        judged=judged,
-        windows=counts,
-        license=license,
-        record={"recipe": recipe, **record, **seen.facts},
-        note=note,
-    )
+        label, small.family, small.source, model.device, seen, costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
+        parts=pd.DataFrame(record["parts"]), judged=judged, windows=counts, license=license,
+        record={"recipe": recipe, **record, **seen.facts}, note=note,
+    )  # fmt: skip
 
 
 def _sizes(family: Family) -> dict[str, float]:
@@ -277,14 +273,10 @@ def _calibrate(
     first = next(iter(cases.values()))
     tables = {name: series_table(case.data.loaded.series) for name, case in cases.items()}
     calibration = Calibration(
-        datasets=() if calibrate_on == "synthetic" else tuple(tables),
-        windows=windows,
-        context=first.context,
-        horizon=min(case.horizon for case in cases.values()),
-        held_out=HELD_OUT,
-        seed=first.seed,
+        datasets=() if calibrate_on == "synthetic" else tuple(tables), windows=windows, context=first.context,
+        horizon=min(case.horizon for case in cases.values()), held_out=HELD_OUT, seed=first.seed,
         synthetic=0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
-    )
+    )  # fmt: skip
     counts: dict[str, int] = {}
     if METHODS[method.method].reads_data or method.heal:
         for part in calibration_windows(model, tables, calibration):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ModelError
-from tsfmscope.extras import EXTRAS, PACKAGE, install_command
+from tsfmscope.extras import EXTRAS, PACKAGE, PROJECT, install_command, version
 from tsfmscope.models import registry
-from tsfmscope.version import PROJECT, version
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tsfmscope.compression.export import densify, save
 from tsfmscope.compression.record import NO_CALIBRATION, base_model
 from tsfmscope.errors import ArgumentError
+from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, checked
 from tsfmscope.functions.load import Model, as_model, load_source
 from tsfmscope.hub import PREFIX
 from tsfmscope.models import registry
-from tsfmscope.models.common.checksums import write_recipe
-from tsfmscope.models.licenses import license_of
-from tsfmscope.output_folder import check_new, new_folder
+from tsfmscope.models.cards import license_of
+from tsfmscope.models.common.checkpoint_folder import write_recipe
 
 if TYPE_CHECKING:
     from tsfmscope.compression.onnx_export import OnnxModel
@@ -42,7 +42,9 @@ class Exported:
     def loader(self) -> str:
         """Function or package that loads the checkpoint, as text for the user."""
         if not self.is_compressed:
-            return f"as any {self.family} checkpoint, with its own package"
+            package = registry.family_class(self.family).package
+            loader = f"tsfmscope.load({str(self.folder)!r})" if package is None else "its own package"
+            return f"as any {self.family} checkpoint, with {loader}"
         return f"tsfmscope.compression.export.pipeline({str(self.folder)!r}, {self.family!r})"
 
 

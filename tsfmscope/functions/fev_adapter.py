@@ -9,15 +9,15 @@ import datasets
 import fev
 import numpy as np
 
-from tsfmscope import lens
 from tsfmscope.errors import DataError
+from tsfmscope.forecasting.scores import window_seed
 from tsfmscope.functions.load import Model
 from tsfmscope.models.base import Forecaster
 from tsfmscope.series.types import Windows
 
 logger = logging.getLogger("tsfmscope")
 
-# Windows per call of the model, as in `lens.score_forecasts`.
+# Windows per call of the model, as in `scores.score_forecasts`.
 BATCH = 32
 # The point forecast, and the level that every forecast of ours has.
 MEDIAN = 0.5
@@ -63,7 +63,7 @@ class FevModel(fev.ForecastingModel):
     def _forecast_batches(self, windows: Windows, levels: list[float], cutoff: str) -> Iterator[np.ndarray]:
         for start in range(0, len(windows), BATCH):
             batch = windows.take(slice(start, start + BATCH))
-            seeds = [lens.window_seed(f"{self._seed}/{cutoff}", name) for name in batch.series]
+            seeds = [window_seed(f"{self._seed}/{cutoff}", name) for name in batch.series]
             yield self._family.forecast(batch, levels=levels, samples=self._samples, seeds=seeds).values
 
 
@@ -102,12 +102,7 @@ def _read_windows(
             f"before {window.cutoff}; their forecasts mean nothing"
         )
     return Windows(
-        context=contexts,
-        future=np.full((len(past), window.horizon), np.nan, dtype=np.float32),
-        series=names,
-        origin=np.array(origins, dtype=np.int64),
-        dataset=task.dataset_path,
-        freq=task.freq,
-        season=task.seasonality,
+        context=contexts, future=np.full((len(past), window.horizon), np.nan, dtype=np.float32), series=names,
+        origin=np.array(origins, dtype=np.int64), dataset=task.dataset_path, freq=task.freq, season=task.seasonality,
         starts=np.array(starts, dtype="datetime64[ms]"),
-    )
+    )  # fmt: skip

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from tsfmscope import lens, progress
+from tsfmscope import layer_states, progress
 from tsfmscope.files import write_atomic
-from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.cases import make_case
-from tsfmscope.functions.load import Model, as_model
-from tsfmscope.functions.measures import Share, Tolerance
-from tsfmscope.models.licenses import License, license_of
-from tsfmscope.series.user_data import Data, log_left_out, usable_series
+from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, Share, Tolerance, checked
+from tsfmscope.functions.load import Model, as_model, make_case
+from tsfmscope.models.cards import License, license_of
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
@@ -196,9 +194,9 @@ def inspect(
     case = make_case(model, series, context=context, horizon=horizon, seed=seed, noise=noise)
     progress.show("tokens and hidden states")
     tokens, without_window, observed, notes = case.tokenize(rows)
-    states = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
+    states = layer_states.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
     layers = list(states.layers)
-    measured = lens.measure_layers(
+    measured = layer_states.measure_layers(
         layers, tokens, states.rows, share=share, epsilon=epsilon, dtype=model.source.precision, rows=rows, seed=seed
     )
     table = []
@@ -210,12 +208,6 @@ def inspect(
     frame = pd.DataFrame(table).astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
     noisy = f", noise {noise:g}" if noise else ""
     return LayerReport(
-        frame,
-        f"{model.source.name} on {series.name}, context {case.context}{noisy}",
-        len(tokens),
-        len(set(tokens.series)),
-        skipped,
-        observed,
-        license_of(model.source.folder, model.source.reference),
-        notes,
-    )
+        frame, f"{model.source.name} on {series.name}, context {case.context}{noisy}", len(tokens),
+        len(set(tokens.series)), skipped, observed, license_of(model.source.folder, model.source.reference), notes,
+    )  # fmt: skip

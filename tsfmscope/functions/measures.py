@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from tsfmscope.arrays import real_array
-from tsfmscope.functions.arguments import Bounds, checked
-from tsfmscope.geometry import dimension
+from tsfmscope.functions.arguments import Share, Tolerance, checked
+from tsfmscope.geometry import spectrum as axes
 from tsfmscope.geometry.measures import LIST_COLUMNS, check_states, measure_states
 from tsfmscope.ranks import spectrum
-
-# Share of the variance, and tolerance relative to the largest singular value.
-Share = Annotated[float, Bounds(0, 1, excludes_least=True)]
-Tolerance = Annotated[float, Bounds(0, 1)]
 
 
 def isotropy(
@@ -65,7 +61,7 @@ def effective_dimension(x: Float[np.ndarray, "token width"], share: Share = 0.8)
     """
     states = real_array(x)
     check_states(states, None)
-    return dimension.effective_dimension(dimension.covariance_spectrum(states).eigenvalues, share)
+    return axes.effective_dimension(axes.covariance_spectrum(states).eigenvalues, share)
 
 
 @checked

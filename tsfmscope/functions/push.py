@@ -5,28 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tsfmscope import hub, hub_upload
+from tsfmscope import hub
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL
 from tsfmscope.compression.record import base_model, without_paths
-from tsfmscope.errors import ArgumentError, ModelError
+from tsfmscope.errors import ArgumentError, HubError, ModelError
+from tsfmscope.files import file_sum, read_text
 from tsfmscope.models import registry
-from tsfmscope.models.cards import loading_code, make_card, make_table
-from tsfmscope.models.common.checkpoint_folder import INDEX, PICKLED, weight_files
-from tsfmscope.models.common.checksums import SUMS, verify_sums
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import LARGEST_RECIPE, license_of
-from tsfmscope.regular_files import file_sum, read_text
+from tsfmscope.models.cards import LARGEST_RECIPE, license_of, loading_code, make_card, make_table
+from tsfmscope.models.common.checkpoint_folder import (
+    INDEX,
+    PICKLED,
+    RECIPE,
+    SUMS,
+    check_inside,
+    files_of_weights,
+    verify_sums,
+    weight_files,
+)
+from tsfmscope.models.registry import family_of_folder
 
 logger = logging.getLogger("tsfmscope")
 
 # Documents that are uploaded as they are: names of tensors and words of a vocabulary may look like paths.
 WITHOUT_PATHS = (INDEX, "tokenizer.json")
-# Files of `tsfmscope export --onnx`.
-ONNX, ONNX_DESCRIPTION = "model.onnx", "onnx.json"
 UNKNOWN_LICENSE = "not known; it is that of the base model"
 
 LOAD_ONNX = """```python
@@ -43,6 +50,21 @@ context[0, -3:] = 1.0, 2.0, 3.0
 
 `onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs.
 """
+CARD = "README.md"
+# Files that are uploaded next to the weights: those that this project and transformers write. Others may be pickles or
+# the user's own.
+NAMES = (
+    *("config.json", "generation_config.json", "preprocessor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "spiece.model"),
+    *(RECIPE, "training.json", "training_run.json", SUMS, CARD),
+    *(MODEL, f"{MODEL}.data", DESCRIPTION),
+)
+HINTS = {
+    "refused": "log in with a token that may write there (`hf auth login` or HF_TOKEN), and check the name",
+    "missing": "check the name, and that the token may see the repository",
+    "offline": "check the network and HF_ENDPOINT",
+    "other": "check HF_ENDPOINT, and try again",
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,7 @@ class Upload:
         return rows + ([f"not uploaded: {', '.join(self.left_out)}"] if self.left_out else [])
 
 
-def push(folder: str | Path, name: str, *, public: bool = False) -> hub_upload.Uploaded:
+def push(folder: str | Path, name: str, *, public: bool = False) -> Uploaded:
     """Upload a checkpoint folder to the model hub.
 
     The folder is one that `compress` or `export` wrote. The files of the model are uploaded in one commit without paths
@@ -106,7 +128,7 @@ def push(folder: str | Path, name: str, *, public: bool = False) -> hub_upload.U
     prepared = prepare(Path(folder), name)
     for line in prepared.lines():
         logger.warning(line, extra={"is_urgent": True})
-    return hub_upload.upload(prepared.files, name, prepared.card, public=public)
+    return upload(prepared.files, name, prepared.card, public=public)
 
 
 def prepare(folder: Path, name: str) -> Upload:
@@ -122,13 +144,13 @@ def prepare(folder: Path, name: str) -> Upload:
         raise ArgumentError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
     facts = read_facts(folder)
     files: dict[str, Path | bytes] = {}
-    for path in hub_upload.list_files(folder, has_weights=facts.description is None):
+    for path in list_files(folder, has_weights=facts.description is None):
         is_checked = path.suffix == ".json" and path.name not in WITHOUT_PATHS
         files[path.name] = (without_paths(path) if is_checked else None) or path
     sums = {
         file: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else file_sum(content)
         for file, content in files.items()
-        if file not in (SUMS, hub_upload.CARD)
+        if file not in (SUMS, CARD)
     }
     if SUMS in files:
         files[SUMS] = "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode()
@@ -138,7 +160,7 @@ def prepare(folder: Path, name: str) -> Upload:
 
 def read_facts(folder: Path) -> Facts:
     """Return the facts of a checkpoint folder. Raises ArgumentError if it is none, ModelError if it is damaged."""
-    if (folder / ONNX).is_file() and (folder / ONNX_DESCRIPTION).is_file():
+    if (folder / MODEL).is_file() and (folder / DESCRIPTION).is_file():
         return _onnx_facts(folder)
     family = family_of_folder(folder)
     try:
@@ -147,22 +169,17 @@ def read_facts(folder: Path) -> Facts:
         raise ArgumentError(str(error)) from error
     if not has_weights or not (folder / "config.json").is_file():
         raise ArgumentError(
-            f"{folder}: expected config.json and weights as safetensors, or {ONNX} and {ONNX_DESCRIPTION}; name a "
+            f"{folder}: expected config.json and weights as safetensors, or {MODEL} and {DESCRIPTION}; name a "
             "folder that `tsfmscope compress` or `tsfmscope export` wrote"
         )
     verify_sums(folder)
     found = registry.facts(folder)
     block = json.loads(read_text(folder / "config.json", LARGEST_RECIPE)).get("compression")
     return Facts(
-        family=family or "not recognised",
-        kind="compressed with tsfmscope" if block else "as a checkpoint",
-        base_model=base_model(folder),
-        method=_method(block),
-        parameters=found["parameters"],
-        bytes=found["bytes"],
-        license=license_of(folder).name,
-        description=None,
-    )
+        family=family or "not recognised", kind="compressed with tsfmscope" if block else "as a checkpoint",
+        base_model=base_model(folder), method=_method(block), parameters=found["parameters"], bytes=found["bytes"],
+        license=license_of(folder).name, description=None,
+    )  # fmt: skip
 
 
 def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
@@ -200,26 +217,24 @@ def _usage(name: str, facts: Facts) -> str:
     inputs = ", ".join(f'"{one["name"]}": {fed[one["name"]]}' for one in facts.description["inputs"])
     shape = {key: facts.description[key] for key in ("context", "horizon")}
     # onnxruntime finds it next to the model.
-    data = f'hf_hub_download("{name}", "{ONNX}.data")\n' if f"{ONNX}.data" in facts.description.get("files", {}) else ""
+    data = (
+        f'hf_hub_download("{name}", "{MODEL}.data")\n' if f"{MODEL}.data" in facts.description.get("files", {}) else ""
+    )
     return LOAD_ONNX.format(
         name=name, data=data, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape
     )
 
 
 def _onnx_facts(folder: Path) -> Facts:
-    path = folder / ONNX_DESCRIPTION
+    path = folder / DESCRIPTION
     try:
         description = json.loads(read_text(path, LARGEST_RECIPE))
         return Facts(
-            family=description["family"],
-            kind="as an ONNX model",
-            base_model=description["base_model"],
-            method=_method(description["compression"]),
-            parameters=None,
-            bytes=sum(part.stat().st_size for part in folder.glob(f"{ONNX}*")),
-            license=description["license"],
+            family=description["family"], kind="as an ONNX model", base_model=description["base_model"],
+            method=_method(description["compression"]), parameters=None,
+            bytes=sum(part.stat().st_size for part in folder.glob(f"{MODEL}*")), license=description["license"],
             description=description,
-        )
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
 
@@ -230,3 +245,67 @@ def _method(block: Any) -> str | None:
         return None
     ranks = block.get("ranks")
     return f"{block.get('method', 'not recorded')}" + (f", ranks {json.dumps(ranks)}" if ranks else "")
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """Commit that was made.
+
+    files: names of the files of the folder's checkpoint, with the card. bytes: their size. wrote_card: whether the
+    card is the one that was made here.
+    """
+
+    url: str
+    commit: str
+    files: tuple[str, ...]
+    bytes: int
+    wrote_card: bool
+
+
+def list_files(folder: Path, *, has_weights: bool) -> list[Path]:
+    """Return the files of a folder that are uploaded, in the order of their names; subfolders are left out.
+
+    has_weights: whether the folder is a checkpoint, and not an ONNX model alone.
+    Raises ModelError for a file that is not regular, and for a link that leads out of the folder.
+    """
+    paths = [folder / name for name in NAMES if os.path.lexists(folder / name)]
+    for path in paths:
+        check_inside(path)
+    return sorted([*paths, *(files_of_weights(folder) if has_weights else ())])
+
+
+def upload(files: Mapping[str, Path | bytes], name: str, card: str, *, public: bool) -> Uploaded:
+    """Upload files to the repository ORG/NAME, which is made if there is none.
+
+    files: by their names in the repository. card: text of README.md where neither the files nor the repository have
+    one. public: whether a new repository is public; an existing one stays what it is.
+    Raises HubError if there is no token, if the hub refuses or if it cannot be reached.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi, errors, get_token
+
+    if get_token() is None:
+        raise HubError(f"{name}: no token of the hub; log in with `hf auth login`, or set HF_TOKEN")
+    # The library reads the variable only once, when it is imported.
+    api = HfApi(os.environ.get("HF_ENDPOINT"))
+    operations = [CommitOperationAdd(file, content) for file, content in files.items()]
+    try:
+        api.create_repo(name, private=not public, exist_ok=True)
+        writes_card = CARD not in files and not api.file_exists(name, CARD)
+        if writes_card:
+            operations.append(CommitOperationAdd(CARD, card.encode()))
+        made = api.create_commit(name, operations, commit_message="Upload with tsfmscope push")
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        hint = HINTS[hub.STATUSES.get(status, "other")]
+        raise HubError(f"{name}: the hub answers with status {status}; {hint}") from error
+    # The server may send anything, so that code of the library may fail in any way.
+    except Exception as error:
+        # The library hides the reason of a failed transfer behind an error of its own.
+        requests = (errors.HTTPError, ConnectionError)
+        cause = error if isinstance(error, requests) else error.__cause__ or error
+        is_request = isinstance(cause, requests)
+        detail = f"{type(cause).__name__}: {cause}".partition("\n")[0].rstrip(".")
+        raise HubError(f"{name}: {detail}; {HINTS['offline' if is_request else 'other']}") from error
+    names = tuple(sorted(operation.path_in_repo for operation in operations))
+    size = sum(operation.upload_info.size for operation in operations)
+    return Uploaded(f"{api.endpoint}/{name}", str(made.oid), names, size, writes_card)

@@ -16,17 +16,14 @@ from tsfmscope import hub, progress
 from tsfmscope.conformance import OF_WEIGHTS
 from tsfmscope.conformance.checkpoint import OF_FILES, Checkpoint, every_tensor_is_read, files_are_complete
 from tsfmscope.conformance.cost import Cost, measure
-from tsfmscope.conformance.package import (
-    forecasts_are_those_of_the_package,
-    states_are_those_of_the_package,
-)
+from tsfmscope.conformance.package import forecasts_are_those_of_the_package, states_are_those_of_the_package
 from tsfmscope.conformance.verdict import Finding, demand_of, judge, name_of
 from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
+from tsfmscope.extras import version
 from tsfmscope.functions.arguments import Bounds, checked
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.models.references import Source, resolve
 from tsfmscope.models.registry import family_of_release
-from tsfmscope.version import version
 
 # Checks of a model that loads, beyond the conformance suite.
 OF_MODEL: tuple[Callable[[Checkpoint], str], ...] = (

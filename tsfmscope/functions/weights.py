@@ -14,8 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tsfmscope.functions.load import Model
 from tsfmscope.models.common.capture import capture
-from tsfmscope.ranks.spectrum import TYPES, numerical_rank
-from tsfmscope.ranks.spectrum_columns import weight_row
+from tsfmscope.ranks.spectrum import TYPES, numerical_rank, weight_row
 
 logger = logging.getLogger("tsfmscope")
 

@@ -1,7 +1,7 @@
-"""The measures of a layer's states, in the order in which they are computed.
+"""The measures of a layer's states, in the order in which they are computed, and their standard deviations.
 
 CONTRIBUTING.md, "Add a measure", has the steps: an entry of MEASURES with its function here, and the columns
-in store/tables/results.py. Everything else reads the two.
+in store/tables/geometry.yaml. Everything else reads the two.
 """
 
 from __future__ import annotations
@@ -9,21 +9,192 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int, Integer
 
-from tsfmscope.geometry.adjusted import adjusted_cosine
-from tsfmscope.geometry.cai import cai
-from tsfmscope.geometry.clusters import choose_among, distinct_rows
-from tsfmscope.geometry.cosine import Cosine, inter_token_cosine
-from tsfmscope.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
-from tsfmscope.geometry.isoscore import isoscore, isoscore_star
-from tsfmscope.geometry.options import IsotropyOptions
-from tsfmscope.geometry.partition import partition_isotropy, uncentred_projections
-from tsfmscope.geometry.repeats import MEASURES as REPEATED
-from tsfmscope.geometry.repeats import Rows, spread_over_halves
+from tsfmscope.geometry.clusters import choose_among, choose_clusters, distinct_rows, largest_k
+from tsfmscope.geometry.cosine import Cosine, adjusted_cosine, inter_token_cosine, unit_rows
+from tsfmscope.geometry.options import ClusterOptions, IsotropyOptions
+from tsfmscope.geometry.spectrum import (
+    Spectrum,
+    covariance_spectrum,
+    effective_dimension,
+    isoscore,
+    isoscore_star,
+    partition_isotropy,
+    principal_coordinates,
+    uncentred_projections,
+)
+
+Tokens = Float[np.ndarray, "token width"]
+Types = Integer[np.ndarray, " token"]
+# Settings of the released analysis.py of Cai et al. 2021 with --cluster.
+CAI_OPTIONS = ClusterOptions(k_max=15, restarts=10, min_silhouette=0.1, silhouette_rows=20_000)
+
+
+@dataclass(frozen=True)
+class Cai:
+    """Result of `cai`: cosines and clusters of one occurrence per token type.
+
+    - n: number of occurrences.
+    - inter_cosine: mean cosine of all pairs; None for fewer than two occurrences.
+    - k: number of clusters; silhouettes: mean silhouettes for K = 2, 3, … k is None and silhouettes is empty
+      where no clustering exists; a single silhouette is None where it is undefined.
+    - cluster_cosine: mean over clusters of the mean cosine within the centred cluster, or None.
+    """
+
+    n: int
+    inter_cosine: float | None
+    k: int | None
+    silhouettes: tuple[float | None, ...]
+    cluster_cosine: float | None
+
+
+def cai(states: Tokens, types: Types | None = None, *, seed: int) -> Cai:
+    """Measure cosines and clusters on one random occurrence of each token type.
+
+    K-means runs for K = 2..15. Cosines are averaged over all pairs, and within every centred cluster. K has
+    the largest mean silhouette (on at most 20,000 points); K is 1 where that silhouette is below 0.1.
+
+    Source: Cai et al. 2021, sections 3 and 4; repository iclr21_isotropy_contxt, analysis.py with --maxl 1
+    --inter_cos, and with --maxl 1 --cluster --cluster_cos --center.
+
+    Differences from ζ′: every cluster of two or more rows has equal weight. A zero row has cosine 0 with
+    every row, itself included, and 1 is still subtracted for its pair with itself.
+
+    Constant input, a single token, and fewer than 3 occurrences have no clusters: k and cluster_cosine are
+    None. NaN and infinity are not accepted (the eigendecomposition raises LinAlgError): check the states
+    first. Raises ValueError where types and states differ in length.
+    """
+    if types is not None and len(types) != len(states):
+        raise ValueError(f"types: got {len(types)}, expected one per row, {len(states)}")
+    rows = np.asarray(states)
+    if types is not None:
+        rows = rows[sample_one_per_type(types, np.random.default_rng([seed, 4]))]
+    rows = rows.astype(np.float64)
+    inter = _mean_cosine(rows)
+    if len(rows) < 3 or distinct_rows(rows, 2) < 2:
+        return Cai(len(rows), inter, None, (), None)
+    clusters = choose_clusters(rows, CAI_OPTIONS, seed=seed)
+    members = [rows[clusters.labels == label] for label in range(clusters.k)]
+    inside = [_mean_cosine(own - own.mean(axis=0)) for own in members]
+    known = [cosine for cosine in inside if cosine is not None]
+    return Cai(len(rows), inter, clusters.k, clusters.silhouettes, float(np.mean(known)) if known else None)
+
+
+def sample_one_per_type(types: Types, rng: np.random.Generator) -> Int[np.ndarray, " type"]:
+    """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
+    shuffled = rng.permutation(len(types))
+    first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
+    return np.asarray(shuffled[first])
+
+
+def _mean_cosine(rows: np.ndarray) -> float | None:
+    """Return the mean cosine over pairs of different rows, (Σ_ij cos - n) / (n (n - 1)).
+
+    None for fewer than two rows.
+    """
+    n = len(rows)
+    if n < 2:
+        return None
+    total = unit_rows(rows)[0].sum(axis=0)
+    return float((total @ total - n) / (n * (n - 1)))
+
+
+# Measures that have a standard deviation over random halves of the tokens and new starts of the clustering.
+REPEATED = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "effective_dimension", "log_isotropy_scaled")
+# Share of variance of the effective dimension d(s).
+SHARE = 0.8
+# Number of leading axes that are recomputed in every half; the other axes stay those of all rows.
+AXES = 64
+# Draws of the null in one half: cheap, and the error of its mean is half a standard deviation of
+# the null.
+PERMUTATIONS = 4
+# Starts of K-means in one half.
+STARTS = 2
+# A silhouette needs 2 clusters and at most N - 1 labels.
+LEAST_ROWS = 3
+
+
+class Rows(NamedTuple):
+    """Rows with types, and the same rows as `principal_coordinates` and `uncentred_projections` return them."""
+
+    states: Tokens
+    types: Types | None
+    points: Float[np.ndarray, "token axis"]
+    projections: Tokens
+
+    def take(self, rows: Int[np.ndarray, " row"]) -> Rows:
+        """Return the selected rows."""
+        return Rows(*(None if part is None else np.ascontiguousarray(part[rows]) for part in self))  # type: ignore[arg-type]
+
+
+def spread_over_halves(rows: Rows, options: IsotropyOptions, *, seed: int) -> dict[str, Any]:
+    """Estimate the standard deviation of REPEATED over samples of as many tokens and over cluster starts.
+
+    Source: docs/science.md, Spread; Shao & Wu 1989 (delete-d jackknife). Each repeat draws m = n // 2 of the n
+    rows without replacement, clusters them from its own starts, and measures them. min_cluster is halved like
+    the rows. The standard deviation over repeats is multiplied by √(m / (n - m)), which is 1 for even n. It
+    estimates the standard deviation over independent samples of n rows for a measure whose error falls as
+    1/√n, if the rows are independent.
+
+    A measure whose error falls faster gets too large a value. Near isotropic states this is up to twofold for
+    ζ′ minus its null mean (which falls as 1/n) and about threefold for ζ′ itself, whose floor falls as
+    n^-3/2. It is more where halves change the number of clusters that all rows agree on.
+
+    To save time, K-means begins from STARTS starts and only in the leading axes (`kmeans`, quick). Only the
+    leading AXES axes are recomputed in each half for d(0.8) and log I. The null of a half has at most
+    PERMUTATIONS draws. A measure that is defined in fewer than 2 repeats has no standard deviation (None).
+    With fewer than 2 LEAST_ROWS rows or fewer than 2 repeats, `repeats` is 0 and every standard deviation is
+    None.
+    """
+    n, m = len(rows.states), len(rows.states) // 2
+    if n < 2 * LEAST_ROWS or options.repeats < 2:
+        return {"repeats": 0} | {f"{name}_sd": None for name in REPEATED}
+    results = []
+    for number in range(options.repeats):
+        rng = np.random.default_rng([seed, 7, number])
+        half = rows.take(np.sort(rng.choice(n, m, replace=False)))
+        results.append(_measure_half(half, options, int(rng.integers(2**63))))
+    scale, row = float(np.sqrt(m / (n - m))), dict[str, Any](repeats=options.repeats)
+    for name in REPEATED:
+        known = [value for result in results if (value := result[name]) is not None]
+        row[f"{name}_sd"] = scale * float(np.std(known, ddof=1)) if len(known) > 1 else None
+    return row
+
+
+def _measure_half(rows: Rows, options: IsotropyOptions, seed: int) -> dict[str, float | None]:
+    """Compute the REPEATED of a half; measures within clusters are None where no K ≥ 2 is possible."""
+    # Projections on these rows' own axes in the space of the leading AXES.
+    leading = rows.projections[:, :AXES]
+    turned = leading @ np.linalg.eigh(leading.T @ leading)[1]
+    own_axes = np.concatenate([turned, rows.projections[:, AXES:]], axis=1)
+    row: dict[str, float | None] = dict.fromkeys(REPEATED)
+    row["zeta"] = inter_token_cosine(rows.states, rows.types).zeta
+    row["log_isotropy_scaled"] = partition_isotropy(own_axes).scaled
+    if largest_k(rows.states, 2) < 2:
+        return row
+    few_starts = options.model_copy(update={"restarts": STARTS})
+    labels = choose_among(rows.states, rows.points, few_starts, seed=seed, quick=True).labels
+    cosine = adjusted_cosine(
+        rows.points, labels, rows.types, min_cluster=max(2, (options.min_cluster + 1) // 2),
+        permutations=min(options.permutations, PERMUTATIONS), seed=seed,
+    )  # fmt: skip
+    row["effective_dimension"] = float(effective_dimension(_variances(rows.points), SHARE))
+    return row | {"zeta_adjusted": cosine.mean, "zeta_adjusted_corrected": cosine.corrected}
+
+
+def _variances(points: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, " axis"]:
+    """Return eigenvalues of the covariance's block of the leading AXES, and variances along the other axes.
+
+    Both lack the factor 1/(N - 1), which does not change shares of variance.
+    """
+    centred = points - points.mean(axis=0)
+    leading = np.linalg.eigvalsh(centred[:, :AXES].T @ centred[:, :AXES])
+    return np.concatenate([np.maximum(leading, 0.0), np.einsum("nd,nd->d", centred[:, AXES:], centred[:, AXES:])])
+
 
 # Version of the rows: raise it when a measure is added, or when a number of an existing one changes. It enters
 # the key of every job of the stage geometry, so that all layers are measured again.
@@ -32,8 +203,6 @@ VERSION = 5
 LEVEL = 0.05
 # Range of the largest entry in which squares and their products stay inside float64.
 SMALL, LARGE = 1e-100, 1e100
-# A silhouette needs 2 clusters and at most N - 1 labels.
-LEAST_ROWS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +213,14 @@ class States:
     cosine: the inter-token cosine.
     """
 
-    rows: Float[np.ndarray, "token width"]
-    types: Integer[np.ndarray, " token"] | None
+    rows: Tokens
+    types: Types | None
     cosine: Cosine
     options: IsotropyOptions
     seed: int
 
     @cached_property
-    def projections(self) -> Float[np.ndarray, "token width"]:
+    def projections(self) -> Tokens:
         """Projections of the rows on their uncentred principal axes."""
         return uncentred_projections(self.rows)
 
@@ -88,10 +257,9 @@ class Measure:
 
 def _cosine(states: States) -> dict[str, Any]:
     """Return the mean cosine between tokens."""
-    row = {"zeta": states.cosine.zeta, "zeta_token": states.cosine.zeta_token}
-    if row["zeta"] is None:
-        return row | {"reason": "zeta: one token type; at least 2 are needed"}
-    return row
+    zeta = states.cosine.zeta
+    reason = "zeta: one token type; at least 2 are needed" if zeta is None else None
+    return {"zeta": zeta, "zeta_token": states.cosine.zeta_token, "reason": reason}
 
 
 def _clusters(states: States) -> dict[str, Any]:
@@ -102,13 +270,9 @@ def _clusters(states: States) -> dict[str, Any]:
     points = principal_coordinates(rows, spectrum)
     clusters = choose_among(rows, points, options, seed=states.seed)
     adjusted = adjusted_cosine(
-        rows,
-        clusters.labels,
-        types,
-        min_cluster=options.min_cluster,
-        permutations=options.permutations,
+        rows, clusters.labels, types, min_cluster=options.min_cluster, permutations=options.permutations,
         seed=states.seed,
-    )
+    )  # fmt: skip
     row = {
         "k": clusters.k,
         "silhouettes": list(clusters.silhouettes),
@@ -166,20 +330,14 @@ def _cai(states: States) -> dict[str, Any]:
     }
 
 
+CLUSTER_COLUMNS = (
+    "k", "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_corrected",
+    "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic",
+)  # fmt: skip
 MEASURES: tuple[Measure, ...] = (
     Measure(("zeta", "zeta_token"), _cosine),
     Measure(
-        (
-            "k",
-            "zeta_adjusted",
-            "zeta_adjusted_weighted",
-            "zeta_adjusted_floor",
-            "zeta_adjusted_corrected",
-            "zeta_adjusted_null",
-            "zeta_adjusted_null_sd",
-            "zeta_adjusted_p",
-            "zeta_adjusted_isotropic",
-        ),
+        CLUSTER_COLUMNS,
         _clusters,
         dict.fromkeys(f"{name}_sd" for name in REPEATED)
         | {"silhouettes": [], "eigenvalues": [], "n_clusters_used": 0, "n_clusters_small": 0, "repeats": 0},
@@ -215,9 +373,7 @@ def requested_measures(preset_names: Sequence[str]) -> list[Measure]:
 LIST_COLUMNS = tuple(name for name, value in unmeasured_columns().items() if isinstance(value, list))
 
 
-def subsample(
-    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None, tokens: int, *, seed: int
-) -> tuple[np.ndarray, np.ndarray | None]:
+def subsample(states: Tokens, types: Types | None, tokens: int, *, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Draw at most `tokens` rows without replacement, in their order: ζ, d(0.8) and K depend on N."""
     if len(states) <= tokens:
         return states, types
@@ -226,8 +382,8 @@ def subsample(
 
 
 def measure_states(
-    states: Float[np.ndarray, "token width"],
-    types: Integer[np.ndarray, " token"] | None = None,
+    states: Tokens,
+    types: Types | None = None,
     options: IsotropyOptions | None = None,
     *,
     presets: Sequence[str] = ("isoscore",),

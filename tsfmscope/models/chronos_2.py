@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import Pretrained
-from tsfmscope.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.models.common.attention import AttentionLayer
+from tsfmscope.models.base import Forecaster, Pretrained
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.attention import AttentionLayer, resizer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
@@ -143,7 +142,7 @@ class Chronos2(Pretrained, Forecaster):
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield time and group attention of every block; keys of time attention are rotary and keep their width."""
-        resize = narrow_heads.resizer(PARTS, "kv_proj_dim")
+        resize = resizer(PARTS, "kv_proj_dim")
         for layer, block in enumerate(network.encoder.block, start=1):
             for kind, at in ATTENTION.items():
                 of = block.layer[at].self_attention

@@ -18,10 +18,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers.time_series_utils import DistributionOutput
 
+from tsfmscope.models import moirai_patches, timesfm_patches
 from tsfmscope.models.common.scale import HUGE, LARGEST
-from tsfmscope.models.moirai import patches as moirai_patches
-from tsfmscope.models.patchtst_fm.checkpoint import LARGEST_SCALED, LEAST_SCALE
-from tsfmscope.models.timesfm import patches as timesfm_patches
+from tsfmscope.models.patchtst_fm import LARGEST_SCALED, LEAST_SCALE
 
 Embed = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
@@ -134,7 +133,7 @@ class Moirai2Graph(nn.Module):
         return answer
 
     def _loc_scale(self, filled: torch.Tensor, observed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loc and scale [B, 1], as `moirai.patches` computes them."""
+        """Return loc and scale [B, 1], as `moirai_patches` computes them."""
         network = self.network
         if not network.scaling:
             return torch.zeros_like(filled[:, :1]), torch.ones_like(filled[:, :1])
@@ -145,7 +144,7 @@ class Moirai2Graph(nn.Module):
 
 
 def causal_means(steps: torch.Tensor) -> torch.Tensor:
-    """Return steps [B, C] with filled gaps, as `moirai.patches.causal_means` does."""
+    """Return steps [B, C] with filled gaps, as `moirai_patches.causal_means` does."""
     observed = ~torch.isnan(steps)
     values = torch.where(observed, steps, 0.0)
     at = torch.arange(steps.shape[1]).expand_as(steps)

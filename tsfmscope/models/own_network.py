@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsfmscope.models.base import Forecaster
-from tsfmscope.models.blocks import BlockFamily
-from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import AttentionLayer
-from tsfmscope.models.common.own_checkpoint import SavedConfig
+from tsfmscope.models.base import BlockFamily, Forecaster
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
+from tsfmscope.models.common.own_checkpoint import Release
 
 if TYPE_CHECKING:
     import torch
 
 
-class CheckpointModule(Protocol):
-    """Module of a family that makes, reads and writes its networks."""
-
-    @property
-    def Config(self) -> type[SavedConfig]:
-        """Keys of config.json that the network reads, with types and defaults."""
-
-    def make_network(self, config: Mapping[str, Any]) -> Any:
-        """Return a network with weights that are drawn as the release draws them, from torch's generator."""
-
-    def read(self, folder: Path, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> tuple[Any, dict[str, Any]]:
-        """Return network and config of a released or saved checkpoint; ModelError names the file that is wrong.
-
-        attentions: function from the network to its attention layers.
-        """
-
-    def write(self, folder: Path, network: Any, config: Mapping[str, Any]) -> None:
-        """Write config.json, and model.safetensors under the released names."""
-
-
 class OwnNetwork(BlockFamily, Forecaster):
-    """Family whose network we wrote. A subclass states the module of its checkpoints."""
+    """Family whose network we wrote.
 
-    checkpoints: ClassVar[CheckpointModule]
+    A subclass states the release whose checkpoints it reads, and overrides `read_saved_config`, `to_own_weights`,
+    `saved_config` and `released_weights` where their defaults do not hold.
+    """
+
+    release: ClassVar[Release]
     network: Any
     config: dict[str, Any]
 
@@ -52,20 +35,41 @@ class OwnNetwork(BlockFamily, Forecaster):
         self.batch = batch
 
     @classmethod
+    @abstractmethod
+    def make_network(cls, config: Mapping[str, Any]) -> Any:
+        """Return a network with weights that are drawn as the release draws them, from torch's generator."""
+
+    @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights, drawn as the release draws them.
 
-        Keys of the config are those of `Config` in the family's module `checkpoint`, named as in the release.
+        Keys of the config are those of `release.config`, named as in the release.
         ValueError for keys that are missing, unknown or of a wrong value.
         """
-        full = cls.checkpoints.Config.fill(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: cls.checkpoints.make_network(full), seed), full)
+        full = cls.release.config.fill(config, cls.name)
+        return cls(checkpoint_folder.build(lambda: cls.make_network(full), seed), full)
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a released or saved checkpoint; ModelError names the file that is wrong."""
-        network, config = cls.checkpoints.read(Path(folder), cls.attention_layers)
+        folder = Path(folder)
+        saved, release = cls.read_saved_config(folder)
+        network, config = own_checkpoint.read(
+            folder, saved, release, cls.make_network, cls.attention_layers, cls.to_own_weights
+        )
         return cls(network.to(device), config)
+
+    @classmethod
+    def read_saved_config(cls, folder: Path) -> tuple[dict[str, Any], Release]:
+        """Return config.json of a folder, and the release that it must fit; ModelError if it is of another family."""
+        saved = checkpoint_folder.read_config(folder, cls.name)
+        checkpoint_folder.check_model_type(saved, folder, cls.name, cls.release.model_type)
+        return saved, cls.release
+
+    @staticmethod
+    def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
+        """Return the weights of a file, without the release's prefix, by the network's names."""
+        return weights
 
     def setting(self, key: str) -> Any:
         """Return a value of the config that the network was made of."""
@@ -73,7 +77,21 @@ class OwnNetwork(BlockFamily, Forecaster):
 
     def save(self, folder: Path) -> None:
         """Write config.json, and model.safetensors under the released names, which the family's package reads."""
-        self.checkpoints.write(Path(folder), self.network, self.config)
+        prefix = self.release.prefix
+        weights = {prefix + name: value for name, value in self.released_weights().items()}
+        own_checkpoint.write(Path(folder), self.network, self.saved_config(), weights)
+
+    def saved_config(self) -> dict[str, Any]:
+        """Return config.json: model_type, the class of the release, the values it must have, and the config."""
+        named: dict[str, Any] = {"model_type": self.release.model_type or self.name}
+        if self.architectures:
+            named["architectures"] = [self.architectures[0]]
+        return {**named, **self.release.fixed, **self.config}
+
+    def released_weights(self) -> dict[str, torch.Tensor]:
+        """Return the network's weights under the released names, without the prefix."""
+        weights: dict[str, torch.Tensor] = self.network.state_dict()
+        return weights
 
     def read_package_network(self, network_class: Any, folder: Path) -> Any:
         """Return the package's network with our whole config: classes of granite-tsfm do not declare all their keys."""

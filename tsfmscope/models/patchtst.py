@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import QUANTILES, Forecaster
-from tsfmscope.models.blocks import Pretrained
-from tsfmscope.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
+from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32
@@ -144,7 +143,7 @@ class PatchTST(Pretrained, Forecaster):
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
         return layers_of_blocks(
             "encoder", network.model.encoder.layers, "self_attn", OWN_PARTS, heads="num_heads", scale="scaling",
-            resize=narrow_heads.resizer(OWN_PARTS, "head_dim"),
+            resize=resizer(OWN_PARTS, "head_dim"),
         )  # fmt: skip
 
     @property

@@ -1,28 +1,54 @@
 """Resolution of a model's name to a checkpoint on this machine.
 
-A name is that of a bundled model, FAMILY:REFERENCE, hub:ORG/NAME or a folder.
+A name is that of a bundled model (bundled.yaml), FAMILY:REFERENCE, hub:ORG/NAME or a folder.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from tsfmscope import hub
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ArgumentError, ModelError
+from tsfmscope.files import slug
 from tsfmscope.models import registry
-from tsfmscope.models.bundled import CHECKPOINTS, load_catalog, split_checkpoint
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import read_recipe
-from tsfmscope.names import slug
+from tsfmscope.models.cards import read_recipe
+from tsfmscope.models.registry import family_of_folder
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
+
+CATALOG = "tsfmscope/models/bundled.yaml"
+# Folder of the bundled checkpoints, by name of their recipe.
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+# Prefix of a model's reference to a recipe.
+CHECKPOINT = "checkpoint:"
+
+
+def split_checkpoint(ref: str) -> tuple[str, str]:
+    """Return the recipe and the snapshot ("" for the last weights) of a reference checkpoint:RECIPE[/step-N].
+
+    Both are "" for another kind of reference.
+    """
+    if not ref.startswith(CHECKPOINT):
+        return "", ""
+    recipe, _, snapshot = ref.removeprefix(CHECKPOINT).partition("/")
+    return recipe, snapshot
+
+
+@functools.cache
+def load_catalog() -> dict[str, dict[str, Any]]:
+    """Return the models and the recipes of the catalogue, by name."""
+    catalog: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("bundled.yaml").read_text("utf-8"))
+    return catalog
 
 
 @dataclass(frozen=True)
@@ -53,12 +79,19 @@ class Source:
         return replace(self, options=registry.stored_options(self.options))
 
 
-def resolve(name: str, family: str | None = None) -> Source:
+def resolve(model: str | Path, family: str | None = None) -> Source:
     """Return the checkpoint of a name; a name of the hub is looked up there.
 
     family: the family of a reference or folder that does not name it. Raises ArgumentError, with similar names, for a
-    name that is not valid; ModelError if the checkpoint cannot be obtained.
+    name that is not valid and for a family or a model in place of a name; ModelError if the checkpoint cannot be
+    obtained.
     """
+    if not isinstance(model, str | Path):
+        if isinstance(model, type):
+            raise ArgumentError(f"model: {getattr(model, 'name', model)} is a family; expected FAMILY:FOLDER")
+        kind = type(model).__name__
+        raise ArgumentError(f"model: got a {kind}, expected a name or a folder; save it and give the folder")
+    name = str(model)
     if (block := load_catalog()["models"].get(name)) is not None:
         if family not in (None, block["family"]):
             raise ArgumentError(f"family {family}: model {name!r} is of family {block['family']}; leave the family out")
@@ -99,6 +132,8 @@ def _split_reference(name: str, family: str | None) -> tuple[str | None, str]:
         registry.check_reference(name)
     known = load_catalog()["models"]
     near = difflib.get_close_matches(name, known, 2)
+    if name in registry.families():
+        raise ArgumentError(f"{name}: is a family; expected FAMILY:FOLDER, such as {name}:FOLDER")
     if hub.looks_like_hub(name):
         hint = f"for a model of the hub write {hub.PREFIX}{name}"
     elif near:

@@ -1,17 +1,24 @@
-"""Registry of families by name and of checkpoints by reference; heavy packages are imported late."""
+"""Registry of families by name and of checkpoints by reference; heavy packages are imported late.
+
+Other packages add families through entry points.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +26,19 @@ from tsfmscope import hub
 from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
-from tsfmscope.models import plugins
+from tsfmscope.files import file_sum, open_regular, read_text
 from tsfmscope.models.common.checkpoint_folder import (
     ADAPTER,
     INDEX,
+    LARGEST_CONFIG,
     PICKLED,
+    SNAPSHOTS,
+    check_adapter,
     files_of_weights,
+    verify_sums,
     weight_files,
 )
-from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums
 from tsfmscope.models.common.int8 import SCALE
-from tsfmscope.regular_files import file_sum, open_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -37,27 +46,27 @@ if TYPE_CHECKING:
     from tsfmscope.models.base import Family
 
 FAMILIES = {
-    "chronos-t5": "tsfmscope.models.t5.chronos_t5:ChronosT5",
-    "chronos-bolt": "tsfmscope.models.chronos_bolt:ChronosBolt",
+    "chronos-t5": "tsfmscope.models.chronos:ChronosT5",
+    "chronos-bolt": "tsfmscope.models.chronos:ChronosBolt",
     "chronos-2": "tsfmscope.models.chronos_2:Chronos2",
-    "flowstate": "tsfmscope.models.flowstate.family:FlowState",
-    "lag-llama": "tsfmscope.models.lag_llama.family:LagLlama",
-    "moirai": "tsfmscope.models.moirai.family:Moirai",
-    "moirai-2": "tsfmscope.models.moirai.version_2:Moirai2",
-    "moment": "tsfmscope.models.moment.family:Moment",
+    "flowstate": "tsfmscope.models.flowstate:FlowState",
+    "lag-llama": "tsfmscope.models.lag_llama:LagLlama",
+    "moirai": "tsfmscope.models.moirai:Moirai",
+    "moirai-2": "tsfmscope.models.moirai_2:Moirai2",
+    "moment": "tsfmscope.models.moment:Moment",
     "patchtst": "tsfmscope.models.patchtst:PatchTST",
-    "patchtst-fm": "tsfmscope.models.patchtst_fm.family:PatchTSTFM",
-    "totem": "tsfmscope.models.totem.family:Totem",
+    "patchtst-fm": "tsfmscope.models.patchtst_fm:PatchTSTFM",
+    "totem": "tsfmscope.models.totem:Totem",
     "wavetoken": "tsfmscope.models.wavetoken:WaveToken",
-    "t5-text": "tsfmscope.models.t5.text:T5Text",
-    "tabular": "tsfmscope.models.tabular.family:Tabular",
+    "t5-text": "tsfmscope.models.t5:T5Text",
+    "tabular": "tsfmscope.models.tabular:Tabular",
     "vit": "tsfmscope.models.vit:ViT",
-    "timesfm": "tsfmscope.models.timesfm.versions:TimesFM",
-    "timesfm-2.5": "tsfmscope.models.timesfm.versions:TimesFM25",
-    "time-moe": "tsfmscope.models.time_moe.family:TimeMoE",
-    "toto-2": "tsfmscope.models.toto_2.family:Toto2",
-    "ttm": "tsfmscope.models.ttm.family:TTM",
-    "visionts": "tsfmscope.models.visionts.family:VisionTS",
+    "timesfm": "tsfmscope.models.timesfm:TimesFM",
+    "timesfm-2.5": "tsfmscope.models.timesfm:TimesFM25",
+    "time-moe": "tsfmscope.models.time_moe:TimeMoE",
+    "toto-2": "tsfmscope.models.toto_2:Toto2",
+    "ttm": "tsfmscope.models.ttm:TTM",
+    "visionts": "tsfmscope.models.visionts:VisionTS",
 }
 # Tokenizers of text and settings of image preprocessing.
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
@@ -93,7 +102,7 @@ class ResolvedRef:
 
 def families() -> dict[str, str]:
     """Return name -> "module:Class" of built-in families and of installed packages; imports none of them."""
-    return {name: claims[0].value for name, claims in plugins.entries().items()} | FAMILIES
+    return {name: claims[0].value for name, claims in plugin_entries().items()} | FAMILIES
 
 
 def check_name(name: str) -> None:
@@ -112,14 +121,14 @@ def family_class(name: str) -> type[Family]:
     names the package and the fix.
     """
     check_name(name)
-    entry = plugins.entry_of(name, FAMILIES)
+    entry = plugin_of(name, FAMILIES)
     try:
         if entry is not None:
             return _load_plugin_class(entry)
         module, _, attribute = FAMILIES[name].partition(":")
         result: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        owner = plugins.describe(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        owner = describe_plugin(entry) if entry else f"family {name} ({FAMILIES[name]})"
         raise ModelError(f"{owner}: {describe_missing(error)}") from error
     return result
 
@@ -141,8 +150,8 @@ def code_of(family: str) -> str | None:
     For a built-in family, return its `revision`. ValueError for an unknown family.
     """
     check_name(family)
-    entry = plugins.entry_of(family, FAMILIES)
-    return plugins.code(entry) if entry else family_class(family).revision
+    entry = plugin_of(family, FAMILIES)
+    return plugin_code(entry) if entry else family_class(family).revision
 
 
 def with_code(family: str, fingerprint: str) -> str:
@@ -162,7 +171,7 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable
     Family. A ModuleNotFoundError is passed on.
     """
-    owner = plugins.describe(entry)
+    owner = describe_plugin(entry)
     try:
         module = importlib.import_module(entry.module)
     except ModuleNotFoundError:
@@ -190,7 +199,7 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
 
     reference: path of an existing folder, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]". ModelError
     where the folder does not exist, contains no checkpoint, or has files that differ from the recorded
-    checksums (tsfmscope/models/common/checksums.py). HubError where the hub is needed but not allowed, or the
+    checksums (tsfmscope/models/common/checkpoint_folder.py). HubError where the hub is needed but not allowed, or the
     download fails.
     """
     # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
@@ -264,7 +273,7 @@ def facts(folder: Path) -> dict[str, Any]:
     files = weight_files(folder)
     for path in files:
         if path.name == PICKLED:
-            from tsfmscope.models.lag_llama.checkpoint import read_lightning
+            from tsfmscope.models.lag_llama import read_lightning
 
             parameters = sum(tensor.numel() for tensor in read_lightning(path)[0].values())
             continue
@@ -332,7 +341,7 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
         missing = describe_missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
         raise ModelError(f"{folder}: {missing}") from error
     if PRECISION in options:
-        from tsfmscope.models.common.precision import run_in
+        from tsfmscope.models.common.layers import run_in
 
         run_in(model.network, options[PRECISION])
     return model
@@ -361,3 +370,135 @@ def family_of_release(reference: str) -> str | None:
         return None
     checkpoint = reference.removeprefix(hub.PREFIX).partition("@")[0]
     return next((name for name in FAMILIES if checkpoint in family_class(name).released.checkpoints), None)
+
+
+# Group of entry points in a package's metadata; each entry is NAME = "module:Class".
+GROUP = "tsfmscope.families"
+
+
+@functools.cache
+def plugin_entries() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return name -> the entry points of installed packages that have it.
+
+    There is more than one where packages use the same name.
+    """
+    entries_by_name: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=GROUP):
+        entries_by_name[entry.name] = (*entries_by_name.get(entry.name, ()), entry)
+    return entries_by_name
+
+
+def plugin_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
+    """Return the entry point of another package's family, None where there is none.
+
+    ModelError where two packages use the name, or where the family is built in too.
+    """
+    claims = plugin_entries().get(name, ())
+    packages = " and ".join(map(package_of, claims))
+    if claims and name in built_in:
+        raise ModelError(
+            f"family {name}: package {packages} names a family of its own so, but it is built in; rename the entry "
+            "point there, or uninstall the package"
+        )
+    if len(claims) > 1:
+        raise ModelError(f"family {name}: packages {packages} both name a family so; uninstall one of them")
+    return claims[0] if claims else None
+
+
+def plugin_code(entry: EntryPoint) -> str:
+    """Return NAME VERSION SHA256 of the package of an entry point; imports nothing.
+
+    The digest covers the code files under the package's top-level module. ModelError where that module is
+    missing.
+    """
+    top = entry.module.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
+    digest = hashlib.sha256()
+    for name, path in sorted(_files(spec)):
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return f"{package_of(entry)} {digest.hexdigest()}"
+
+
+def plugin_codes() -> dict[str, list[str]]:
+    """Return name -> `code` of each package that adds a family of that name.
+
+    Where a package's code cannot be read, the error message stands in its place.
+    """
+    codes_by_name: dict[str, list[str]] = {}
+    for name, claims in plugin_entries().items():
+        for entry in claims:
+            try:
+                codes_by_name.setdefault(name, []).append(plugin_code(entry))
+            except ModelError as error:
+                codes_by_name.setdefault(name, []).append(str(error))
+    return codes_by_name
+
+
+def describe_plugin(entry: EntryPoint) -> str:
+    """Return family, package and class, as the beginning of an error message."""
+    return f"family {entry.name} of package {package_of(entry)} ({entry.value})"
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Return the name and version of the package of an entry point."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "without a name"
+
+
+def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
+    """Yield the name inside the module and the path of each file of its code."""
+    if spec.submodule_search_locations is None:
+        yield spec.name, Path(spec.origin or "")
+        return
+    suffixes = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+    for folder in map(Path, spec.submodule_search_locations):
+        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
+        yield from ((path.relative_to(folder).as_posix(), path) for path in paths)
+
+
+def family_of_folder(folder: Path) -> str | None:
+    """Return the family that the config.json of a folder shows; None if there is no such file or no match.
+
+    Raises ModelError if the file is not a JSON object, and for a LoRA adapter.
+    """
+    check_adapter(folder)
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        config = json.loads(read_text(path, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: expected JSON ({error}); fetch or save the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: expected an object, got {type(config).__name__}; fetch the checkpoint again")
+    return family_of_config(config)
+
+
+def family_of_config(config: Mapping[str, Any]) -> str | None:
+    """Return the family of a checkpoint with this config.json; None if it is not recognised.
+
+    A config names a class of the family under `architectures` or `chronos_pipeline_class`, or has the family's name as
+    its `model_type`, or has keys that only configs of one family have. Training scripts write no class, or that of T5,
+    for every Chronos model.
+    """
+    classes = {name: family_class(name) for name in FAMILIES}
+    named = config.get("architectures")
+    named = [*(named if isinstance(named, list) else ()), config.get("chronos_pipeline_class")]
+    for name, cls in classes.items():
+        if any(architecture in named for architecture in cls.architectures):
+            return name
+    if (kind := str(config.get("model_type"))) in families():
+        return kind
+    for name, cls in classes.items():
+        has_own = bool(cls.config_keys) and all(_has(config, key) for key in cls.config_keys)
+        if has_own and not any(_has(config, key) for key in cls.foreign_keys):
+            return name
+    return None
+
+
+def _has(config: Mapping[str, Any], key: str) -> bool:
+    """Return whether a config has a key, or a block that has it for a key "block.key"."""
+    block, _, inner = key.rpartition(".")
+    part = config.get(block) if block else config
+    return isinstance(part, Mapping) and inner in part

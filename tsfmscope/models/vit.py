@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.blocks import BlockFamily
-from tsfmscope.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
+from tsfmscope.models.base import BlockFamily
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.facts import Package
@@ -240,7 +240,7 @@ class ViT(BlockFamily):
 
 def vit_attentions(stack: str, blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of blocks of transformers' ViT or ViTMAE."""
-    resize = narrow_heads.resizer(PARTS, "head_dim")
+    resize = resizer(PARTS, "head_dim")
     return layers_of_blocks(
         stack, blocks, "attention", PARTS, heads="num_attention_heads", scale="scaling", resize=resize
     )

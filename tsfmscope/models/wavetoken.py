@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.scale import clip_float32, mean_and_deviation
-from tsfmscope.models.t5 import shared
+from tsfmscope.models.t5 import SHAPE, SMALL, T5Family, T5Ids
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -147,7 +147,7 @@ def fill_missing(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, 
     return out
 
 
-REQUIRED = (*shared.SHAPE, "n_tokens", "context_length", "prediction_length")
+REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
 DEFAULTS = {
     # This wavelet, one level and no threshold are our reading of Masserano et al. 2025, not
     # checked.
@@ -184,7 +184,7 @@ class Coded(NamedTuple):
     whole: Bool[np.ndarray, "window token"]
 
 
-class WaveToken(shared.T5Ids, shared.T5Family):
+class WaveToken(T5Ids, T5Family):
     """WaveToken models.
 
     Rows of the encoder: one row per coefficient of the context, coarse to fine, then EOS. Rows of the
@@ -203,7 +203,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
     name: ClassVar[str] = "wavetoken"
     config_keys: ClassVar[tuple[str, ...]] = ("wavetoken_config",)
     example: ClassVar[Mapping[str, Any]] = {
-        **shared.SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
+        **SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
         1.0,
     }  # fmt: skip
     # Rows are wavelet coefficients, level by level.
@@ -217,7 +217,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
 
         batch: windows per forward pass.
         """
-        from tsfmscope.models.t5.attention import use_windowwise
+        from tsfmscope.models.t5_decoding import use_windowwise
 
         super().__init__(network, batch=batch)
         use_windowwise(network.encoder)
@@ -240,7 +240,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         t5_config = T5Config(
-            **{k: full[k] for k in (*shared.SHAPE, "dropout_rate", "initializer_factor")},
+            **{k: full[k] for k in (*SHAPE, "dropout_rate", "initializer_factor")},
             vocab_size=full["n_tokens"],
             pad_token_id=PAD,
             eos_token_id=EOS,
@@ -321,7 +321,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.models.t5.decoding import sample_ids
+        from tsfmscope.models.t5_decoding import sample_ids
 
         self.network.eval()
         steps, blocks = self.prediction_length, -(-windows.horizon // self.prediction_length)

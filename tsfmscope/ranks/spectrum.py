@@ -1,9 +1,13 @@
-"""Singular values of one matrix, its numerical ranks, and the tolerance below which rounding decides them."""
+"""Singular values of a matrix, the tolerance below which rounding decides its rank, and the geometry of its rows."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
+
+from tsfmscope.ranks.tall import TallQR
 
 # Rounding a value in [2^e, 2^(e+1)) to nearest errs by a uniform ±u 2^e. The root mean square over
 # Benford's mantissas is E[err²] / E[value²] = (u² / 3) / (3 / (2 ln 2)): 0.39 u.
@@ -43,13 +47,13 @@ def singular_values(matrix: Float[np.ndarray, "row column"]) -> Float[np.ndarray
     return values
 
 
-def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclusive: bool = False) -> int:
+def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float) -> int:
     """Return the numerical rank #{j : σ_j / σ_1 > ε}.
 
-    Source: Yu et al. 2026, eq. 1. inclusive: ≥ instead of >, as in the authors' code for Table 2, whose ε = 0
-    therefore keeps every direction. A matrix of zeros, or without values, has rank 0 in both cases. A single
-    row that is not zero has rank 1 for ε below 1; a constant matrix has rank 1 for ε between rounding and 1.
-    Raises ValueError for NaN or negative values, and for an ε outside [0, 1].
+    Source: Yu et al. 2026, eq. 1. Deviation: the authors' code for Table 2 counts ≥, so that its ε = 0 keeps every
+    direction. A matrix of zeros, or without values, has rank 0. A single row that is not zero has rank 1 for ε
+    below 1; a constant matrix has rank 1 for ε between rounding and 1. Raises ValueError for NaN or negative
+    values, and for an ε outside [0, 1].
     """
     if not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon: got {epsilon}, expected a tolerance relative to σ_1, from 0 to 1")
@@ -59,8 +63,7 @@ def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclu
     largest = values.max(initial=0.0)
     if largest == 0:
         return 0
-    ratios = values / largest
-    return int(np.count_nonzero(ratios >= epsilon if inclusive else ratios > epsilon))
+    return int(np.count_nonzero(values / largest > epsilon))
 
 
 def rounding_floor(
@@ -99,3 +102,94 @@ def matrix_floor(matrix: Float[np.ndarray, "row column"], leading: float, *, dty
     rows, columns = (float(np.linalg.norm(scaled, axis=axis).max(initial=0.0)) for axis in (1, 0))
     longest = {"longest_row": rows * leading, "longest_column": columns * leading}
     return rounding_floor(leading, dtype=dtype, shape=(len(scaled), scaled.shape[1]), **longest)
+
+
+NO_ROWS = "no token of these kinds"
+
+
+def input_row(states: np.ndarray, *, dtype: str, tokens: str, what: str = "input") -> dict[str, Any]:
+    """Return the columns of `spectra` for a layer's input tokens [N, d], without the columns that identify it."""
+    qr = TallQR.of([states])
+    values, centred = qr.singular_values(), qr.singular_values(centred=True)
+    floor = rounding_floor(
+        float(values.max(initial=0.0)),
+        dtype=dtype,
+        shape=(qr.rows, qr.width),
+        longest_row=qr.longest_row,
+        longest_column=qr.longest_column,
+    )
+    reason = None if values.any() else "all tokens are zero" if qr.rows else NO_ROWS
+    return {
+        **dict.fromkeys(("matrix", "attention", "head", "heads", "step")),
+        "what": what,
+        "tokens": tokens,
+        "n_rows": qr.rows,
+        "n_columns": qr.width,
+        "dtype": dtype,
+        "floor": floor,
+        "singular_values": values.tolist(),
+        "singular_values_centred": centred.tolist(),
+        "reason": reason,
+    }
+
+
+def weight_row(matrix: np.ndarray, *, dtype: str) -> dict[str, Any]:
+    """Return the columns of `spectra` for one matrix [out, in], without those that identify the matrix."""
+    values = singular_values(matrix)
+    return {
+        **dict.fromkeys(("normed", "tokens", "singular_values_centred")),
+        "what": "weight",
+        "n_rows": matrix.shape[0],
+        "n_columns": matrix.shape[1],
+        "dtype": dtype,
+        "floor": matrix_floor(matrix, float(values.max(initial=0.0)), dtype=dtype),
+        "singular_values": values.tolist(),
+        "reason": None if values.any() else "all entries are zero",
+    }
+
+
+def line_angles(vectors: Float[np.ndarray, "vector width"]) -> Float[np.ndarray, "vector vector"]:
+    """Return the angles θ_ij = arccos(|x_i·x_j| / (‖x_i‖ ‖x_j‖)) between the lines of all vectors.
+
+    Angles are in radians, in [0, π/2]; the matrix is symmetric, and the angle of a vector with itself is 0.
+
+    Source: Yu et al. 2026, eq. 2 (which prints the cosine) and Appendix H (the arccos). Computed as 2
+    atan2(‖a − b‖, ‖a + b‖) of unit vectors a and ±b, with the sign that makes a·b ≥ 0. arccos would lose half
+    the digits of small angles: it returns 0 below 1e-8.
+
+    A zero vector spans no line: its angles with every vector and with itself are NaN. A single vector gives
+    [[0]]. Raises ValueError for a wrong shape, NaN or infinity.
+    """
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or not np.isfinite(vectors).all():
+        raise ValueError(f"vectors: expected finite [vector, width], got shape {vectors.shape} or NaN or infinity")
+    vectors = vectors.astype(np.float64)
+    # Divided by the largest entry first, so that no square overflows or underflows.
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
+    scaled = vectors / np.where(largest > 0, largest, np.nan)
+    units = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    signs = np.where(units @ units.T < 0, -1.0, 1.0)
+    angles = np.empty(signs.shape)
+    # One row at a time: all differences at once would take N² d values.
+    for row, unit in enumerate(units):
+        aligned = signs[row, :, None] * units
+        difference, total = (np.linalg.norm(part, axis=1) for part in (unit - aligned, unit + aligned))
+        angles[row] = np.minimum(2 * np.arctan2(difference, total), np.pi / 2)
+    return angles
+
+
+def leading_plane(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "row 2"]:
+    """Return the coordinates of the rows on their two leading right singular vectors.
+
+    The rows are not centred, and coordinates are in the rows' own units. Source: Yu et al. 2026, Fig. 2b and
+    2c. The sign of a direction is arbitrary: here its entry of largest absolute value (the first among
+    equals) is positive. Rows of rank 1 have second coordinates at rounding level; rows of width 1 have second
+    coordinate 0. Raises ValueError for a wrong shape, NaN or infinity.
+    """
+    rows = np.asarray(rows)
+    directions = TallQR.of([rows]).directions()[:, :2]
+    largest = np.abs(directions).argmax(axis=0)
+    directions = directions * np.where(directions[largest, np.arange(directions.shape[1])] < 0, -1.0, 1.0)
+    plane = np.zeros((len(rows), 2))
+    plane[:, : directions.shape[1]] = rows.astype(np.float64) @ directions
+    return plane

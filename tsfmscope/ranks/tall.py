@@ -88,26 +88,6 @@ class TallQR:
         self.rows += len(block)
         self.blocks += 1
 
-    def merge(self, other: TallQR) -> None:
-        """Add the rows of another TallQR, built separately (another process, other rows of the same matrix).
-
-        Raises ValueError where the widths differ.
-        """
-        if other.width != self.width:
-            raise ValueError(f"merge: got width {other.width}, expected {self.width}")
-        self._fold()
-        other._fold()
-        other_r = other._r.copy(order="F")
-        if other._empty:
-            other_r[:, 1:] = 0.0
-        else:
-            self._rescale(other._power)
-            other_r[:, 1:] = np.ldexp(other_r[:, 1:], other._power - self._power)
-        self._reflect(other_r, triangle=self.width + 1)
-        self._longest = max(self._longest, other._longest)
-        self.rows += other.rows
-        self.blocks += other.blocks
-
     def singular_values(self, *, centred: bool = False) -> Float[np.ndarray, " value"]:
         """Return all min(N, d) singular values, descending; centred: of Ψ minus its column means.
 
@@ -178,8 +158,7 @@ class TallQR:
     def _restore_scale(self, values: np.ndarray) -> np.ndarray:
         """Return values of R in the rows' own units, infinite where these are beyond float64."""
         with np.errstate(over="ignore"):
-            scaled: np.ndarray = np.ldexp(values, self._power)
-        return scaled
+            return np.asarray(np.ldexp(values, self._power))
 
     def _rescale(self, power: int) -> None:
         """Scale R so that values near 2 to this power neither overflow nor underflow."""
@@ -189,12 +168,12 @@ class TallQR:
             self._r[:, 1:] = np.ldexp(self._r[:, 1:], self._power - power)
             self._power = power
 
-    def _reflect(self, rows: np.ndarray, triangle: int = 0) -> None:
-        """Reflect rows into R and overwrite both; only the upper triangle of the last `triangle` rows is read."""
+    def _reflect(self, rows: np.ndarray) -> None:
+        """Reflect rows into R and overwrite both."""
         from scipy.linalg.lapack import dtpqrt
 
         panel = min(PANEL, self.width + 1)
-        self._r, *_, info = dtpqrt(triangle, panel, self._r, rows, overwrite_a=1, overwrite_b=1)
+        self._r, *_, info = dtpqrt(0, panel, self._r, rows, overwrite_a=1, overwrite_b=1)
         assert info == 0, f"dtpqrt: argument {-info} is wrong"
 
 

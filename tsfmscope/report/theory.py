@@ -117,7 +117,7 @@ BOUND = _Texts(
     "the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of its "
     "proof. A bound that fails as printed is shown with the form that its proof supports, which must never fail (a "
     "check of results.duckdb). Each row of the table gives its worst instance; "
-    "tsfmscope.theory.statements.instance reproduces it from statement, seed and number.",
+    "tsfmscope.theory.experiments.instance reproduces it from statement, seed and number.",
     "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is at 1.",
     "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
 )

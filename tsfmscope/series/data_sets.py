@@ -1,28 +1,55 @@
-"""Named data sets: their description, which is also their block of params.yaml, and the readers of their sources."""
+"""Data sets by name, and series that a user passes: tables, arrays, files, folders.
+
+The description of a data set is also its block of params.yaml.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 from pydantic import Field, model_validator
 
-from tsfmscope.errors import DataError
+from tsfmscope.arrays import real_array
+from tsfmscope.defaults import HORIZON
+from tsfmscope.errors import ArgumentError, DataError
+from tsfmscope.files import slug
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import load_bundled
-from tsfmscope.series.files.columns import UNNAMED, Columns
-from tsfmscope.series.files.hub_datasets import load_hub
-from tsfmscope.series.files.parquet import MIN_LENGTH, LoadedSeries, load_parquet, select
-from tsfmscope.series.files.user_files import load_own
+from tsfmscope.series.files.frames import UNNAMED, Columns
+from tsfmscope.series.files.sources import (
+    MIN_LENGTH,
+    LoadedSeries,
+    load_bundled,
+    load_hub,
+    load_parquet,
+    select,
+    series_note,
+)
+from tsfmscope.series.files.times import missing_times
+from tsfmscope.series.files.user_files import list_files, load_frame, load_own
 from tsfmscope.series.other_modalities import SOURCES
 from tsfmscope.series.synthetic.kernels import parse_kernel
 from tsfmscope.series.synthetic.kernelsynth import synthetic_set
 from tsfmscope.series.synthetic.signals import draw_signal
-from tsfmscope.series.types import Series
+from tsfmscope.series.types import Series, count_reasons, describe_reasons
 from tsfmscope.strict import Strict
 
+logger = logging.getLogger("tsfmscope")
+
+# Names of the columns that a user may name.
+KEYS = [field.name for field in fields(Columns)]
+# What a user may pass as series.
+Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 # Environment variable with the folder of the files that data sets name.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
 # Number of series of a synthetic data set, and their steps.
@@ -139,7 +166,9 @@ def load_data_set(
         return LoadedSeries(series, [], series)
     if dataset.source == "hub":
         return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
-    path = None if dataset.file is None else _under_root(dataset.file, root)
+    if dataset.file is not None and root is None:
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {dataset.file}")
+    path = None if dataset.file is None or root is None else root / dataset.file
     if dataset.source in SOURCES:
         return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=seed), **selection)
     if Path(str(path)).suffix != ".parquet" or dataset.columns != UNNAMED:
@@ -149,7 +178,155 @@ def load_data_set(
     return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
 
 
-def _under_root(file: str, root: Path | None) -> Path:
-    if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {file}")
-    return root / file
+# Description of a user's own series.
+OWN = DataSet(source="folder", file="data", horizon=HORIZON)
+
+
+class NamedSeries(NamedTuple):
+    """Usable series, the name of their data set, and its description."""
+
+    name: str
+    dataset: DataSet
+    loaded: LoadedSeries
+
+    def count_left_out(self, without_window: Mapping[str, int]) -> dict[str, int]:
+        """Return reason -> number of series that cannot be used at all, or that gave no window."""
+        return dict(Counter(count_reasons(self.loaded.skipped)) + Counter(without_window))
+
+
+def usable_series(
+    data: Data, *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None, takes_any: bool = False
+) -> NamedSeries:
+    """Return the usable series with a name for the data, and log what was read.
+
+    columns: keyword arguments of `Columns`. takes_any: short and constant series are usable too. Raises DataError, with
+    the reasons, if there is no usable series; ArgumentError for a name that is none, for an unknown key of `columns`,
+    or for columns of data that are no table.
+    """
+    if unknown := set(columns or ()) - set(KEYS):
+        raise ArgumentError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
+    named = Columns(**(columns or {}))
+    sample = None if max_series is None else (max_series, seed)
+    min_length = None if takes_any else MIN_LENGTH
+    if isinstance(data, str | Path):
+        return _read_named(str(data), named, max_series, seed, min_length)
+    data = _to_frame(data)
+    if isinstance(data, pd.DataFrame):
+        loaded = load_frame(data, name="data", columns=named, min_length=min_length, sample=sample)
+    else:
+        loaded = select(_array_series(data), min_length=min_length, sample=sample)
+    _log_series("data", loaded)
+    return NamedSeries("data", OWN, loaded)
+
+
+def _read_named(text: str, columns: Columns, max_series: int | None, seed: int, min_length: int | None) -> NamedSeries:
+    """Return the usable series of a data set, a file or a folder that a user names."""
+    if (dataset := find_data_set(text)) is not None:
+        if columns != UNNAMED:
+            raise ArgumentError(f"names of columns: expected a file, got the data set {text!r}")
+        if dataset.source == "kernelsynth":
+            series = draw_kernel_set(text, dataset, seed)
+            return NamedSeries(text, dataset, LoadedSeries(series, [], series))
+        loaded = load_data_set(text, dataset, root=data_root(), max_series=max_series, seed=seed, min_length=min_length)
+        if not loaded.series or len(loaded.series) < loaded.available:
+            _log_series(text, loaded)
+        return NamedSeries(text, dataset, loaded)
+    path = Path(os.path.expanduser(text))
+    if not os.path.exists(path):
+        near = difflib.get_close_matches(text, CATALOG, 2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(CATALOG)}"
+        raise ArgumentError(f"data: got {text!r}, which is no file, no folder and no data set; {hint}")
+    name = slug(path.resolve().name.partition(".")[0]) or "data"
+    sample = None if max_series is None else (max_series, seed)
+    loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
+    _log_series(text, loaded)
+    return NamedSeries(name, OWN, loaded)
+
+
+def readers(
+    data: Data | Sequence[Data], *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None
+) -> dict[str, Callable[[], NamedSeries]]:
+    """Return the reader of each data set, by its name; each file of a folder is one.
+
+    data: one data set as in `usable_series`, or a list of them. Raises ArgumentError for an empty list.
+    """
+    items: list[tuple[str, Data]] = []
+    data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
+    if not data_sets:
+        raise ArgumentError("data: got an empty list, expected a data set")
+    for number, item in enumerate(data_sets):
+        if not isinstance(item, str | Path):
+            items.append((f"data[{number}]", item))
+        elif find_data_set(str(item)) is None and (path := Path(os.path.expanduser(item))).is_dir():
+            items += [(str(file), str(file)) for file in list_files(path)]
+        else:
+            items.append((str(item), str(item)))
+    return {
+        name: partial(usable_series, item, max_series=max_series, seed=seed, columns=columns) for name, item in items
+    }
+
+
+def _log_series(label: str, loaded: LoadedSeries) -> None:
+    """Log what was read. Raises DataError, with the reasons, if no series is usable."""
+    for line in loaded.notes:
+        logger.warning(line)
+    if not loaded.series:
+        raise DataError(f"{label}: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
+    logger.warning(series_note(label, loaded))
+    if loaded.missing:
+        logger.warning(missing_times(loaded.missing))
+
+
+def _to_frame(data: Any) -> Any:
+    """Return a Series, a list or dict of them, or a table as a DataFrame, and other data unchanged."""
+    items = data if isinstance(data, Mapping) else dict(enumerate(data)) if isinstance(data, list | tuple) else {}
+    if items and all(isinstance(item, pd.Series) for item in items.values()):
+        names = [str(name) if isinstance(data, Mapping) else f"series-{name}" for name in items]
+        data = pd.concat([item.rename("value") for item in items.values()], keys=names, names=["series"])
+    elif hasattr(data, "__dataframe__") and not isinstance(data, pd.DataFrame):
+        # Tables of pyarrow, polars and other packages.
+        data = pa.table(data).to_pandas()
+    if isinstance(data, pd.Series):
+        data = data.to_frame("value" if data.name is None else data.name)
+    return data
+
+
+def _array_series(data: Any) -> Iterable[Series]:
+    """Yield the series of an array [step] or [series, step], of a list of arrays, or of arrays by name."""
+    if isinstance(data, Mapping):
+        named = [(str(name), _real_values(values)) for name, values in data.items()]
+    elif isinstance(data, list | tuple) and data and all(np.ndim(item) == 1 for item in data):
+        named = [(f"series-{i}", _real_values(values)) for i, values in enumerate(data)]
+    else:
+        values = _real_values(data)
+        rows = np.atleast_2d(values) if values.ndim in (1, 2) else [values]
+        named = [(f"series-{i}", row) for i, row in enumerate(rows)]
+    for name, values in named:
+        if values.ndim != 1:
+            raise DataError(
+                f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
+            )
+        yield Series("data", name, values)
+
+
+def _real_values(data: Any) -> np.ndarray:
+    """Return numbers in float64, or float32 if they are; masked ones are NaN. Raises DataError for other data."""
+    try:
+        if np.ma.isMaskedArray(data):
+            data = np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
+        # Decimals and other objects that are numbers, and None where missing.
+        is_object = isinstance(data, list | tuple | np.ndarray) and np.asarray(data).dtype == object
+        values = np.array(data, dtype=np.float64) if is_object else real_array(data)
+    except (TypeError, ValueError, OverflowError):
+        kind = getattr(data, "dtype", "")
+        raise DataError(
+            "data: expected a DataFrame, a Series, numbers [step] or [series, step], or a list or dict of [step], got "
+            f"{type(data).__name__}{kind and f' of {kind}'} that is no array of real numbers"
+        ) from None
+    return values if values.dtype == np.float32 else values.astype(np.float64)
+
+
+def log_left_out(skipped: Mapping[str, int]) -> None:
+    """Log the number of series left out, one line per reason."""
+    for reason, n in skipped.items():
+        logger.warning(f"left out: {n} series: {reason}")

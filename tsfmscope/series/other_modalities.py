@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular, open_regular
-from tsfmscope.series.files.parquet import check_room
+from tsfmscope.files import check_regular, open_regular
+from tsfmscope.series.files.sources import check_room
 from tsfmscope.series.types import Series
 
 # Share of the built-in text and photographs that checkpoints are pretrained on; data sets use the

@@ -147,18 +147,18 @@ def assess(
     return Certificate(n, mean, sd, limit, bootstrap, method, needed_units(sd, margin), conditions)
 
 
-def t_limit(values: Float[np.ndarray, " unit"], level: float = LEVEL) -> float:
+def t_limit(values: Float[np.ndarray, " unit"]) -> float:
     """Return the one-sided upper limit of the mean by Student's t; infinity for one value."""
     from scipy import stats
 
     n = len(values)
     if n < 2:
         return math.inf
-    return float(values.mean() + stats.t.ppf(level, n - 1) * values.std(ddof=1) / math.sqrt(n))
+    return float(values.mean() + stats.t.ppf(LEVEL, n - 1) * values.std(ddof=1) / math.sqrt(n))
 
 
 def bootstrap_limit(
-    values: Float[np.ndarray, " unit"], *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
+    values: Float[np.ndarray, " unit"], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, str]:
     """Return the one-sided upper limit of the mean by the BCa bootstrap, and the method.
 
@@ -172,13 +172,13 @@ def bootstrap_limit(
         # scipy warns where BCa is undefined; the method reports it instead.
         warnings.simplefilter("ignore")
         result = stats.bootstrap(
-            (values,), np.mean, n_resamples=resamples, confidence_level=level, alternative="less", method="BCa",
+            (values,), np.mean, n_resamples=resamples, confidence_level=LEVEL, alternative="less", method="BCa",
             batch=max(1, 2**20 // len(values)), rng=np.random.default_rng(seed),
         )  # fmt: skip
     high = float(result.confidence_interval.high)
     if math.isfinite(high):
         return high, "BCa"
-    return float(np.quantile(result.bootstrap_distribution, level)), "percentile"
+    return float(np.quantile(result.bootstrap_distribution, LEVEL)), "percentile"
 
 
 def needed_units(sd: float, margin: float) -> int:
@@ -191,15 +191,15 @@ def needed_units(sd: float, margin: float) -> int:
     return max(FEWEST_UNITS, math.ceil(((Z_LEVEL + Z_POWER) * sd / math.log(margin)) ** 2))
 
 
-def largest_share(n_above: int, n_units: int, level: float = LEVEL) -> float:
+def largest_share(n_above: int, n_units: int) -> float:
     """Return the one-sided upper limit of a share of which n_above of n_units were seen.
 
-    The limit of Clopper and Pearson 1934: the quantile `level` of Beta(n_above + 1, n_units - n_above). With none
-    above it is 1 - (1 - level)^(1 / n_units), and with all 1.
+    The limit of Clopper and Pearson 1934: the quantile LEVEL of Beta(n_above + 1, n_units - n_above). With none
+    above it is 1 - (1 - LEVEL)^(1 / n_units), and with all 1.
     """
     from scipy import stats
 
-    return float(stats.beta.ppf(level, n_above + 1, n_units - n_above)) if n_above < n_units else 1.0
+    return float(stats.beta.ppf(LEVEL, n_above + 1, n_units - n_above)) if n_above < n_units else 1.0
 
 
 def log_ratio(losses: Losses) -> float:

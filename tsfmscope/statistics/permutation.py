@@ -1,10 +1,13 @@
-"""Permutation tests that exchange whole units: models over all data sets, or data sets over models.
+"""Permutation tests that exchange whole units, sign tests, and corrections of p-values for many tests in one table.
 
 A table of units is [block, row, column]. A correlation is computed inside each block over rows and columns.
 The test compares the mean over blocks with its values when isotropy's rows are permuted in the same way in
 every block. With data sets as blocks and models as rows, this is the joint label permutation. With one block,
 it is the usual permutation test. With conditions as columns, a row keeps its conditions, so conditions never
 leave their (model, data set).
+
+A sign test asks which of two conditions or data sets has the lower error: the one with more isotropic states? This is
+how Shelim et al. 2025 argue.
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete
+from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete, mean_of_defined
 
+Blocks = Float[np.ndarray, "block row column"]
+Table = Float[np.ndarray, "row column"]
+Orders = Int[np.ndarray, "order row"]
 # Statistics closer than this are ties: sums in another order differ in the last bits.
 TIE_TOLERANCE = 1e-12
 POWER = 0.8
@@ -50,17 +57,19 @@ class PermutationTest:
     distribution: np.ndarray
 
     @property
-    def orders(self) -> int:
-        """Return the number of orders used, including the observed one."""
-        return len(self.distribution)
+    def columns(self) -> dict[str, float]:
+        """Columns of `inference` for the numbers of the test."""
+        row = {"estimate": self.estimate, "p": self.p, "p_smallest": self.smallest}
+        return row | {"critical": self.critical, "detectable": self.detectable}
 
     @property
     def description(self) -> str:
         """Return a description of the orders, as text."""
-        return f"all {self.orders} orders" if self.is_exact else f"{self.orders - 1} random orders"
+        orders = len(self.distribution)
+        return f"all {orders} orders" if self.is_exact else f"{orders - 1} random orders"
 
 
-def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Int[np.ndarray, "order row"], bool]:
+def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Orders, bool]:
     """Return orders of n rows, the given order first, and whether they are all orders.
 
     All n! orders are returned where there are no more than at_most + 1 of them; otherwise the given order and
@@ -74,12 +83,7 @@ def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Int[np
 
 
 def permute_rows(
-    x: Float[np.ndarray, "block row column"],
-    y: Float[np.ndarray, "block row column"],
-    *,
-    permutations: int,
-    alpha: float,
-    generator: np.random.Generator,
+    x: Blocks, y: Blocks, *, permutations: int, alpha: float, generator: np.random.Generator
 ) -> PermutationTest | None:
     """Test the mean over blocks of Spearman's rho against joint orders of x's rows.
 
@@ -90,21 +94,13 @@ def permute_rows(
     """
     row_orders, exact = orders(x.shape[1], permutations, generator)
     blocks = np.array([_rho(a, b, row_orders) for a, b in zip(x, y, strict=True)]).reshape(len(x), len(row_orders))
-    is_defined = np.isfinite(blocks)
-    if not is_defined[:, 0].any():
+    if not np.isfinite(blocks[:, 0]).any():
         return None
-    with np.errstate(invalid="ignore"):
-        means = np.where(is_defined, blocks, 0).sum(axis=0) / is_defined.sum(axis=0)
-    return evaluate_orders(means, exact, alpha)
+    return evaluate_orders(mean_of_defined(blocks, axis=0), exact, alpha)
 
 
 def permute_centred(
-    x: Float[np.ndarray, "row column"],
-    y: Float[np.ndarray, "row column"],
-    *,
-    permutations: int,
-    alpha: float,
-    generator: np.random.Generator,
+    x: Table, y: Table, *, permutations: int, alpha: float, generator: np.random.Generator
 ) -> PermutationTest | None:
     """Test Pearson's r of two double-centred tables against orders of x's rows.
 
@@ -117,9 +113,7 @@ def permute_centred(
     return evaluate_orders(_ordered_sums(x @ y.T, row_orders) / norm, exact, alpha)
 
 
-def double_centred(
-    isotropy: Float[np.ndarray, "row column"], log_nmse: Float[np.ndarray, "row column"]
-) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, "row column"], np.ndarray, np.ndarray]:
+def double_centred(isotropy: Table, log_nmse: Table) -> tuple[Table, Table, np.ndarray, np.ndarray]:
     """Return ranked isotropy and log NMSE without row and column means, and the kept indices.
 
     The indices are those of the kept rows and of the kept columns. Columns (model, condition) that have units
@@ -158,9 +152,7 @@ def evaluate_orders(distribution: Float[np.ndarray, " order"], exact: bool, alph
     return PermutationTest(float(distribution[0]), p, smallest, critical, detectable, exact, distribution)
 
 
-def _rho(
-    x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _rho(x: Table, y: Table, row_orders: Orders) -> Float[np.ndarray, " order"]:
     # Ranks do not change with the order: one product per pair of rows is enough.
     if complete(x, y).all() and x.size >= FEWEST_UNITS:
         a, b = (average_ranks(values.reshape(-1)).reshape(x.shape) - (x.size + 1) / 2 for values in (x, y))
@@ -173,9 +165,7 @@ def _rho(
     return np.concatenate(parts)
 
 
-def _rho_with_holes(
-    x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _rho_with_holes(x: Table, y: Table, row_orders: Orders) -> Float[np.ndarray, " order"]:
     """Return Spearman's rho in each order, over the units that have both values in that order."""
     a = x[row_orders].reshape(len(row_orders), -1)
     b = np.broadcast_to(y.reshape(-1), a.shape)
@@ -195,16 +185,132 @@ def _holed_ranks(values: Float[np.ndarray, "order unit"], is_complete: np.ndarra
     return np.where(is_complete, below.sum(axis=2) - is_complete.sum(axis=1, keepdims=True) / 2, 0)
 
 
-def _ordered_sums(
-    products: Float[np.ndarray, "row row"], row_orders: Int[np.ndarray, "order row"]
-) -> Float[np.ndarray, " order"]:
+def _ordered_sums(products: Float[np.ndarray, "row row"], row_orders: Orders) -> Float[np.ndarray, " order"]:
     """Return the sum over rows r of products[order[r], r], for each order."""
     return np.asarray(products[row_orders, np.arange(products.shape[1])].sum(axis=1))
 
 
-def _centre(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
+def _centre(values: Table) -> Table:
     if not values.size:
         return values
     residual = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0, keepdims=True) + values.mean()
     spread, size = float((residual * residual).mean()), float((values * values).mean())
     return residual if spread > 1e-20 * size else np.zeros_like(residual)
+
+
+class Flips(NamedTuple):
+    """Result of a clustered sign-flip test, as columns of `inference`.
+
+    - n: number of units; n_clusters: number of clusters C.
+    - estimate: share of units that agree; ties count half.
+    - p: two-sided p-value; p_smallest: the smallest p that is possible, 2 / 2^C.
+    - p_unclustered: p of the unclustered sign test without ties, descriptive only.
+    - critical: the smallest share above 1/2 with p <= alpha, NaN where there is none.
+    """
+
+    n: int
+    n_clusters: int
+    estimate: float
+    p: float
+    p_smallest: float
+    p_unclustered: float
+    critical: float
+
+
+def sign_flips(
+    signs: Int[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"], *, alpha: float = 0.05
+) -> Flips | None:
+    """Test the hypothesis that the sum of signs is 0, against all 2^C flips of whole clusters.
+
+    signs: +1 agrees, -1 disagrees, 0 is a tie. cluster: the cluster of each unit (such as the pair of
+    conditions, which all models share). Units of a cluster are flipped together, because they may depend on
+    each other. Source: docs/science.md, "Correlation of isotropy and error".
+
+    p is two-sided: the share of flips whose |sum| is at least the observed one. The 2^C sums are counted, not
+    listed: the distribution of a sum is the convolution of the two-point distributions of its clusters, which
+    is exact for any C. Returns None without units.
+    """
+    from scipy import stats
+
+    if not len(signs):
+        return None
+    _, sums = cluster_sums(signs.astype(float), cluster)
+    observed, n = int(signs.sum()), len(signs)
+    flips = np.abs(np.rint(sums).astype(np.int64))
+    reach = int(flips.sum())
+    # Share of the 2^C flips that gives each sum from -reach to reach.
+    chances = np.zeros(2 * reach + 1)
+    chances[reach] = 1.0
+    for size in flips:
+        # np.roll never wraps around here, because `reach` holds all sums.
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    sizes = np.abs(np.arange(-reach, reach + 1))
+    tail = np.array([chances[sizes >= size].sum() for size in range(n + 1)])
+    significant = np.flatnonzero((tail <= alpha) & (tail > 0))
+    plus, n_untied = int((signs > 0).sum()), int((signs != 0).sum())
+    return Flips(
+        n=n,
+        n_clusters=len(sums),
+        estimate=(observed / n + 1) / 2,
+        p=min(1.0, float(tail[abs(observed)])),
+        p_smallest=2.0 ** (1 - len(sums)),
+        p_unclustered=float(stats.binomtest(plus, n_untied).pvalue) if n_untied else 1.0,
+        critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
+    )
+
+
+class SignFlipTest(NamedTuple):
+    """Result of a sign-flip test of a mean.
+
+    smallest: the smallest p that the flips can give. description: the flips, as text.
+    """
+
+    p: float
+    smallest: float
+    description: str
+
+
+def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> SignFlipTest:
+    """Test the hypothesis that the mean of the values is 0, against flips of their signs.
+
+    All 2^n flips are used, or random ones where those are too many. p is two-sided, (1 + b) / (1 + B), or the
+    share of all flips. The test is exact where a value and its negative are equally likely under the null.
+    This holds for differences of two rules that choose between two candidates, and nearly holds for others.
+    """
+    n = len(values)
+    if n < 63 and 2**n <= permutations + 1:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        description = f"all 2^{n} sign flips"
+    else:
+        random_signs = 1 - 2 * generator.integers(2, size=(permutations, n))
+        signs = np.concatenate([np.ones((1, n), dtype=random_signs.dtype), random_signs])
+        description = f"{permutations} random sign flips"
+    sums = np.abs(signs @ values)
+    # Sums in another order differ in the last bits.
+    tolerance = 1e-12 * float(np.abs(values).sum())
+    p = float((sums >= sums[0] - tolerance).mean())
+    return SignFlipTest(p, float((sums >= sums.max() - tolerance).mean()), description)
+
+
+def cluster_sums(
+    values: Float[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"]
+) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
+    """Return the number of units and the sum of values in each cluster."""
+    _, index = np.unique(cluster, return_inverse=True)
+    return np.bincount(index).astype(float), np.bincount(index, weights=values)
+
+
+def adjust(p: Float[np.ndarray, " test"]) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"], int]:
+    """Return the p-values of one table adjusted by two methods, and the number of tests that have a p-value.
+
+    First Benjamini-Hochberg 1995, then Benjamini-Yekutieli 2001, which is valid for tests that depend on each other in
+    any way. Tests whose p is NaN are left out; their adjusted values are NaN.
+    """
+    from scipy import stats
+
+    is_defined = np.isfinite(p)
+    bh, by = np.full(len(p), np.nan), np.full(len(p), np.nan)
+    if is_defined.any():
+        bh[is_defined] = stats.false_discovery_control(p[is_defined], method="bh")
+        by[is_defined] = stats.false_discovery_control(p[is_defined], method="by")
+    return bh, by, int(is_defined.sum())

@@ -16,11 +16,11 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import POWER, evaluate_orders
-from tsfmscope.statistics.ranks import average_ranks, complete
-from tsfmscope.statistics.signs import flip_mean
-from tsfmscope.statistics.study import interval_columns
+from tsfmscope.statistics.permutation import POWER, evaluate_orders, flip_mean
+from tsfmscope.statistics.ranks import average_ranks, complete, mean_of_defined
 
+Runs = Float[np.ndarray, "dataset run"]
+Snapshots = Float[np.ndarray, "dataset run snapshot"]
 # A data set counts if at least this share of the runs have both values there; then a run counts if it has
 # both values on every such data set.
 LEAST_SHARE = 0.9
@@ -32,13 +32,7 @@ ROUNDING = 1e-12
 SIMULATIONS, HALVINGS = 1000, 12
 
 
-def across_runs(
-    x: Float[np.ndarray, "dataset run"],
-    y: Float[np.ndarray, "dataset run"],
-    groups: Sequence[str],
-    options: SeededOptions,
-    *names: str,
-) -> dict[str, Any]:
+def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions, *names: str) -> dict[str, Any]:
     """Return columns of `inference` for the mean over data sets of the rank correlation of x and y across runs.
 
     groups: the group of each run. Ranks are taken inside groups and centred there, so that differences between groups
@@ -67,24 +61,13 @@ def across_runs(
     else:
         interval = _resample_groups(a, b, labels, options, *names)
     kind = "runs" if len(sizes) == 1 else f"runs inside {len(sizes)} groups"
-    return row | {
-        "estimate": test.estimate,
-        "p": test.p,
-        "p_smallest": test.smallest,
-        "critical": test.critical,
-        "detectable": simulate_detectable(by_dataset, test.critical, options.generator(*names, "power")),
-        "method": f"{kind}, in all data sets at once: {test.description}",
-        "reason": interval.reason,
-        **interval_columns(interval),
-    }
+    method = f"{kind}, in all data sets at once: {test.description}"
+    detectable = simulate_detectable(by_dataset, test.critical, options.generator(*names, "power"))
+    return {**row, **test.columns, "detectable": detectable, "method": method, **interval.columns}
 
 
 def within_runs(
-    x: Float[np.ndarray, "dataset run snapshot"],
-    y: Float[np.ndarray, "dataset run snapshot"],
-    validation: Float[np.ndarray, "dataset run snapshot"],
-    options: SeededOptions,
-    *names: str,
+    x: Snapshots, y: Snapshots, validation: Snapshots, options: SeededOptions, *names: str
 ) -> dict[str, Any]:
     """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
 
@@ -119,8 +102,7 @@ def within_runs(
         "p_smallest": max(test.smallest for test in flips.values()),
         "detectable": max(detectable) if np.isfinite(detectable).all() else math.nan,
         "method": f"larger p of {' and '.join(f'{t.description} of means of {kind}' for kind, t in flips.items())}",
-        "reason": interval.reason,
-        **interval_columns(interval),
+        **interval.columns,
     }
 
 
@@ -134,15 +116,12 @@ def _resample_both(
     counts = datasets @ is_defined.T.astype(float)
     sums = datasets @ np.where(is_defined, partial, 0.0).T
     with np.errstate(invalid="ignore", divide="ignore"):
-        run_means = np.where(counts > 0, sums / counts, 0.0)
-        means = (runs * run_means).sum(axis=1) / (runs * (counts > 0)).sum(axis=1)
+        means = mean_of_defined(sums / counts, runs, axis=1)
     method = f"two-way bootstrap (runs, data sets), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)
 
 
-def centred_ranks(
-    values: Float[np.ndarray, "dataset run"], labels: Int[np.ndarray, " run"]
-) -> Float[np.ndarray, "dataset run"]:
+def centred_ranks(values: Runs, labels: Int[np.ndarray, " run"]) -> Runs:
     """Return average ranks inside each group of runs, minus their mean."""
     from scipy.stats import rankdata
 
@@ -257,7 +236,7 @@ def _smallest_effect(measure_power: Callable[[float], float], power: float = POW
 
 
 def _complete_block(
-    x: Float[np.ndarray, "dataset run"], y: Float[np.ndarray, "dataset run"]
+    x: Runs, y: Runs
 ) -> tuple[Float[np.ndarray, "kept run"], Float[np.ndarray, "kept run"], Int[np.ndarray, " run"]]:
     """Return both tables without incomplete data sets and runs, and the indices of the kept runs.
 
@@ -272,11 +251,7 @@ def _complete_block(
 
 
 def _resample_groups(
-    a: Float[np.ndarray, "dataset run"],
-    b: Float[np.ndarray, "dataset run"],
-    labels: Int[np.ndarray, " run"],
-    options: SeededOptions,
-    *names: str,
+    a: Runs, b: Runs, labels: Int[np.ndarray, " run"], options: SeededOptions, *names: str
 ) -> bootstrap.Interval:
     """Return the percentile interval of the mean rho when data sets and whole groups are resampled."""
     n_groups, n_datasets = int(labels.max()) + 1, len(a)
@@ -291,8 +266,7 @@ def _resample_groups(
     datasets = bootstrap.draw_counts(generator, options.bootstrap, n_datasets)
     products, squares_a, squares_b = (groups @ values.T for values in sums)
     norms = np.sqrt(squares_a * squares_b)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rho = np.where(norms > 0, products / norms, 0)
-        means = (datasets * rho).sum(axis=1) / (datasets * (norms > 0)).sum(axis=1)
+    rho = np.divide(products, norms, out=np.full(norms.shape, np.nan), where=norms > 0)
+    means = mean_of_defined(rho, datasets, axis=1)
     method = f"two-way bootstrap (data sets, groups), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)

@@ -11,20 +11,16 @@ from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, orders
-from tsfmscope.statistics.ranks import complete
-from tsfmscope.statistics.signs import flip_mean
-from tsfmscope.statistics.study import interval_columns
+from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
+from tsfmscope.statistics.ranks import complete, mean_of_defined
 
+Table = Float[np.ndarray, "dataset model condition"]
+Choices = Float[np.ndarray, "dataset choice candidate"]
 ANSWER = "advice_regret"
 RULES = ("advised", "validation", "largest_context", "chance")
 # Kind of choice -> order of the axes of [dataset, model, condition], and number of the last axes that
 # hold candidates.
-AXES = {
-    "model_and_context": ((0, 1, 2), 2),
-    "model": ((0, 2, 1), 1),
-    "context": ((0, 1, 2), 1),
-}
+AXES = {"model_and_context": ((0, 1, 2), 2), "model": ((0, 2, 1), 1), "context": ((0, 1, 2), 1)}
 # Minimum number of candidates to choose from.
 FEWEST = 2
 NO_TEST = "a regret is never below 0, so it has no p; its difference from the advice's has one"
@@ -77,10 +73,7 @@ def regret(
 
 
 def regret_by_dataset(
-    isotropy: Float[np.ndarray, "dataset choice candidate"],
-    log_error: Float[np.ndarray, "dataset choice candidate"],
-    earlier: Float[np.ndarray, "dataset choice candidate"],
-    contexts: Float[np.ndarray, "dataset choice candidate"],
+    isotropy: Choices, log_error: Choices, earlier: Choices, contexts: Choices
 ) -> dict[str, Float[np.ndarray, " dataset"]]:
     """Return, for each rule, the mean regret over a data set's choices; NaN where one choice has no regret.
 
@@ -107,12 +100,7 @@ def regret_by_dataset(
 
 
 def compare(
-    isotropy: Float[np.ndarray, "dataset model condition"],
-    log_error: Float[np.ndarray, "dataset model condition"],
-    earlier: Float[np.ndarray, "dataset model condition"],
-    contexts: Float[np.ndarray, "dataset model condition"],
-    options: SeededOptions,
-    names: Sequence[str],
+    isotropy: Table, log_error: Table, earlier: Table, contexts: Table, options: SeededOptions, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `inference` for the answer advice_regret, for each kind of choice with candidates.
 
@@ -130,9 +118,10 @@ def compare(
             continue
         regrets = regret_by_dataset(*blocks)
         for rule, values in regrets.items():
-            yield _rule_row(kind, rule, values, options, names)
+            yield _mean_row(kind, f"regret_{rule}", rule, values, options, *names)
         for rule in RULES[1:]:
-            yield _difference_row(kind, rule, regrets["advised"] - regrets[rule], options, names)
+            difference = regrets["advised"] - regrets[rule]
+            yield _mean_row(kind, f"advised_less_{rule}", rule, difference, options, *names)
         if kind != "context":
             yield _models_row(isotropy, log_error, kind, options, names)
 
@@ -151,37 +140,28 @@ def _has_choice(kind: str, isotropy: np.ndarray, log_error: np.ndarray, contexts
     return bool((arrange_choices(is_defined, kind).sum(axis=-1) >= FEWEST).any())
 
 
-def _rule_row(
-    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, names: Sequence[str]
+def _mean_row(
+    kind: str, statistic: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, *names: str
 ) -> dict[str, Any]:
-    defined = values[np.isfinite(values)]
-    row = {
-        **_row(kind, f"regret_{rule}", len(defined)),
-        "estimate": float(defined.mean()) if len(defined) else math.nan,
-    }
-    if not len(defined):
-        return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
-    interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **options.draws(*names, kind, rule, "bootstrap"))
-    return {**row, **interval_columns(interval), "reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
+    """Return the row of a mean over data sets, with its interval.
 
-
-def _difference_row(
-    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, names: Sequence[str]
-) -> dict[str, Any]:
-    """Return the advice's regret minus a rule's, with data sets paired: negative where the advice is better."""
+    statistic: the regret of a rule, or the advice's regret minus a rule's with data sets paired. The difference is
+    negative where the advice is better, and has a test.
+    """
     defined = values[np.isfinite(values)]
-    row = {
-        **_row(kind, f"advised_less_{rule}", len(defined)),
-        "estimate": float(defined.mean()) if len(defined) else math.nan,
-    }
+    row = _row(kind, statistic, len(defined)) | {"estimate": float(defined.mean()) if len(defined) else math.nan}
     if not len(defined):
-        return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
-    draws = options.draws(*names, kind, rule, "less", "bootstrap")
+        return row | {"reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
+    is_regret = statistic.startswith("regret")
+    draws = options.draws(*names, kind, rule, *([] if is_regret else ["less"]), "bootstrap")
     interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **draws)
+    row |= interval.columns
+    if is_regret:
+        return row | {"reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
     generator = options.generator(*names, kind, rule, "flips")
     test = flip_mean(defined, permutations=options.permutations, generator=generator)
-    test_columns = {"p": test.p, "p_smallest": test.smallest, "method": f"{test.description} of data sets' differences"}
-    return {**row, **test_columns, **interval_columns(interval), "reason": interval.reason}
+    method = f"{test.description} of data sets' differences"
+    return row | {"p": test.p, "p_smallest": test.smallest, "method": method}
 
 
 def _models_row(
@@ -198,14 +178,10 @@ def _models_row(
     step = max(1, CHUNK // max(1, isotropy.size))
     parts = [_by_dataset(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
     by_dataset = np.concatenate(parts)
-    is_defined = np.isfinite(by_dataset)
-    with np.errstate(invalid="ignore"):
-        values = np.where(is_defined, by_dataset, 0).sum(axis=-1) / is_defined.sum(axis=-1)
-    n = int(is_defined[0].sum())
-    row = _row(kind, "advised_less_chance_models", n)
-    test = evaluate_orders(values, exact, options.alpha)
+    test = evaluate_orders(mean_of_defined(by_dataset, axis=-1), exact, options.alpha)
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
-    return {**row, **numbers, "method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
+    row = _row(kind, "advised_less_chance_models", int(np.isfinite(by_dataset[0]).sum())) | numbers
+    return row | {"method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
 
 
 def _by_dataset(
@@ -228,8 +204,7 @@ def _over_choices(
     one of them is NaN.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        means: np.ndarray = np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1)
-    return means
+        return np.asarray(np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1))
 
 
 def _row(kind: str, statistic: str, n: int) -> dict[str, Any]:

@@ -1,21 +1,175 @@
-"""Correlations of one study and one measure: estimates, intervals, tests, and detectable sizes."""
+"""Correlations of one study and one measure: estimates, intervals, tests, and detectable sizes.
+
+The mixed model of log NMSE on isotropy checks the permutation tests under other assumptions.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.statistics import bootstrap, mixed
+from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.means import detectable_mean
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import PermutationTest, double_centred, permute_centred, permute_rows
+from tsfmscope.statistics.permutation import (
+    PermutationTest,
+    cluster_sums,
+    double_centred,
+    permute_centred,
+    permute_rows,
+    sign_flips,
+)
 from tsfmscope.statistics.ranks import complete, critical_rho, detectable_rho, kendall, spearman, undefined_reason
-from tsfmscope.statistics.signs import cluster_sums, sign_flips
-from tsfmscope.statistics.units import Units
+
+Table = Float[np.ndarray, "dataset model condition"]
+
+
+class Unit(NamedTuple):
+    """One unit: data set, model and condition; a missing number is None."""
+
+    dataset: str
+    model: str
+    condition: str
+    isotropy: float | None
+    log_nmse: float | None
+
+
+@dataclass(frozen=True)
+class Units:
+    """Isotropy and log NMSE of every (data set, model, condition), NaN where missing; names are sorted."""
+
+    datasets: Sequence[str]
+    models: Sequence[str]
+    isotropy: Table
+    log_nmse: Table
+
+    @classmethod
+    def of(cls, units: Iterable[Unit]) -> Units:
+        """Build the tables from units; a (data set, model, condition) without a unit is NaN."""
+        names, (isotropy, log_nmse) = tabulate(list(units), 2)
+        return cls(names[0], names[1], isotropy, log_nmse)
+
+
+def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str]], list[np.ndarray]]:
+    """Return the sorted names, and one table [dataset, model, condition] for each number.
+
+    rows: data set, model, condition, and `numbers` numbers. NaN where there is no row, or where it contains
+    None.
+    """
+    columns = list(zip(*(row[:3] for row in rows), strict=True)) or [(), (), ()]
+    names = [sorted(set(column)) for column in columns]
+    positions = [{name: n for n, name in enumerate(labels)} for labels in names]
+    shape = [len(labels) for labels in names]
+    tables = [np.full(shape, np.nan) for _ in range(numbers)]
+    for row in rows:
+        at = tuple(position[name] for position, name in zip(positions, row, strict=False))
+        for table, value in zip(tables, row[3:], strict=True):
+            table[at] = np.nan if value is None else value
+    return names, tables
+
+
+# Minimum number of data sets for an estimate of the variance between them.
+FEWEST_DATASETS = 5
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Change of log NMSE, in nats, per standard deviation of isotropy.
+
+    The numbers are NaN, with a reason, where the fit failed.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+    n: int
+    datasets: int
+    method: str
+    reason: str | None = None
+
+
+def fit_mixed_model(isotropy: Table, log_nmse: Table, *, alpha: float = 0.05) -> Slope:
+    """Fit a mixed model of log NMSE on isotropy.
+
+        log NMSE = slope x isotropy / s.d. + mean isotropy of the data set + model + condition
+            + (data set) + (data set x model)
+
+    Terms in parentheses are random, as variance components of one group, because data sets and models are
+    crossed (statsmodels MixedLM). Models and conditions are fixed effects, because they have too few levels
+    for a variance. The term data set x model is included where conditions repeat it.
+
+    The data set's mean isotropy (Mundlak 1978) leaves only differences within data sets to the slope. Without
+    it, a difficulty that changes isotropy and error together would look like an effect. Estimates by REML;
+    interval and p by Wald. Units without both values are left out. A fit that fails or does not converge
+    gives a reason, never an error.
+    """
+    is_complete = complete(isotropy, log_nmse)
+    dataset, model, condition = np.nonzero(is_complete)
+    x, y = isotropy[is_complete], log_nmse[is_complete]
+    n, levels = len(x), len(np.unique(dataset))
+    slopeless = f"{levels} data sets with units, needs {FEWEST_DATASETS}" if levels < FEWEST_DATASETS else None
+    constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if n and np.ptp(values) == 0]
+    if slopeless is None and constant:
+        slopeless = f"{' and '.join(constant)} constant"
+    x = x / x.std() if n and x.std() > 0 else x
+    # The mean of x over each unit's data set, unless all data sets have the same mean.
+    means = (np.bincount(dataset, weights=x) / np.maximum(np.bincount(dataset), 1))[dataset]
+    centred = [means - means.mean()] if n and np.ptp(means) > 1e-9 else []
+    fixed_effects = [x, np.ones(n), *centred, *_dummies(model)[1:], *_dummies(condition)[1:]]
+    exog = np.column_stack(fixed_effects) if n else np.zeros((0, 2))
+    if slopeless is None and np.linalg.matrix_rank(exog) < exog.shape[1]:
+        slopeless = "inside data sets isotropy says no more than model and condition"
+    if slopeless is None and n <= exog.shape[1] + 2:
+        slopeless = f"{n} units for {exog.shape[1]} fixed effects"
+    components = {"data set": np.column_stack(_dummies(dataset)) if n else np.zeros((0, 0))}
+    pairs = dataset * (int(model.max(initial=0)) + 1) + model
+    # Without repetitions, this term cannot be separated from the error.
+    if n > len(np.unique(pairs)):
+        components["data set x model"] = np.column_stack(_dummies(pairs))
+    method = (
+        f"mixed model (REML, Wald); random: {', '.join(components)}; fixed: model, condition, data set's mean isotropy"
+    )
+    undefined = Slope(math.nan, math.nan, math.nan, math.nan, n, levels, method, slopeless)
+    return undefined if slopeless else _fit_slope(undefined, y, exog, components, alpha)
+
+
+def _fit_slope(
+    undefined: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, np.ndarray], alpha: float
+) -> Slope:
+    from scipy import stats
+    from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
+
+    names = list(components)
+    columns = [[[f"{name} {n}" for n in range(components[name].shape[1])]] for name in names]
+    spec = VCSpec(names, columns, [[components[name]] for name in names])
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # Warnings (boundary, singular, not converged) are silenced; the results are checked below.
+        warnings.simplefilter("ignore")
+        try:
+            result = MixedLM(y, exog, groups=np.zeros(len(y)), exog_vc=spec).fit(reml=True, method=["lbfgs", "bfgs"])
+            slope, error = float(result.fe_params[0]), float(result.bse_fe[0])
+        except (np.linalg.LinAlgError, ValueError, FloatingPointError, ZeroDivisionError) as failed:
+            return replace(undefined, reason=f"mixed model failed: {failed}")
+    if not result.converged:
+        return replace(undefined, reason="mixed model did not converge")
+    if not (math.isfinite(slope) and math.isfinite(error) and error > 0):
+        return replace(undefined, reason="mixed model has no standard error of the slope")
+    half_width = float(stats.norm.isf(alpha / 2)) * error
+    p = 2 * float(stats.norm.sf(abs(slope / error)))
+    return replace(undefined, estimate=slope, low=slope - half_width, high=slope + half_width, p=p)
+
+
+def _dummies(levels: np.ndarray) -> list[np.ndarray]:
+    """Return one 0/1 column per level that occurs."""
+    return [(levels == level).astype(float) for level in np.unique(levels)]
+
 
 NO_KENDALL = "Kendall's tau-b stands beside rho, which is tested; it has no p and no interval of its own"
 NO_POOLED_TEST = (
@@ -40,7 +194,7 @@ def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict
         units = Units(
             [units.datasets[n] for n in index[0].tolist()], [units.models[n] for n in index[1].tolist()], x, y
         )
-    fit = mixed.fit(x, y, alpha=options.alpha)
+    fit = fit_mixed_model(x, y, alpha=options.alpha)
     columns = {name: getattr(fit, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
     mixed_row = _row("mixed_model", "all", "all", "slope", fit.n, fit.datasets) | columns
     mixed_row["interval_method"] = None if fit.reason else "Wald"
@@ -136,20 +290,9 @@ def signs(
     sizes, sums = cluster_sums((values[is_complete] + 1) / 2, index)
     key = [str(row[name]) for name in ("study", "answer", "measure", "block", "statistic")]
     interval = bootstrap.by_cluster(sums, sizes, **options.draws(*key))
-    return {
-        **row,
-        "n": result.n,
-        "n_clusters": result.clusters,
-        "estimate": result.share,
-        "p": result.p,
-        "p_smallest": result.smallest,
-        "p_unclustered": result.binomial,
-        "critical": result.critical,
-        "detectable": _detectable_share(sizes, sums, options.alpha),
-        "method": f"all 2^{result.clusters} sign flips of {unit_name}",
-        **interval_columns(interval),
-        "reason": interval.reason,
-    }
+    method = f"all 2^{result.n_clusters} sign flips of {unit_name}"
+    detectable = _detectable_share(sizes, sums, options.alpha)
+    return {**row, **result._asdict(), "detectable": detectable, "method": method, **interval.columns}
 
 
 def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarray, " cluster"], alpha: float) -> float:
@@ -197,18 +340,7 @@ def _with_test(
     """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
     if test is None:
         return {**row, "reason": reason}
-    columns = dict(row)
-    columns.update(estimate=test.estimate, p=test.p, p_smallest=test.smallest)
-    columns.update(critical=test.critical, detectable=test.detectable)
-    columns.update(interval_columns(interval))
-    columns.update(method=f"{unit_name}: {test.description}", reason=interval.reason)
-    return columns
-
-
-def interval_columns(interval: bootstrap.Interval) -> dict[str, Any]:
-    """Return the columns of `inference` for an interval."""
-    is_defined = not math.isnan(interval.low)
-    return {"low": interval.low, "high": interval.high, "interval_method": interval.method if is_defined else None}
+    return {**row, **test.columns, **interval.columns, "method": f"{unit_name}: {test.description}"}
 
 
 def _no_mean_reason(x: np.ndarray, y: np.ndarray) -> str:

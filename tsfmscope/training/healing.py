@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression.calibration_windows import calibration_windows
-from tsfmscope.compression.neurons import mlps
+from tsfmscope.compression.calibration import calibration_windows
 from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.errors import HealthError, ModelError
-from tsfmscope.models.common import mlp
 from tsfmscope.models.common.attention import NAMES
+from tsfmscope.models.common.compression_block import NEURONS
 from tsfmscope.series.calendar import window_dates
-from tsfmscope.training.optimization import Average, rate
-from tsfmscope.training.priors_corpus import PriorsCorpus
+from tsfmscope.training.corpora import BatchShape, PriorsCorpus
+from tsfmscope.training.pretraining import Average, rate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,8 +165,8 @@ def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, le
     import torch
 
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
-    if mlp.KEY in (model.compression or {}):
-        paths = [path for item in mlps(model) for path in (*item.inputs, item.output)]
+    if NEURONS in (model.compression or {}):
+        paths = [path for item in find_mlps(model) for path in (*item.inputs, item.output)]
         linears += map(model.network.get_submodule, paths)
     parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
     trained = set(parameters)
@@ -269,23 +269,16 @@ class _Batches:
 
     def __init__(self, model: Family, windows: Sequence[Windows], seed: int) -> None:
         self._dated = model.dated
-        self._context, self._horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
+        context, horizon = windows[0].context.shape[1], model.loss_horizon or windows[0].horizon
+        self._shape = BatchShape(context + horizon, [context], [horizon], horizon, min(MIN_PAST, context // 2))
         self._corpus = PriorsCorpus(MIXTURE, (), seed + SEED_OFFSET)
 
     def __call__(self, step: int, count: int = BATCH) -> Parts:
         """Draw `count` random series, those of a step."""
         import torch
 
-        batch = self._corpus.batch(
-            step,
-            steps=count * (self._context + self._horizon),
-            contexts=[self._context],
-            futures=[self._horizon],
-            horizon=self._horizon,
-            min_past=min(MIN_PAST, self._context // 2),
-        )
-        dates = [batch.dates()] if self._dated else []
-        return tuple(map(torch.from_numpy, (batch.context, batch.future, *dates)))
+        batch = self._corpus.batch(step, self._shape._replace(steps=count * self._shape.steps))
+        return tuple(map(torch.from_numpy, batch.parts(dated=self._dated)))
 
 
 def check_healable(model: Family) -> None:

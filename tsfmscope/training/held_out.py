@@ -11,11 +11,12 @@ from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT
 from tsfmscope.forecasting.skill import skill_row
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
-from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
+from tsfmscope.series.synthetic.kernels import parse_kernel
+from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series, synthetic_set
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import spread_windows
-from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.corpora import BatchShape, recipe_corpus
 from tsfmscope.training.options import Recipe, SkillOptions
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
     `count` windows are synthetic, of random KernelSynth compositions and of the ten named sets. The bundled
     series add as many windows as they have with targets in the last 20 %, which was held out.
     """
-    per_set = -(-int(count * NAMED_SHARE) // len(SYNTHETIC))
-    series = {"kernelsynth": kernelsynth_series(count - per_set * len(SYNTHETIC), seed + SEED_OFFSET)}
-    for name, generator in SYNTHETIC.items():
-        series[name] = synthetic_set(name, generator.kernel(), count=per_set, seed=seed + SEED_OFFSET)
+    kernels = {name: entry.kernel for name, entry in CATALOG.items() if entry.kernel is not None}
+    per_set = -(-int(count * NAMED_SHARE) // len(kernels))
+    series = {"kernelsynth": kernelsynth_series(count - per_set * len(kernels), seed + SEED_OFFSET)}
+    for name, kernel in kernels.items():
+        series[name] = synthetic_set(name, parse_kernel(kernel), count=per_set, seed=seed + SEED_OFFSET)
     cut = partial(spread_windows, context=context, min_context=MIN_CONTEXT)
     batches = [cut(members, horizon=SYNTHETIC_HORIZON, count=len(members))[0] for members in series.values()]
     for name in BUNDLED:
@@ -65,22 +67,13 @@ def validation_loss(family: Family, recipe: Recipe, *, batches: int, seed: int) 
     import torch
 
     corpus = recipe_corpus(recipe.model_copy(update={"seed": seed + VALIDATION_SEED_OFFSET, "phases": []}))
-    context, horizon = max(recipe.contexts), recipe.horizon
+    shape = BatchShape.of(recipe)._replace(contexts=[max(recipe.contexts)], futures=[recipe.horizon])
     family.network.eval()
     losses, counts = [], []
     for number in range(batches):
-        batch = corpus.batch(
-            number,
-            steps=recipe.batch_steps,
-            contexts=[context],
-            futures=[horizon],
-            horizon=horizon,
-            min_past=recipe.min_past,
-        )
-        dates = [batch.dates()] if family.dated else []
+        batch = corpus.batch(number, shape)
         torch.manual_seed(seed + number)
-        parts = map(torch.from_numpy, (batch.context, batch.future, *dates))
         with torch.no_grad():
-            losses.append(float(family.loss(*parts)))
+            losses.append(float(family.loss(*map(torch.from_numpy, batch.parts(dated=family.dated)))))
         counts.append(len(batch.context))
     return float(np.average(losses, weights=counts)), sum(counts)

@@ -11,7 +11,7 @@ import numpy as np
 from tsfmscope.compression.options import HeadRanks
 from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.models.common.attention import Widths, shapes
-from tsfmscope.models.common.smooth_embedding import smooth_embedding
+from tsfmscope.models.common.embeddings import smooth_embedding
 from tsfmscope.models.registry import family_class
 from tsfmscope.training.options import Recipe
 
@@ -91,7 +91,7 @@ def _narrow_heads(family: Family, heads: HeadRanks) -> None:
             f"{max(widths.values())}, the heads' width; otherwise no head would be narrower"
         )
     if is_shared:
-        from tsfmscope.compression.shared_factors import factorise
+        from tsfmscope.compression.schedules import factorise
 
         factorise(family, ranks_by_name)
     else:

@@ -31,7 +31,7 @@ Loss = Callable[..., "torch.Tensor"]
 PATIENCE_S = 10.0
 
 # Module that a further process runs.
-PROCESS = "tsfmscope.training.process"
+PROCESS = "tsfmscope.training.pretraining"
 
 
 class Share:

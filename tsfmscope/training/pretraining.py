@@ -1,4 +1,7 @@
-"""Pretraining of small checkpoints with their family's own loss: seeded, logged, resumable."""
+"""Pretraining of small checkpoints with their family's own loss: seeded, logged, resumable.
+
+The module is also the program of the further processes that share a training; `parallel.start_processes` starts them.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,23 @@ import contextlib
 import json
 import math
 import os
+import platform
 import shutil
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.checkpoint_folder import share
-from tsfmscope.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
-from tsfmscope.training.corpora import AnyCorpus, recipe_corpus
+from tsfmscope.models.common.checkpoint_folder import SNAPSHOTS, share, verify_sums, write_recipe
+from tsfmscope.training.corpora import AnyCorpus, BatchShape, recipe_corpus
 from tsfmscope.training.initialization import start
-from tsfmscope.training.optimization import Average, rate
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.parallel import Loss, Share, start_processes
-from tsfmscope.training.run_record import RunRecord
+from tsfmscope.training.parallel import Loss, Share, destroy_group, start_processes
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 # Log of a running training. It is deleted at the end, and remains if the training is stopped.
 PROGRESS = "progress.jsonl"
+# File of a checkpoint with the facts of its training.
+RUN_RECORD = "training_run.json"
 # Called with a row of the training after its state was saved.
 Report = Callable[[Mapping[str, Any]], None]
 
@@ -41,6 +45,88 @@ class TrainingResult(NamedTuple):
 
     rows: list[dict[str, Any]]
     n_values: int
+
+
+class RunRecord(NamedTuple):
+    """Facts of all runs of a training: a stopped training that continues has several.
+
+    n_values: observed values that the steps have read. seconds: wall-clock time of the steps. Both are None if an
+    earlier version made some of the steps, as it did not record them.
+    """
+
+    n_values: int | None = 0
+    seconds: float | None = 0.0
+    processors: tuple[str, ...] = ()
+    torch_versions: tuple[str, ...] = ()
+
+    def extend(self, n_values: int, seconds: float, device: str) -> RunRecord:
+        """Return the record with the steps that this process made on a torch device added."""
+        import torch
+
+        return RunRecord(
+            None if self.n_values is None else self.n_values + n_values,
+            None if self.seconds is None else self.seconds + seconds,
+            tuple(dict.fromkeys((*self.processors, processor_name(device)))),
+            tuple(dict.fromkeys((*self.torch_versions, str(torch.__version__)))),
+        )
+
+
+def processor_name(device: str) -> str:
+    """Return the name of the accelerator that a torch device stands for, or of the processor for cpu."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        # There is no /proc outside Linux; the short name is sufficient.
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+class Average:
+    """Exponential moving average of a network's floating-point weights and buffers.
+
+    decay: factor of the average at each step, less in the first steps. None: nothing is averaged, and every
+    method does nothing.
+    """
+
+    def __init__(self, network: torch.nn.Module, decay: float | None) -> None:
+        self._decay = decay
+        # The network's tensors by name, detached but in the same memory; a shared tensor once.
+        by_memory: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in () if decay is None else network.state_dict().items():
+            if tensor.is_floating_point():
+                by_memory.setdefault(tensor.data_ptr(), (name, tensor))
+        self._current = dict(by_memory.values())
+        self.weights = {name: weight.clone() for name, weight in self._current.items()}
+
+    def update(self, step: int) -> None:
+        """Take the weights after step `step` (from 1) into the average."""
+        if self._decay is None:
+            return
+        decay = min(self._decay, (1 + step) / (10 + step))
+        for name, current in self._current.items():
+            self.weights[name].lerp_(current, 1 - decay)
+
+    def swap(self) -> None:
+        """Exchange the network's weights and the average; a second call undoes it."""
+        for name, current in self._current.items():
+            kept = current.clone()
+            current.copy_(self.weights[name])
+            self.weights[name].copy_(kept)
+
+
+def rate(step: int, steps: int, warm_up: float, schedule: str | None) -> float:
+    """Return the factor of the learning rate at a step: a decay to 0 at `steps`, times a linear warm-up.
+
+    The decay is half a cosine if `schedule` is "cosine", else a line. warm_up: number of steps of the warm-up; 0: none.
+    """
+    part = min(1.0, step / steps)
+    decay = (1 + math.cos(math.pi * part)) / 2 if schedule == "cosine" else 1.0 - part
+    return min((step + 1) / warm_up, 1.0) * decay if warm_up else decay
 
 
 def pretrain(
@@ -81,17 +167,13 @@ def pretrain(
     for name in ("state.pt", PROGRESS):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
-    run.write(folder)
+    (folder / RUN_RECORD).write_text(json.dumps(run._asdict(), indent=2) + "\n", encoding="utf-8")
     write_recipe(folder, {"key": key, "recipe": recipe.to_dict()})
     return TrainingResult(rows, n_values)
 
 
 def take_part(
-    recipe: Recipe,
-    embedding: Mapping[str, str] | None,
-    folder: Path,
-    share: Share,
-    report: Report = lambda row: None,
+    recipe: Recipe, embedding: Mapping[str, str] | None, folder: Path, share: Share, report: Report = lambda row: None
 ) -> tuple[Family, list[dict[str, Any]], int, RunRecord]:
     """Train as one of the processes; return the family, all rows, this run's observed values and the record.
 
@@ -107,7 +189,7 @@ def take_part(
 
 def _write(family: Family, folder: Path) -> None:
     """Write a checkpoint that any loader can read; file permissions follow the umask."""
-    from tsfmscope.compression.shared_factors import merge_factors
+    from tsfmscope.compression.schedules import merge_factors
 
     merge_factors(family).save(folder)
     share(folder)
@@ -138,7 +220,7 @@ def _train(
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     steps = recipe.steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate(step, recipe.steps, recipe.warm_up, recipe.schedule)
+        optimizer, lambda step: rate(step, steps, recipe.warm_up, recipe.schedule)
     )
     average = Average(network, recipe.averaging)
     rows, earlier = _resume(folder, share.device, network, optimizer, schedule, average)
@@ -151,10 +233,11 @@ def _train(
     if share.first and not first:
         _snapshot(family, recipe, 0, folder, average)
     losses: list[float] = []
-    forward, draw = share.loss(family), partial(_draw, corpus, recipe, family.dated)
+    forward, shape = share.loss(family), BatchShape.of(recipe)
     start_time = time.monotonic()
     for step in range(first + 1, steps + 1):
-        loss, values = _step(forward, draw, recipe, step, optimizer, share)
+        batch = corpus.batch(step, shape).parts(dated=family.dated)
+        loss, values = _step(forward, batch, recipe, step, optimizer, share)
         losses.append(loss)
         n_values += values
         schedule.step()
@@ -182,34 +265,15 @@ def _train(
     return rows, n_values, run
 
 
-def _draw(corpus: AnyCorpus, recipe: Recipe, has_dates: bool, step: int) -> list[np.ndarray]:
-    """Draw context and future of one step, and their dates if the family reads dates."""
-    batch = corpus.batch(
-        step,
-        steps=recipe.batch_steps,
-        contexts=recipe.contexts,
-        futures=recipe.futures or [recipe.horizon],
-        horizon=recipe.horizon,
-        min_past=recipe.min_past,
-    )
-    return [batch.context, batch.future, *([batch.dates()] if has_dates else [])]
-
-
 def _step(
-    forward: Loss,
-    draw: Callable[[int], list[np.ndarray]],
-    recipe: Recipe,
-    step: int,
-    optimizer: torch.optim.Optimizer,
-    share: Share,
+    forward: Loss, batch: list[np.ndarray], recipe: Recipe, step: int, optimizer: torch.optim.Optimizer, share: Share
 ) -> tuple[float, int]:
     """Make one optimizer step; return its loss and its number of observed values, both over all processes.
 
-    draw: returns the arrays that `forward` reads, by step. FloatingPointError if the loss is not finite.
+    batch: the arrays that `forward` reads. FloatingPointError if the loss is not finite.
     """
     import torch
 
-    batch = draw(step)
     n_values = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
     *parts, weight = share.part(*batch)
     # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
@@ -280,3 +344,25 @@ def _resume(
     # States of earlier versions have no record.
     run = RunRecord(**state["run"]) if "run" in state else RunRecord(n_values=None, seconds=None)
     return state["rows"], run
+
+
+def main() -> None:
+    """Take part in the training that standard input's first line describes; end when the input is closed."""
+    request = json.loads(sys.stdin.readline())
+
+    def end_with_the_first() -> None:
+        # Not sys.stdin: Python needs its lock at exit.
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=end_with_the_first, daemon=True).start()
+    ready, sys.stdout = sys.stdout, sys.stderr
+    print("ready", file=ready, flush=True)
+    share = Share(request["device"], request["rank"], request["of"], request["meeting"])
+    take_part(Recipe.model_validate(request["recipe"]), request["embedding"], Path(request["folder"]), share)
+    destroy_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 -- For how many random instances does each theorem's bound fail, as printed and as repaired, and which is the worst?
 -- ratio: share of the bound that is used up; above 1 the bound fails. worst: the instance with the
 -- largest ratio.
--- tsfmscope.theory.statements.instance(statement, seed, instance) computes that instance
+-- tsfmscope.theory.experiments.instance(statement, seed, instance) computes that instance
 -- again.
 with final as (
     select

@@ -16,20 +16,20 @@ import pytest
 import yaml
 
 from stages.config.params import Params, load
-from stages.planning.checkpoint_folders import CARD
+from stages.planning.checkpoints import CARD
 from stages.planning.model_cards import NOT_MEASURED, SKILL, card_text, commit
 from stages.planning.model_folders import publish, work_folder
-from stages.planning.training_jobs import MODELS, training_job
+from stages.planning.training import MODELS, training_job
 from tasks.job import Result
 from tasks.pretraining import pretrain
 from tests.tsfmscope.models.toto_2.parity import INTERPRETER
 from tsfmscope.errors import ModelError
-from tsfmscope.forecasting.group_skill import COLUMNS
+from tsfmscope.forecasting.skill import COLUMNS
 from tsfmscope.models import registry
-from tsfmscope.models.common.checksums import verify_sums, write_sums
+from tsfmscope.models.common.checkpoint_folder import verify_sums, write_sums
 from tsfmscope.series.synthetic.shards import CORPUS_FILE
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.run_record import RUN_RECORD, processor_name
+from tsfmscope.training.pretraining import RUN_RECORD, processor_name
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = sorted(path.parent.name for path in ROOT.glob("tsfmscope/checkpoints/*/recipe.json"))

@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 
 from tsfmscope.cli.app import app
 from tsfmscope.functions.inspect import LayerReport
-from tsfmscope.models.common.precision import run_in
-from tsfmscope.models.licenses import License
+from tsfmscope.models.cards import License
+from tsfmscope.models.common.layers import run_in
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import Observed, spread_windows
 
@@ -181,15 +181,12 @@ def test_noise_changes_the_context_and_is_named_in_the_condition() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "data"),
-    [
-        ("t5-text-nano", "english"),
-        ("tabular-nano", "tables"),
-        ("lag-llama-mini-rope", "linear-1"),
-        ("vit-nano", "photographs"),
-    ],
-)
+@pytest.mark.parametrize(("model", "data"), [
+    ("t5-text-nano", "english"),
+    ("tabular-nano", "tables"),
+    ("lag-llama-mini-rope", "linear-1"),
+    ("vit-nano", "photographs"),
+])  # fmt: skip
 def test_other_modalities_and_options_are_looked_at_under_their_own_condition(model: str, data: str) -> None:
     found = rows(model, data, "--rows", "64", "--max-series", "8")
     assert found and all(math.isfinite(row["zeta"]) for row in found)

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from tsfmscope.compression.calibration import centre, gather, white
-from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.products import (
+from tsfmscope.compression.candidates import (
     output_factors,
     score_factors,
     weighted_output_factors,
     weighted_score_factors,
 )
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Projections
-from tsfmscope.models.common.batches import in_batches
+from tsfmscope.models.common.capture import in_batches
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsfmscope.compression.calibration_windows import calibration_tokens, calibration_windows
+from tsfmscope.compression.calibration import calibration_tokens, calibration_windows
 from tsfmscope.compression.options import Calibration
 from tsfmscope.errors import DataError
 from tsfmscope.series.tables import series_table

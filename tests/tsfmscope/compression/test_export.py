@@ -20,13 +20,13 @@ import torch
 from tests.tsfmscope.compression import stock
 from tsfmscope.compression import export
 from tsfmscope.compression.calibration import gather
-from tsfmscope.compression.neurons import mlps
 from tsfmscope.compression.options import Method
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import Projections, Widths, shapes
-from tsfmscope.models.common.mlp import keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import keep_neurons, neuron_entries
 from tsfmscope.models.registry import facts, family_class
 from tsfmscope.series import other_modalities
 from tsfmscope.series.types import Windows
@@ -75,7 +75,7 @@ def compress_model(family: str) -> Family:
             moved = rng.normal(size=narrow.o.shape[1])
             narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)
         layer.write(narrow._replace(k_bias=None))
-    every = mlps(model)
+    every = find_mlps(model)
     original = copy.deepcopy(model.network)
     for index, mlp in enumerate(every):
         output = model.network.get_submodule(mlp.output)

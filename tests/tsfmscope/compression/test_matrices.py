@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.compression.products import plain_factors, projected_factors, weighted_factors
+from tsfmscope.compression.candidates import plain_factors, projected_factors, weighted_factors
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 7), st.integers(0, 99))

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from tsfmscope.compression import candidates
-from tsfmscope.compression.candidates import Candidate, dense_matrices, matrices_candidate
+from tsfmscope.compression.candidates import Candidate, dense_matrices, matrices_candidate, plain_factors
 from tsfmscope.compression.compress import save_compressed
-from tsfmscope.compression.methods import METHODS, RULES, CompressionMethod
-from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.products import plain_factors
+from tsfmscope.compression.options import METHODS, RULES, CompressionMethod, Method, Ranks
 from tsfmscope.models.common.attention import AttentionLayer
 
 

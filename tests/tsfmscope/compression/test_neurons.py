@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.compression import neurons
-from tsfmscope.compression.neurons import OutputLoss, best_weights, eliminate, gather_losses, mlps
+from tsfmscope.compression import refit
+from tsfmscope.compression.refit import OutputLoss, best_weights, eliminate, find_mlps, gather_losses
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
@@ -114,8 +114,8 @@ def test_groups_remove_nearly_what_single_neurons_do(monkeypatch: pytest.MonkeyP
     rng = np.random.default_rng(4)
     inputs, weights = rng.normal(size=(200, 40)) @ rng.normal(size=(40, 40)), rng.normal(size=(40, 4))
     single = eliminate(loss_of(inputs, weights))
-    monkeypatch.setattr(neurons, "SINGLE", 4)
-    monkeypatch.setattr(neurons, "GROUPS", 10)
+    monkeypatch.setattr(refit, "SINGLE", 4)
+    monkeypatch.setattr(refit, "GROUPS", 10)
     grouped = eliminate(loss_of(inputs, weights))
     assert sorted(grouped.order) == list(range(40)) and len(grouped.errors) == 41
     # Groups of 4, 3, 3, 3, 2, 2 and 2 leave 21. The error after a group is that of the best weights of the rest.
@@ -126,7 +126,7 @@ def test_groups_remove_nearly_what_single_neurons_do(monkeypatch: pytest.MonkeyP
 
 def test_moments_are_those_of_all_tokens_but_padding(toy: Any, windows: Windows) -> None:
     tokens = toy.tokenize(windows)
-    every = mlps(toy)
+    every = find_mlps(toy)
     found = gather_losses(toy, every, [tokens.take(np.arange(2)), tokens.take(np.arange(2, 6))])
     for mlp in every:
         output, rows = toy.network.get_submodule(mlp.output), []
@@ -137,14 +137,14 @@ def test_moments_are_those_of_all_tokens_but_padding(toy: Any, windows: Windows)
         values = np.concatenate(rows)[tokens.kinds[mlp.stack] != TokenKind.PADDING]
         loss = found[mlp.name]
         expected = values.T @ values
-        penalty = neurons.RIDGE * np.trace(expected) / len(expected)
+        penalty = refit.RIDGE * np.trace(expected) / len(expected)
         np.testing.assert_allclose(loss.matrix, expected + penalty * np.eye(len(expected)), rtol=1e-5, atol=1e-6)
         weight = output.weight.detach().double().numpy()
         assert loss.output == pytest.approx(np.square(values @ weight.T).sum(), rel=1e-6)
 
 
 def test_an_mlp_without_tokens_keeps_the_largest_columns(toy: Any, windows: Windows) -> None:
-    every = mlps(toy)
+    every = find_mlps(toy)
     found = gather_losses(toy, every, [])[every[0].name]
     lengths = np.linalg.norm(found.weights, axis=1)
     assert eliminate(found).order.tolist() == np.argsort(lengths).tolist()

@@ -20,13 +20,12 @@ from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForeca
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.common.scale import mean_and_deviation
-from tsfmscope.models.config_family import family_of_folder
 from tsfmscope.models.patchtst import PatchTST
-from tsfmscope.models.registry import family_class
-from tsfmscope.models.timesfm.patches import frequency
+from tsfmscope.models.registry import family_class, family_of_folder
+from tsfmscope.models.timesfm_patches import frequency
 from tsfmscope.series.types import Windows
 
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
@@ -115,13 +114,10 @@ def small(family: str) -> Forecaster:
     return model
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(pytest.param(partial(small, family), id=family) for family in SMALL),
-        *(pytest.param(partial(load, name), id=name, marks=[pytest.mark.slow, pytest.mark.long]) for name in MODELS),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    *(pytest.param(partial(small, family), id=family) for family in SMALL),
+    *(pytest.param(partial(load, name), id=name, marks=[pytest.mark.slow, pytest.mark.long]) for name in MODELS),
+])  # fmt: skip
 def test_onnxruntime_forecasts_as_the_model_does(make: Callable[[], Forecaster], tmp_path: Path) -> None:
     model = make()
     graph = model.forecast_graph()

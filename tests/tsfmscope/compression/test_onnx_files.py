@@ -13,12 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tsfmscope.compression import onnx_weights
-from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, write_onnx
+from tsfmscope.compression import onnx_export
+from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, pack_weights, quantise_onnx, write_onnx
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
-from tsfmscope.compression.onnx_weights import pack_weights, quantise_onnx
 from tsfmscope.errors import ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.scale import mean_and_deviation
 from tsfmscope.series.types import Windows
@@ -63,7 +62,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[OnnxModel, Path,
     model, folder = make(SHAPE), tmp_path_factory.mktemp("exported")
     whole = export(model, folder / "whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_weights, "LARGEST_FILE", 0)
+        patch.setattr(onnx_export, "LARGEST_FILE", 0)
         return whole, folder / "whole", export(model, folder / "parts"), folder / "parts"
 
 
@@ -79,9 +78,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_an_export_with_a_data_file_states_the_size_of_both(
-    exported: tuple[OnnxModel, Path, OnnxModel, Path],
-) -> None:
+def test_an_export_with_a_data_file_states_the_size_of_both(exported: tuple[OnnxModel, Path, OnnxModel, Path]) -> None:
     whole, _, parts, folder = exported
     sizes = {name: (folder / name).stat().st_size for name in (MODEL, DATA)}
     assert names(folder) == [MODEL, DATA, DESCRIPTION]
@@ -96,7 +93,7 @@ def test_a_data_file_changes_no_forecast_and_is_named_without_its_folder(
 ) -> None:
     whole, parts = folders
     STEPS[step](whole / MODEL)
-    monkeypatch.setattr(onnx_weights, "LARGEST_FILE", 0)
+    monkeypatch.setattr(onnx_export, "LARGEST_FILE", 0)
     STEPS[step](parts / MODEL)
     assert names(whole) == [MODEL, DESCRIPTION] and names(parts) == [MODEL, DATA, DESCRIPTION]
     moved = parts.rename(parts.parent / "moved")
@@ -117,7 +114,7 @@ def test_a_model_that_fits_after_rounding_is_one_file_again(
     step: str, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, parts = folders
-    monkeypatch.setattr(onnx_weights, "LARGEST_FILE", (parts / DATA).stat().st_size - 1)
+    monkeypatch.setattr(onnx_export, "LARGEST_FILE", (parts / DATA).stat().st_size - 1)
     for folder in folders:
         STEPS[step](folder / MODEL)
         assert names(folder) == [MODEL, DESCRIPTION]

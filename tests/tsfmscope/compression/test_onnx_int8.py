@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from tsfmscope.compression.onnx_export import quantise_onnx
 from tsfmscope.compression.onnx_forecaster import open_session
-from tsfmscope.compression.onnx_weights import quantise_onnx
 from tsfmscope.errors import ModelError
 
 

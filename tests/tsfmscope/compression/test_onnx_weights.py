@@ -13,9 +13,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tsfmscope.compression.conftest import TOYS
-from tsfmscope.compression.onnx_export import TOLERANCE, write_onnx
-from tsfmscope.compression.onnx_weights import pack_weights
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.compression.onnx_export import TOLERANCE, pack_weights, write_onnx
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common import int8
 
 
@@ -39,15 +38,11 @@ def run(path: Path, x: np.ndarray) -> np.ndarray:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("weight", "node"),
-    [
-        (rounded(64, 48), helper.make_node("MatMul", ["x", "w"], ["y"])),
-        (rounded(64, 48, axis=1), helper.make_node("MatMul", ["x", "w"], ["y"])),
-        (rounded(24, 64, 3), helper.make_node("Conv", ["x", "w"], ["y"])),
-    ],
-    ids=["rows", "columns", "convolution"],
-)
+@pytest.mark.parametrize(("weight", "node"), [
+    (rounded(64, 48), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(64, 48, axis=1), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(24, 64, 3), helper.make_node("Conv", ["x", "w"], ["y"])),
+], ids=["rows", "columns", "convolution"])  # fmt: skip
 def test_the_output_stays_the_same_and_the_file_is_a_quarter(weight: np.ndarray, node: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     write(path, weight, node)

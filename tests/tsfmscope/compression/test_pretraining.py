@@ -21,12 +21,12 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.models import registry
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.calendar import start_of, step_dates
-from tsfmscope.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.series.files.sources import BUNDLED, load_bundled
 from tsfmscope.series.synthetic.kernelsynth import draw_many
 from tsfmscope.training import pretraining
-from tsfmscope.training.corpora import Corpus
+from tsfmscope.training.corpora import BatchShape, Corpus
 from tsfmscope.training.held_out import SEED_OFFSET, unseen_windows
-from tsfmscope.training.run_record import RUN_RECORD, processor_name
+from tsfmscope.training.pretraining import RUN_RECORD, processor_name
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
@@ -195,11 +195,11 @@ def test_a_loss_that_is_not_finite_stops_with_what_to_mend(tmp_path: Path, monke
 
 def test_a_batch_follows_from_its_step_alone_and_shows_part_of_the_future() -> None:
     corpus = Corpus(pool=4, length=256, mixture=MIXTURE, seed=0)
-    how: dict[str, Any] = {"steps": 320, "contexts": [32, 64], "futures": [4, 16], "horizon": 16, "min_past": 8}
-    batches = {step: corpus.batch(step, **how) for step in (9, 3, 7, 5, 1)}
+    shape = BatchShape(steps=320, contexts=[32, 64], futures=[4, 16], horizon=16, min_past=8)
+    batches = {step: corpus.batch(step, shape) for step in (9, 3, 7, 5, 1)}
     for step, batch in batches.items():
         context, future = batch.context, batch.future
-        again = corpus.batch(step, **how)
+        again = corpus.batch(step, shape)
         np.testing.assert_array_equal(context, again.context)
         np.testing.assert_array_equal(future, again.future)
         np.testing.assert_array_equal(batch.dates(), again.dates())
@@ -211,11 +211,11 @@ def test_a_batch_follows_from_its_step_alone_and_shows_part_of_the_future() -> N
 
 
 def test_real_windows_of_a_batch_have_their_own_dates_and_synthetic_ones_dates_that_change_no_window() -> None:
-    how: dict[str, Any] = {"steps": 3200, "contexts": [64], "futures": [16], "horizon": 16, "min_past": 8}
+    shape = BatchShape(steps=3200, contexts=[64], futures=[16], horizon=16, min_past=8)
     real = Corpus(pool=1, length=64, mixture={"bundled": 1.0}, seed=0)
     values = {name: load_bundled(name) for name in BUNDLED}
     series = [one for name in BUNDLED for one in values[name]]
-    batch = real.batch(3, **how)
+    batch = real.batch(3, shape)
     for row, (clock, origin) in enumerate(zip(batch.clocks, batch.origins, strict=True)):
         first = max(0, origin - 64)
         own = [one for one in series if (start_of(one.start), one.freq) == clock]
@@ -224,7 +224,7 @@ def test_real_windows_of_a_batch_have_their_own_dates_and_synthetic_ones_dates_t
         expected = step_dates(np.array([clock.start]), clock.freq, np.array([origin - 64]), 80)
         np.testing.assert_array_equal(batch.dates()[row], expected[0].astype(np.int64))
     assert len({clock.freq for clock in batch.clocks}) > 2
-    mixed = Corpus(pool=4, length=256, mixture={"kernelsynth": 0.5, "tsmixup": 0.5}, seed=0).batch(3, **how)
+    mixed = Corpus(pool=4, length=256, mixture={"kernelsynth": 0.5, "tsmixup": 0.5}, seed=0).batch(3, shape)
     assert len({clock.freq for clock in mixed.clocks}) > 5 and len({clock.start for clock in mixed.clocks}) == 40
     padding = np.arange(64)[None, :] < 64 - np.array(mixed.origins)[:, None]
     assert ((mixed.dates()[:, :64] == np.iinfo(np.int64).min) == padding).all()
@@ -232,8 +232,8 @@ def test_real_windows_of_a_batch_have_their_own_dates_and_synthetic_ones_dates_t
 
 def test_a_dated_family_trains_on_dates_and_another_on_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[np.ndarray]] = []
-    draw = pretraining._draw
-    monkeypatch.setattr(pretraining, "_draw", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
+    step = pretraining._step
+    monkeypatch.setattr(pretraining, "_step", lambda *asked: drawn.append(asked[1]) or step(*asked))
     for family in ("chronos-bolt", "lag-llama"):
         pretrain(job(family, steps=1), tmp_path / family, None)
     plain, dated = drawn

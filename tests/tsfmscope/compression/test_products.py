@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.compression.products import (
+from tsfmscope.compression.candidates import (
     apply_products,
     output_factors,
     output_shares,

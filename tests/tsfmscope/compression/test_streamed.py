@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stages.commands.corpora import make
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from store.dumps import write_dump
 from tasks.pretraining import pretrain
 from tasks.sweep.cluster import Resources
@@ -20,11 +20,10 @@ from tsfmscope.errors import DataError, ModelError
 from tsfmscope.series.synthetic import shards
 from tsfmscope.series.tables import list_values, series_table
 from tsfmscope.series.types import Series
-from tsfmscope.training.corpora import recipe_corpus
+from tsfmscope.training.corpora import GROUP_STEPS, BatchShape, StreamedCorpus, recipe_corpus
 from tsfmscope.training.options import Recipe
-from tsfmscope.training.shard_corpus import GROUP_STEPS, StreamedCorpus
 
-CUT: dict[str, Any] = {"steps": 400, "contexts": [32], "futures": [8], "horizon": 8, "min_past": 8}
+SHAPE = BatchShape(steps=400, contexts=[32], futures=[8], horizon=8, min_past=8)
 RECIPE: dict[str, Any] = {
     "family": "chronos-t5",
     "config": {
@@ -73,7 +72,7 @@ def test_a_batch_holds_windows_of_one_row_group_and_each_group_serves_once_a_rou
     assert [len(group) for group in held] == [4] * 5
     corpus, served = StreamedCorpus(folder, seed=1), []
     for block in range(2 * len(held)):
-        past, future, *_ = corpus.batch(block * GROUP_STEPS, **CUT)
+        past, future, *_ = corpus.batch(block * GROUP_STEPS, SHAPE)
         assert past.shape == (10, 32) and future.shape == (10, 8)
         whole = np.concatenate([past, future], axis=1)
         served.append(set.intersection(*(home(window, held) for window in whole)))
@@ -91,7 +90,7 @@ def test_far_future_steps_are_hidden_only_in_a_corpus_of_priors(tmp_path: Path, 
     table = series_table([Series("priors", "priors-000000", values)])
     write_dump(tmp_path, "dumps/corpus/000000.parquet", [table])
     (tmp_path / shards.CORPUS_FILE).write_text(json.dumps({"series": 1, "shard": 1, "source": source}))
-    past, future, *_ = StreamedCorpus(tmp_path, seed=0).batch(0, **CUT | {"min_past": 32})
+    past, future, *_ = StreamedCorpus(tmp_path, seed=0).batch(0, SHAPE._replace(min_past=32))
     is_before = ~(past > 2).any(axis=1)
     assert 0 < is_before.sum() < len(past)
     assert bool((future[is_before] > 2).any()) == is_shown
@@ -101,12 +100,12 @@ def test_far_future_steps_are_hidden_only_in_a_corpus_of_priors(tmp_path: Path, 
 def test_a_batch_follows_from_its_step_and_seed_alone(folder: Path) -> None:
     there, back = StreamedCorpus(folder, seed=1), StreamedCorpus(folder, seed=1)
     steps = [0, 3, GROUP_STEPS, 5 * GROUP_STEPS + 1]
-    forward = {step: there.batch(step, **CUT) for step in steps}
+    forward = {step: there.batch(step, SHAPE) for step in steps}
     for step in reversed(steps):
-        again, first = back.batch(step, **CUT), forward[step]
+        again, first = back.batch(step, SHAPE), forward[step]
         assert all(map(np.array_equal, again[:2], first[:2], [True, True]))
         assert np.array_equal(again.dates(), first.dates())
-    other = StreamedCorpus(folder, seed=2).batch(0, **CUT)
+    other = StreamedCorpus(folder, seed=2).batch(0, SHAPE)
     assert not np.array_equal(other[0], forward[0][0], equal_nan=True)
 
 
@@ -144,7 +143,7 @@ def test_of_a_corpus_made_by_the_command_the_shards_are_read_and_no_table(corpus
     corpus = StreamedCorpus(corpus_folder, seed=0)
     assert [path.name for path, _ in corpus._groups] == ["000000.parquet", "000001.parquet", "000002.parquet"]
     for block in range(3):
-        assert corpus.batch(block * GROUP_STEPS, **CUT)[0].shape == (10, 32)
+        assert corpus.batch(block * GROUP_STEPS, SHAPE)[0].shape == (10, 32)
 
 
 def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) -> None:
@@ -163,23 +162,20 @@ def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, An
         Recipe.model_validate(RECIPE | {"corpus": "c"} | changes)
 
 
-@pytest.mark.parametrize(
-    ("series", "shard", "said"),
-    [
-        (20, 12, None),
-        (
-            24,
-            12,
-            r"got 20 series, expected 24 \(corpus\.json\); 1 of 2 shards are missing or short: 000001\.parquet; run",
-        ),
-        (
-            60,
-            12,
-            r"4 of 5 shards are missing or short: 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
-            r"the same `tsfmscope corpus` command",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("series", "shard", "said"), [
+    (20, 12, None),
+    (
+        24,
+        12,
+        r"got 20 series, expected 24 \(corpus\.json\); 1 of 2 shards are missing or short: 000001\.parquet; run",
+    ),
+    (
+        60,
+        12,
+        r"4 of 5 shards are missing or short: 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
+        r"the same `tsfmscope corpus` command",
+    ),
+])  # fmt: skip
 def test_a_corpus_that_was_stopped_half_way_is_not_trained_on(
     folder: Path, series: int, shard: int, said: str | None
 ) -> None:

@@ -14,21 +14,19 @@ import pytest
 from tests.tsfmscope.compression.test_export import CONFIGS, OWN, stock_windows
 from tsfmscope.compression import export, two_step
 from tsfmscope.compression.budget import BudgetError
-from tsfmscope.compression.calibration import gather
-from tsfmscope.compression.calibration_windows import calibration_tokens
+from tsfmscope.compression.calibration import calibration_tokens, gather
 from tsfmscope.compression.candidates import count_parameters
 from tsfmscope.compression.fidelity import last_states, state_error
-from tsfmscope.compression.methods import MethodName
-from tsfmscope.compression.options import Calibration, Method
+from tsfmscope.compression.options import Calibration, Method, MethodName
 from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.compression.truncation import compress
 from tsfmscope.models.base import QUANTILES
-from tsfmscope.models.common.low_rank import factors
+from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.bundled import load_bundled
-from tsfmscope.series.files.parquet import load_parquet
-from tsfmscope.series.synthetic.kernelsynth import SYNTHETIC, synthetic_set
+from tsfmscope.series.files.sources import load_bundled, load_parquet
+from tsfmscope.series.synthetic.kernels import parse_kernel
+from tsfmscope.series.synthetic.kernelsynth import synthetic_set
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import last_windows
@@ -227,7 +225,8 @@ def assert_no_candidate_is_better(
 @pytest.mark.parametrize("budget", [pytest.param(0.25, marks=pytest.mark.slow), 0.1])
 def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget: float, method: str) -> None:
     base = family_class("chronos-bolt").load(NANO)
-    sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}
+    named = {name: parse_kernel(entry.kernel) for name, entry in CATALOG.items() if entry.kernel}
+    sets = {name: synthetic_set(name, kernel, count=4, seed=9) for name, kernel in named.items()}
     fitted = ["seasonality-1", "trend-1", "stochastic-1"]
     spec: dict[str, Any] = {"datasets": fitted, "windows": 8, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
     parts = calibration_tokens(base, {name: series_table(sets[name]) for name in fitted}, Calibration(**spec))

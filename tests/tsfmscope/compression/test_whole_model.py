@@ -18,7 +18,7 @@ from tsfmscope.compression.export import densify, save
 from tsfmscope.compression.options import Method
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.mlp import KEY
+from tsfmscope.models.common.compression_block import NEURONS
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -49,7 +49,7 @@ def test_the_file_has_the_bytes_that_were_asked_for_and_loads(
     assert 0.85 * share * full < int8.stored_bytes(toy.network, rounded=True) <= share * full
     mlps = [row for row in rows if row["part"] == "mlp"]
     assert len(mlps) == 4 and all(row["attention"] is None and 1 <= row["rank"] <= 32 for row in mlps)
-    assert len(toy.compression[KEY]) == sum(row["rank"] < 32 for row in mlps) > 0
+    assert len(toy.compression[NEURONS]) == sum(row["rank"] < 32 for row in mlps) > 0
     save(toy, tmp_path / "small")
     again = type(toy).load(tmp_path / "small")
     for ours, theirs in zip(states(toy, tokens), states(again, tokens), strict=True):
@@ -65,7 +65,7 @@ def test_the_file_has_the_bytes_that_were_asked_for_and_loads(
 def test_eight_bits_alone_where_they_suffice(toy: Any, windows: Windows) -> None:
     base = copy.deepcopy(toy)
     rows = whole_model.compress(toy, method_of(0.9), [toy.tokenize(windows)])
-    assert [row["rank"] for row in rows] == [row["full_width"] for row in rows] and KEY not in toy.compression
+    assert [row["rank"] for row in rows] == [row["full_width"] for row in rows] and NEURONS not in toy.compression
     for name, tensor in toy.network.state_dict().items():
         assert tensor.equal(base.network.state_dict()[name])
 
@@ -164,7 +164,7 @@ def test_a_first_measurement_that_was_lucky_is_measured_again(
 def test_all_of_the_seconds_change_nothing(toy: Any, windows: Windows) -> None:
     base = copy.deepcopy(toy)
     whole_model.compress(toy, time_method(1.0), [toy.tokenize(windows)], windows)
-    assert count(toy) == count(base) and KEY not in toy.compression
+    assert count(toy) == count(base) and NEURONS not in toy.compression
     for ours, theirs in zip(states(toy, toy.tokenize(windows)), states(base, base.tokenize(windows)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
@@ -211,22 +211,19 @@ def test_no_calibration_window_and_no_mlp_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match="no calibration window"):
         whole_model.compress(copy.deepcopy(toy), method_of(0.3), [toy.tokenize(windows).take(np.arange(0))])
-    monkeypatch.setattr(whole_model.neurons, "mlps", lambda _: [])
+    monkeypatch.setattr(whole_model.refit, "find_mlps", lambda _: [])
     with pytest.raises(ModelError, match="names no MLP whose matrices are Linears"):
         whole_model.compress(toy, method_of(0.3), [toy.tokenize(windows)])
 
 
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (
-            {"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
-            "got budget, expected bytes or time with method whole-model",
-        ),
-        ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
-        ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
-    ],
-)
+@pytest.mark.parametrize(("block", "message"), [
+    (
+        {"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
+        "got budget, expected bytes or time with method whole-model",
+    ),
+    ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
+    ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
+])  # fmt: skip
 def test_params_that_do_not_fit_are_refused(block: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Method.model_validate(block)

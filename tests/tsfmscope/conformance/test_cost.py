@@ -8,7 +8,7 @@ import pytest
 
 from tsfmscope.conformance.cost import measure
 from tsfmscope.errors import ModelError
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 
 # Both wait for a process that imports everything.
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsfmscope.forecasting.group_skill import COLUMNS, dataset_ratios, group_skill, interval, read_rows
+from tsfmscope.forecasting.skill import COLUMNS, dataset_ratios, group_skill, interval, read_rows
 
 
 def row(dataset: str, loss: float, naive: float = 4.0, **changes: Any) -> dict[str, Any]:

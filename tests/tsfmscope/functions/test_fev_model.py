@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 import tsfmscope as ts
-from tsfmscope import lens
 from tsfmscope.compression.export import densify, save
 from tsfmscope.errors import DataError, ModelError
+from tsfmscope.forecasting import scores
 from tsfmscope.functions.load import Model
 from tsfmscope.series.types import Series
 
@@ -73,14 +73,14 @@ def task_of(folder: Path, **changes: Any) -> fev.Task:
 
 
 def our_scores(model: Model) -> dict[str, float]:
-    """WQL and MASE of the same windows, scored by `lens`, as means over windows, with fev's weights of steps."""
+    """WQL and MASE of the same windows by `score_forecasts`: means over windows, with fev's weights of steps."""
     fields: dict[str, Any] = {"freq": "D", "start": datetime(2024, 1, 1), "season": SEASON}
     series = [Series("days", f"item-{i}", values(length, i), **fields) for i, length in enumerate(LENGTHS)]
     found: dict[str, list[float]] = {"WQL": [], "MASE": []}
     for cutoff in range(-HORIZON * WINDOWS, 0, HORIZON):
-        scored = lens.score_forecasts(
+        scored = scores.score_forecasts(
             model.family, series, context=CONTEXT, horizon=HORIZON, levels=LEVELS, samples=20, seed=0, min_context=1,
-            seed_of=lambda name, cutoff=cutoff: lens.window_seed(f"0/{cutoff}", name), earlier=-cutoff - HORIZON,
+            seed_of=lambda name, cutoff=cutoff: scores.window_seed(f"0/{cutoff}", name), earlier=-cutoff - HORIZON,
         )  # fmt: skip
         assert len(scored.rows) == len(LENGTHS)
         found["WQL"].append(scored.accuracy(len(LEVELS))["wql"])

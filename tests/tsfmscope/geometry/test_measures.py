@@ -7,18 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_score
+from sklearn.metrics.pairwise import cosine_similarity
 
 from tasks.geometry import MeasureSpec, entry
 from tasks.job import Job, Task
-from tsfmscope.geometry.adjusted import adjusted_cosine
-from tsfmscope.geometry.cai import cai
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.geometry.cosine import inter_token_cosine
-from tsfmscope.geometry.dimension import covariance_spectrum
-from tsfmscope.geometry.isoscore import isoscore
-from tsfmscope.geometry.measures import measure_states, subsample, unmeasured_columns
+from tsfmscope.geometry.cosine import adjusted_cosine, inter_token_cosine
+from tsfmscope.geometry.measures import (
+    AXES,
+    REPEATED,
+    Rows,
+    _measure_half,
+    cai,
+    measure_states,
+    sample_one_per_type,
+    spread_over_halves,
+    subsample,
+    unmeasured_columns,
+)
 from tsfmscope.geometry.options import IsotropyOptions
-from tsfmscope.geometry.partition import log_isotropy
+from tsfmscope.geometry.spectrum import (
+    covariance_spectrum,
+    effective_dimension,
+    isoscore,
+    log_isotropy,
+    principal_coordinates,
+    uncentred_projections,
+)
 
 COLUMNS = {"n_tokens", "n_types", "n_zero", "reason", *unmeasured_columns()}
 SPEC = {
@@ -211,3 +228,196 @@ def test_the_entry_answers_one_row_with_its_identity_seeded_by_its_key(types: np
     }
     assert (row["n_tokens"], row["n_series"], row["states_dtype"], row["job_key"]) == (200, 4, "float16", job.key)
     assert len(row["silhouettes"]) == 3
+
+
+def _pairs(rows: np.ndarray) -> float:
+    cosines = cosine_similarity(rows)
+    return float((cosines.sum() - len(rows)) / (len(rows) * (len(rows) - 1)))
+
+
+def _peer(rows: np.ndarray) -> tuple[float, int, list[float], float]:
+    """What analysis.py does with --maxl 1: cosine of all rows; K, silhouettes, and cosine in centred clusters."""
+    candidates = range(2, 16)
+    labelings = [KMeans(k, n_init=10, random_state=0).fit(rows).labels_ for k in candidates]
+    scores = [float(silhouette_score(rows, labels, sample_size=None)) for labels in labelings]
+    best = int(np.argmax(scores))
+    k, labels = (candidates[best], labelings[best]) if scores[best] >= 0.1 else (1, np.zeros(len(rows), int))
+    inside = []
+    for label in np.unique(labels):
+        members = rows[labels == label]
+        if len(members) > 1:  # a cluster of one row gives 0/0 there, and is passed over
+            inside.append(_pairs(members - members.mean(axis=0)))
+    return _pairs(rows), k, scores, float(np.mean(inside))
+
+
+def _islands(seed: int, k: int, n: int = 300, width: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 4 * rng.standard_normal((k, width))[np.arange(n) % k] + rng.standard_normal((n, width)) + 1
+
+
+@pytest.mark.parametrize("k", [3, 12])
+def test_islands_are_found_and_measured_as_the_released_code_does(k: int) -> None:
+    rows = _islands(k, k)
+    inter, clusters, scores, inside = _peer(rows)
+    got = cai(rows, seed=0)
+    assert (got.n, got.k) == (300, clusters)
+    assert got.k == k
+    assert got.inter_cosine == pytest.approx(inter, abs=1e-12)
+    assert len(got.silhouettes) == 14
+    assert got.silhouettes[k - 2] == pytest.approx(scores[k - 2], abs=1e-6)
+    assert got.cluster_cosine == pytest.approx(inside, abs=1e-9)
+
+
+def test_below_a_silhouette_of_a_tenth_all_rows_are_one_centred_cluster() -> None:
+    rows = np.random.default_rng(2).standard_normal((200, 30)) + 2
+    inter, clusters, _, inside = _peer(rows)
+    got = cai(rows, seed=0)
+    assert got.k == clusters == 1
+    assert (got.inter_cosine, got.cluster_cosine) == pytest.approx((inter, inside), abs=1e-12)
+
+
+def test_one_occurrence_of_every_type_is_taken() -> None:
+    rng = np.random.default_rng(3)
+    types = rng.integers(0, 90, 1000)
+    centre = 6 * rng.standard_normal((90, 8))
+    got = cai(centre[types], types, seed=5)  # all occurrences alike: the answer is that of the types
+    plain = cai(centre[np.unique(types)], seed=5)
+    assert got == plain
+    assert got.n == len(np.unique(types))
+
+
+def test_every_occurrence_of_a_type_has_the_same_chance() -> None:
+    types = np.array([4, 4, 9, 4, 4, 9])
+    drawn = np.stack([sample_one_per_type(types, np.random.default_rng(seed)) for seed in range(2000)])
+    assert np.isin(drawn[:, 0], [0, 1, 3, 4]).all() and np.isin(drawn[:, 1], [2, 5]).all()
+    counts = np.bincount(drawn.ravel(), minlength=6) / 2000
+    assert counts == pytest.approx([0.25, 0.25, 0.5, 0.25, 0.25, 0.5], abs=0.06)
+
+
+def test_a_zero_row_has_cosine_0_with_all_and_1_is_taken_off_for_it() -> None:
+    rows = np.r_[np.zeros((1, 3)), np.random.default_rng(4).standard_normal((9, 3))]
+    assert cai(rows, seed=0).inter_cosine == pytest.approx(_pairs(rows), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "n", "inter"),
+    [
+        (np.zeros((0, 3)), None, 0, None),
+        (np.ones((1, 3)), None, 1, None),
+        (np.eye(2), None, 2, 0.0),
+        (np.ones((50, 3)), None, 50, 1.0),
+        (np.eye(50), np.zeros(50, int), 1, None),
+    ],
+)
+def test_too_few_or_equal_occurrences_have_no_clusters(states, types, n: int, inter: float | None) -> None:
+    got = cai(states, types, seed=0)
+    assert (got.n, got.k, got.silhouettes, got.cluster_cosine) == (n, None, (), None)
+    assert got.inter_cosine == (inter if inter is None else pytest.approx(inter, abs=1e-12))
+
+
+def test_a_type_too_few_is_refused() -> None:
+    with pytest.raises(ValueError, match="types: got 2, expected one per row, 3"):
+        cai(np.eye(3), np.arange(2), seed=0)
+
+
+QUICK = IsotropyOptions(k_max=4, restarts=2, permutations=9)
+
+
+def _rows(states: np.ndarray, types: np.ndarray | None = None) -> Rows:
+    points = principal_coordinates(states, covariance_spectrum(states))
+    return Rows(states, types, points, uncentred_projections(states))
+
+
+def _drawn(rng: np.random.Generator, n: int = 200, width: int = 12) -> np.ndarray:
+    """Rows of three clusters of unequal size, axes of falling variance, and a common mean."""
+    centres = 6 * np.random.default_rng(0).standard_normal((3, width)) + 2
+    drawn: np.ndarray = centres[rng.choice(3, n, p=[0.5, 0.3, 0.2])]
+    return drawn + rng.standard_normal((n, width)) * np.exp(-np.arange(width) / 4)
+
+
+def _dimension(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"effective_dimension": effective_dimension(np.array(row["eigenvalues"]), 0.8)}
+
+
+def test_halves_estimate_the_spread_over_independent_samples() -> None:
+    without, often = (QUICK.model_copy(update={"repeats": repeats}) for repeats in (0, 12))
+    many = [_dimension(measure_states(_drawn(np.random.default_rng(s)), options=without, seed=s)) for s in range(30)]
+    rows = [measure_states(_drawn(np.random.default_rng(900 + s)), options=often, seed=s) for s in range(8)]
+    # spreads that fall faster than 1/√n are overstated by halves: of the floor of ζ′ as n^-3/2, of ζ′ less it as 1/n
+    most = dict.fromkeys(REPEATED, 1.5) | {"zeta_adjusted": 4, "zeta_adjusted_corrected": 2.5}
+    resolution = dict.fromkeys(REPEATED, 0.0) | {"effective_dimension": 0.3}  # a whole number
+    for name in REPEATED:
+        true = float(np.std([row[name] for row in many], ddof=1))
+        found = float(np.sqrt(np.mean([row[f"{name}_sd"] ** 2 for row in rows])))
+        assert 0.6 * true <= found <= most[name] * true + resolution[name], (name, found, true)
+
+
+def test_the_standard_deviation_is_that_over_halves_by_the_share_left_out() -> None:
+    """Of ζ, by hand: 7 of 15 rows are drawn each time."""
+    states = _drawn(np.random.default_rng(6), 15)
+    options = IsotropyOptions(k_max=2, restarts=1, min_cluster=2, permutations=2, repeats=40)
+    found = spread_over_halves(_rows(states), options, seed=1)["zeta_sd"]
+    rng, zetas = np.random.default_rng(0), []
+    for _ in range(4000):
+        drawn = states[rng.choice(15, 7, replace=False)]
+        units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        zetas.append((units @ units.T)[np.triu_indices(7, 1)].mean())
+    assert found == pytest.approx(np.sqrt(7 / 8) * np.std(zetas), rel=0.35)
+
+
+def test_the_measures_of_a_half_are_those_of_its_rows() -> None:
+    """Up to AXES axes nothing is approximated but the search for clusters, and these are clear."""
+    states = _drawn(np.random.default_rng(1))
+    half = _rows(states).take(np.arange(0, 200, 2))
+    options = IsotropyOptions(k_max=4, min_cluster=30, permutations=9)
+    found = _measure_half(half, options, 3)
+    of_half = QUICK.model_copy(update={"min_cluster": 15, "repeats": 0})
+    exact = _dimension(measure_states(states[::2], options=of_half, seed=3))
+    assert found["zeta"] == pytest.approx(exact["zeta"], abs=1e-12)
+    assert found["zeta_adjusted"] == pytest.approx(exact["zeta_adjusted"], abs=1e-10)
+    assert found["effective_dimension"] == exact["effective_dimension"]
+    assert found["log_isotropy_scaled"] == pytest.approx(log_isotropy(states[::2]).scaled, rel=1e-9)
+    null = exact["zeta_adjusted_null_sd"]
+    assert found["zeta_adjusted_corrected"] == pytest.approx(exact["zeta_adjusted_corrected"], abs=5 * null)
+
+
+def test_wide_states_lose_little_by_keeping_axes() -> None:
+    rng = np.random.default_rng(2)
+    states = rng.standard_normal((400, 3 * AXES)) * np.exp(-np.arange(3 * AXES) / 30) + 0.3
+    half = _rows(states).take(np.sort(rng.choice(400, 200, replace=False)))
+    exact = effective_dimension(covariance_spectrum(half.states).eigenvalues, 0.8)
+    found = _measure_half(half, QUICK, 0)
+    assert abs(found["effective_dimension"] - exact) <= 2
+    assert found["log_isotropy_scaled"] == pytest.approx(log_isotropy(half.states).scaled, rel=0.05)
+
+
+def test_types_are_counted_in_every_half() -> None:
+    rng = np.random.default_rng(3)
+    types = rng.integers(0, 25, 200)
+    states = 3 * rng.standard_normal((25, 12))[types] + rng.standard_normal((200, 12))
+    row, plain = (measure_states(states, kinds, QUICK, seed=0) for kinds in (types, None))
+    assert row["zeta_sd"] != plain["zeta_sd"]
+    assert all(row[f"{name}_sd"] is not None for name in REPEATED)
+
+
+def test_repeats_follow_their_seed_and_more_of_them_begin_with_the_same_halves() -> None:
+    rows = _rows(_drawn(np.random.default_rng(4)))
+    options = IsotropyOptions(k_max=3, min_cluster=20, permutations=9, repeats=3)
+    one, same, other = (spread_over_halves(rows, options, seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
+    assert one["repeats"] == 3
+
+
+@pytest.mark.parametrize(("n", "repeats"), [(5, 5), (200, 0), (200, 1)])
+def test_too_few_rows_or_repeats_have_no_spread(n: int, repeats: int) -> None:
+    rows = _rows(_drawn(np.random.default_rng(5), n))
+    found = spread_over_halves(rows, IsotropyOptions(min_cluster=2, permutations=9, repeats=repeats), seed=0)
+    assert found == {"repeats": 0} | {f"{name}_sd": None for name in REPEATED}
+
+
+def test_halves_of_equal_rows_have_no_clusters_and_raise_nothing() -> None:
+    states = np.ones((40, 4))
+    states[7] = [1, 2, 3, 4]
+    row = measure_states(states, options=QUICK, seed=0)
+    assert row["repeats"] == 5 and row["zeta_sd"] is not None
+    assert row["zeta_adjusted_sd"] is None

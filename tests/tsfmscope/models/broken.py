@@ -117,7 +117,7 @@ class SameWeights(PatchLine):
 class TakesAnyKey(PatchLine):
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Any:
-        return super().new({key: config[key] for key in EXAMPLE.CONFIG}, seed=seed)
+        return super().new({key: config[key] for key in EXAMPLE.Config.model_fields}, seed=seed)
 
 
 class OtherBytes(PatchLine):

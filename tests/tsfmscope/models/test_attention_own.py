@@ -12,12 +12,12 @@ import torch
 from uni2ts.module.attention import GroupedQueryAttention
 
 from tests.tsfmscope.models.families import example_model
-from tests.tsfmscope.models.lag_llama.test_network import block_twin, numbers
+from tests.tsfmscope.models.test_lag_llama_network import block_twin, numbers
 from tsfmscope.compression.calibration import gather
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import AttentionLayer, Widths, any_width, shapes
-from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.models.lag_llama.network import features, sample_paths
+from tsfmscope.models.lag_llama import LagLlama
+from tsfmscope.models.lag_llama_network import features, sample_paths
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

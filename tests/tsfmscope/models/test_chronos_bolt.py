@@ -10,7 +10,7 @@ import torch
 from chronos import ChronosBoltPipeline
 
 from tests.tsfmscope.models.families import hard_windows
-from tsfmscope.models.chronos_bolt import ChronosBolt
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

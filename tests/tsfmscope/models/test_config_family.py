@@ -9,8 +9,7 @@ import pytest
 
 from tests.tsfmscope.models.families import CHECKPOINTS, change_config, example_model
 from tsfmscope.errors import ModelError
-from tsfmscope.models.config_family import family_of_config, family_of_folder
-from tsfmscope.models.registry import FAMILIES, load
+from tsfmscope.models.registry import FAMILIES, family_of_config, family_of_folder, load
 
 
 @pytest.mark.parametrize("folder", sorted(CHECKPOINTS.glob("*/")), ids=lambda one: one.name)

@@ -24,7 +24,7 @@ from tsfmscope.conformance import CHECKS, answers, findings
 from tsfmscope.conformance.errors import Failed
 from tsfmscope.conformance.subject import Subject
 from tsfmscope.conformance.verdict import demand_of, distance, judge, name_of
-from tsfmscope.models import plugins
+from tsfmscope.models import registry
 from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.registry import family_class
@@ -150,8 +150,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
         module = ModuleType("added_family")
         module.Added = cls  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "added_family", module)
-        entry = EntryPoint(name, "added_family:Added", plugins.GROUP)
-        monkeypatch.setattr(plugins, "entries", lambda: {name: (entry,)})
+        entry = EntryPoint(name, "added_family:Added", registry.GROUP)
+        monkeypatch.setattr(registry, "entries", lambda: {name: (entry,)})
 
     return add
 

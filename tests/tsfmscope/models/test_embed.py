@@ -17,8 +17,7 @@ from tasks.job import EXECUTION_CONTEXT, IDENTITY, ExecutionContext, Job, Task
 from tasks.tokens import tokenize
 from tsfmscope.errors import DataError, HealthError
 from tsfmscope.models.base import Family
-from tsfmscope.models.common.batches import PASS_TOKENS, kept_rows, pass_windows
-from tsfmscope.models.common.capture import Pass
+from tsfmscope.models.common.capture import PASS_TOKENS, Pass, kept_rows, pass_windows
 from tsfmscope.models.types import TokenKind, Tokens, tokens_from_table
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series

@@ -16,10 +16,10 @@ import torch
 
 from tests.tsfmscope.models.families import CLASSES, READERS, change_config, example_model, names
 from tsfmscope.errors import ModelError
+from tsfmscope.models import lag_llama_network as lag_sampling
+from tsfmscope.models import t5_decoding as t5_sampling
 from tsfmscope.models.base import Family
-from tsfmscope.models.chronos_bolt import ChronosBolt
-from tsfmscope.models.lag_llama import network as lag_sampling
-from tsfmscope.models.t5 import decoding as t5_sampling
+from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.types import LayerStates
 from tsfmscope.series.types import Windows
 

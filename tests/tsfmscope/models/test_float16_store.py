@@ -12,12 +12,12 @@ import pytest
 from tasks.embeddings import embed
 from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
-from tsfmscope.geometry.dimension import effective_dimension
 from tsfmscope.geometry.measures import measure_states, presets
 from tsfmscope.geometry.options import IsotropyOptions
+from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import tokens_from_table
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.tables import series_table
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "tsfmscope" / "checkpoints"

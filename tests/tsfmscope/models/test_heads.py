@@ -15,17 +15,15 @@ from tasks import heads
 from tasks.job import Job, Task
 from tests.tsfmscope.models.families import CHECKPOINTS, CLASSES, FORECASTERS, names
 from tsfmscope.errors import HealthError
-from tsfmscope.geometry.alignment import Axes, spectral_alignment
-from tsfmscope.geometry.head import log_partition
-from tsfmscope.geometry.jacobian import Bounds
+from tsfmscope.geometry.heads import Axes, Bounds, log_partition, spectral_alignment
 from tsfmscope.models import base
 from tsfmscope.models.base import Family
+from tsfmscope.models.chronos import ChronosT5
 from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.registry import family_class
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
-from tsfmscope.models.t5.shared import T5Stacks
-from tsfmscope.models.timesfm.versions import TimesFM
+from tsfmscope.models.t5 import T5Stacks
+from tsfmscope.models.timesfm import TimesFM
 from tsfmscope.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
 from tsfmscope.series.types import Windows
 

@@ -15,10 +15,9 @@ import pytest
 from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import AddObservedValuesIndicator, AddTimeFeatures, Chain, InstanceSplitter, TestSplitSampler
 
-from tests.tsfmscope.models.lag_llama.test_network import HEADS, WIDTH, block_twin, numbers, rms_twin
-from tsfmscope.models.lag_llama.checkpoint import LAGS
-from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.series.files.bundled import load_bundled
+from tests.tsfmscope.models.test_lag_llama_network import HEADS, WIDTH, block_twin, numbers, rms_twin
+from tsfmscope.models.lag_llama import LAGS, LagLlama
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
 

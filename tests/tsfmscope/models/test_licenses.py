@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.licenses import License, license_of
+from tsfmscope.models.cards import License, license_of
 
 
 def checkpoint(folder: Path, *, card: str | None = None, recipe: dict[str, Any] | None = None) -> Path:

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import tsfmscope as ts
 from tsfmscope.cli.app import app
 from tsfmscope.models import registry
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.licenses import license_of
+from tsfmscope.models.cards import license_of
+from tsfmscope.models.registry import family_of_folder
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "plugin" / "patch_line.py"
 # Changes that make a family of the example whose config.json names a class, and not the family.

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from tasks.job import Job, Task
-from tasks.loading import load_model
+from tasks.parts import load_model
 from tsfmscope.errors import ModelError, StaleInputError
-from tsfmscope.models import plugins, registry
+from tsfmscope.models import registry
 from tsfmscope.models.base import Family
-from tsfmscope.models.chronos_bolt import ChronosBolt
-from tsfmscope.models.lag_llama.family import LagLlama
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.models.chronos import ChronosBolt, ChronosT5
+from tsfmscope.models.lag_llama import LagLlama
 
 
 @pytest.fixture
@@ -51,21 +50,21 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         info = site / f"{package}-1.2.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{family} = {value}\n")
+        (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{family} = {value}\n")
         for name, text in (files or {}).items():
             (site / name).parent.mkdir(exist_ok=True)
             (site / name).write_text(text)
-        plugins.entries.cache_clear()
+        registry.plugin_entries.cache_clear()
         importlib.invalidate_caches()
 
     yield put
     for name in set(sys.modules) - before:
         if name.startswith("their"):
             del sys.modules[name]
-    plugins.entries.cache_clear()
+    registry.plugin_entries.cache_clear()
 
 
-USABLE = "from tsfmscope.models.chronos_bolt import ChronosBolt\nclass Theirs(ChronosBolt):\n    name = 'theirs'\n"
+USABLE = "from tsfmscope.models.chronos import ChronosBolt\nclass Theirs(ChronosBolt):\n    name = 'theirs'\n"
 
 
 def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_for(install: Install) -> None:

@@ -15,11 +15,10 @@ from tasks.job import IDENTITY, Job, Task
 from tests.tsfmscope.models.families import CLASSES, FORECASTERS
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
+from tsfmscope.models.chronos import ChronosT5
 from tsfmscope.models.common.head_matrices import split_heads
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
 from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
-from tsfmscope.ranks.angles import line_angles
-from tsfmscope.ranks.spectrum import numerical_rank
+from tsfmscope.ranks.spectrum import line_angles, numerical_rank
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

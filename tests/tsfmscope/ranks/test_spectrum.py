@@ -8,43 +8,37 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.ranks.spectrum import ARITHMETIC, matrix_floor, numerical_rank, rounding_floor, singular_values
+from tsfmscope.ranks.spectrum import (
+    ARITHMETIC,
+    leading_plane,
+    line_angles,
+    matrix_floor,
+    numerical_rank,
+    rounding_floor,
+    singular_values,
+)
 
 PUBLISHED = [0, 1e-3, 10**-2.5, 1e-2, 10**-1.5, 1e-1, 10**-0.75, 10**-0.5]  # the eight of rank_structure.md Table 2
 VALUES = st.lists(st.floats(0, 1e300), min_size=1, max_size=30)
 
 
-def test_a_rank_by_hand_strict_and_as_the_authors_have_it() -> None:
+def test_a_rank_by_hand() -> None:
     values = np.array([10.0, 5.0, 1.0, 0.1, 0.0])
     assert [numerical_rank(values, e) for e in (0, 1e-3, 1e-2, 0.1, 0.5, 1.0)] == [4, 4, 3, 2, 1, 0]
-    assert [numerical_rank(values, e, inclusive=True) for e in (0, 1e-3, 1e-2, 0.1, 0.5, 1.0)] == [5, 4, 4, 3, 2, 1]
-
-
-@given(VALUES, st.sampled_from(PUBLISHED))
-def test_a_rank_is_what_a_loop_counts_in_any_order_of_values(values: list[float], epsilon: float) -> None:
-    strict = sum(value / max(values) > epsilon for value in values) if max(values) else 0
-    wide = sum(value / max(values) >= epsilon for value in values) if max(values) else 0
-    for order in (values, values[::-1]):
-        assert numerical_rank(np.array(order), epsilon) == strict
-        assert numerical_rank(np.array(order), epsilon, inclusive=True) == wide
+    assert numerical_rank(np.empty(0), 0.1) == numerical_rank(np.zeros(5), 0.0) == 0
 
 
 @given(VALUES)
-def test_a_rank_never_grows_with_the_tolerance_and_does_not_know_the_scale(values: list[float]) -> None:
-    for inclusive in (False, True):
-        ranks = [numerical_rank(np.array(values), e, inclusive=inclusive) for e in PUBLISHED]
-        assert ranks == sorted(ranks, reverse=True)
-        halved = [numerical_rank(np.ldexp(values, -1), e, inclusive=inclusive) for e in PUBLISHED[1:]]
-        assert halved == ranks[1:] or min(values) < 1e-307
-
-
-@pytest.mark.parametrize("inclusive", [False, True])
-def test_nothing_and_zeros_have_rank_0(inclusive: bool) -> None:
-    assert numerical_rank(np.empty(0), 0.1, inclusive=inclusive) == 0
-    assert numerical_rank(np.zeros(5), 0.0, inclusive=inclusive) == 0
+def test_a_rank_is_what_a_loop_counts_never_grows_with_the_tolerance_and_has_no_scale(values: list[float]) -> None:
+    ranks = [numerical_rank(np.array(values), e) for e in PUBLISHED]
+    assert ranks == [sum(value / max(values) > e for value in values) if max(values) else 0 for e in PUBLISHED]
+    assert ranks == sorted(ranks, reverse=True)
+    assert ranks == [numerical_rank(np.array(values[::-1]), e) for e in PUBLISHED]
+    halved = [numerical_rank(np.ldexp(values, -1), e) for e in PUBLISHED[1:]]
+    assert halved == ranks[1:] or min(values) < 1e-307
 
 
 @pytest.mark.parametrize("values", [[1, np.nan], [1, -1e-9], [np.nan]])
@@ -187,3 +181,118 @@ def test_zeros_have_a_floor_of_1_and_an_unknown_type_none() -> None:
     assert matrix_floor(np.zeros((0, 2)), 0.0, dtype="float32") == 1.0
     with pytest.raises(ValueError, match="dtype: got 'int8', expected one of"):
         matrix_floor(np.zeros((3, 2)), 0.0, dtype="int8")
+
+
+HALF = np.pi / 2
+
+
+def test_angles_by_hand() -> None:
+    found = line_angles(np.array([[1.0, 0], [0, 2], [-3, 3], [-5, 0]]))
+    expected = [
+        [0, HALF, HALF / 2, 0],
+        [HALF, 0, HALF / 2, HALF],
+        [HALF / 2, HALF / 2, 0, HALF / 2],
+        [0, HALF, HALF / 2, 0],
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6))
+def test_angles_are_arccos_of_the_absolute_cosine(count: int, width: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).standard_normal((count, width))
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = line_angles(vectors)
+    np.testing.assert_allclose(found, np.arccos(np.minimum(np.abs(units @ units.T), 1)), atol=1e-7)
+    assert (found == found.T).all()
+    assert (np.diag(found) == 0).all()
+    assert found.min() >= 0 and found.max() <= HALF
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 10**6), st.integers(-900, 900))
+def test_neither_sign_nor_length_nor_rotation_nor_order_matters(width: int, seed: int, power: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((6, width))
+    rotation, order = np.linalg.qr(rng.standard_normal((width, width)))[0], rng.permutation(6)
+    lengths = np.ldexp(rng.choice([-1.0, 1.0], 6), rng.integers(min(power, 0), max(power, 0) + 1, 6))
+    changed = line_angles((vectors @ rotation * lengths[:, None])[order])
+    np.testing.assert_allclose(changed, line_angles(vectors)[np.ix_(order, order)], atol=1e-14)
+
+
+@pytest.mark.parametrize("angle", [1e-3, 1e-7, 1e-8, 1e-9, 1e-12, HALF - 1e-9, HALF])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_small_angles_keep_their_digits_where_arccos_has_none(angle: float, sign: int) -> None:
+    pair = np.array([[1.0, 0.0], [sign * np.cos(angle), sign * np.sin(angle)]])
+    assert line_angles(pair)[0, 1] == pytest.approx(angle, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300, 5e-324])
+def test_huge_and_tiny_vectors_have_their_angles(scale: float) -> None:
+    assert line_angles(scale * np.array([[1.0, 0], [1, 1]]))[0, 1] == pytest.approx(HALF / 2)
+
+
+def test_a_zero_vector_spans_no_line() -> None:
+    found = line_angles(np.array([[1.0, 0], [0, 0], [0, 1]]))
+    assert np.isnan(found[1]).all() and np.isnan(found[:, 1]).all()
+    assert found[0, 2] == HALF and found[0, 0] == 0
+
+
+def test_many_gaussian_vectors_of_high_dimension_are_nearly_orthogonal() -> None:
+    """Fig. 3b: E cos² = 1/d, so that angles stay within a few d^-1/2 of π/2."""
+    for dimension in (16, 768):
+        found = line_angles(np.random.default_rng(0).standard_normal((64, dimension)))
+        off = np.cos(found[np.triu_indices(64, 1)])
+        assert np.square(off).mean() == pytest.approx(1 / dimension, rel=0.1)
+
+
+def test_none_have_no_angles() -> None:
+    assert line_angles(np.empty((0, 3))).shape == (0, 0)
+
+
+@pytest.mark.parametrize("vectors", [np.ones(3), np.array([[np.nan, 1]]), np.array([[np.inf, 1]])])
+def test_what_is_no_vector_is_refused(vectors: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"vectors: expected finite \[vector, width\]"):
+        line_angles(vectors)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 40), st.integers(2, 9), st.integers(0, 10**6))
+def test_coordinates_are_left_singular_vectors_times_their_values(count: int, width: int, seed: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((count, width)) * np.geomspace(9, 1, width)
+    left, values, right = np.linalg.svd(rows, full_matrices=False)
+    if min(np.diff(-values[:3])) < 1e-3:
+        return  # nearly equal values: their directions are free
+    signs = np.array([np.sign(direction[np.abs(direction).argmax()]) for direction in right[:2]])
+    np.testing.assert_allclose(leading_plane(rows), left[:, :2] * values[:2] * signs, atol=1e-9)
+
+
+def test_the_sign_does_not_depend_on_the_rows_order() -> None:
+    rng = np.random.default_rng(0)
+    rows, order = rng.standard_normal((500, 7)) * np.geomspace(9, 1, 7), rng.permutation(500)
+    np.testing.assert_allclose(leading_plane(rows[order]), leading_plane(rows)[order], atol=1e-12)
+    np.testing.assert_allclose(leading_plane(-rows), -leading_plane(rows), atol=1e-12)
+
+
+def test_points_of_a_plane_keep_their_distances() -> None:
+    rng = np.random.default_rng(0)
+    flat, axes = rng.standard_normal((50, 2)), np.linalg.qr(rng.standard_normal((9, 2)))[0]
+    found = leading_plane(flat @ axes.T)
+    np.testing.assert_allclose(found @ found.T, flat @ flat.T, atol=1e-12)
+
+
+HARD = {
+    "one row": (np.array([[3.0, 4.0]]), [[5.0, 0.0]]),
+    "one column": (np.array([[3.0], [-4.0]]), [[3.0, 0.0], [-4.0, 0.0]]),
+    "constant": (np.ones((3, 4)), [[2.0, 0.0]] * 3),
+    "zero": (np.zeros((3, 4)), [[0.0, 0.0]] * 3),
+    "huge": (np.array([[3e150, 4e150]]), [[5e150, 0.0]]),
+    "tiny": (np.array([[3e-150, 4e-150]]), [[5e-150, 0.0]]),
+    "no rows": (np.empty((0, 4)), np.empty((0, 2))),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_rows_of_rank_one_lie_on_a_line(name: str) -> None:
+    rows, expected = HARD[name]
+    np.testing.assert_allclose(leading_plane(rows), expected, rtol=1e-12, atol=1e-12 * np.abs(rows).max(initial=1e-300))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 from collections.abc import Callable
 
@@ -171,32 +170,6 @@ def test_a_power_of_two_scales_every_value_exactly(size: tuple[int, int, int], p
     np.testing.assert_allclose(scaled.singular_values(), np.ldexp(one.singular_values(), power), rtol=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
-@given(SIZES, SIZES, st.sampled_from([0, 0, 400, -400]))
-def test_two_parts_merged_are_the_whole(first: tuple[int, int, int], second: tuple[int, int, int], power: int) -> None:
-    one = _graded_columns(*first)
-    other = np.ldexp(_graded_columns(second[0], first[1], second[2]), power)
-    merged, apart = TallQR.of([one]), TallQR.of([other])
-    merged.merge(pickle.loads(pickle.dumps(apart)))
-    whole = TallQR.of([one, other])
-    assert (merged.rows, merged.blocks) == (whole.rows, 2)
-    assert merged.longest_row == pytest.approx(whole.longest_row, rel=1e-14)
-    for centred in (False, True):
-        expected = whole.singular_values(centred=centred)
-        tolerance = 1e-13 * whole.singular_values()[0]
-        np.testing.assert_allclose(merged.singular_values(centred=centred), expected, rtol=0, atol=tolerance)
-    assert apart.rows == second[0]
-
-
-def test_a_merge_with_nothing_changes_nothing_either_way() -> None:
-    matrix = 1e200 * RNG(0).standard_normal((50, 4))
-    expected = TallQR.of([matrix]).singular_values()
-    for parts in ([matrix, np.empty((0, 4))], [np.empty((0, 4)), matrix], [np.zeros((3, 4)), matrix]):
-        one, other = (TallQR.of([part]) for part in parts)
-        one.merge(other)
-        np.testing.assert_allclose(one.singular_values(), expected, rtol=1e-13)
-
-
 def test_no_rows_have_no_values() -> None:
     qr = TallQR.of([np.empty((0, 4))])
     assert qr.singular_values().shape == qr.singular_values(centred=True).shape == (0,)
@@ -272,8 +245,6 @@ def test_what_has_no_width_is_refused() -> None:
         TallQR.of([])
     with pytest.raises(ValueError, match="width: got 0"):
         TallQR(0)
-    with pytest.raises(ValueError, match="merge: got width 3, expected 4"):
-        TallQR(4).merge(TallQR(3))
 
 
 def test_values_beyond_float64_are_refused_and_not_infinite() -> None:

@@ -18,10 +18,10 @@ from sklearn.tree import DecisionTreeClassifier
 from tsfmscope.errors import DataError
 from tsfmscope.series import other_modalities
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.parquet import select
+from tsfmscope.series.files.sources import select
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.windows import spread_windows
-from tsfmscope.training.other_modalities import ContrastCorpus
+from tsfmscope.training.corpora import BatchShape, ContrastCorpus
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 6, 3)).astype(np.uint8)
 
@@ -213,10 +213,10 @@ def test_a_text_of_one_letter_is_counted_as_constant(tmp_path: Path) -> None:
 )
 def test_a_training_batch_follows_from_its_step_alone(source: str, contexts: list[int], horizon: int) -> None:
     corpus = ContrastCorpus(source, seed=0)
-    how: dict[str, Any] = {"steps": 800, "contexts": contexts, "futures": [horizon], "horizon": horizon, "min_past": 1}
-    batches = {step: corpus.batch(step, **how) for step in (3, 1, 2)}
+    shape = BatchShape(steps=800, contexts=contexts, futures=[horizon], horizon=horizon, min_past=1)
+    batches = {step: corpus.batch(step, shape) for step in (3, 1, 2)}
     for step, (context, future, *_) in batches.items():
-        again = corpus.batch(step, **how)
+        again = corpus.batch(step, shape)
         np.testing.assert_array_equal(context, again[0])
         np.testing.assert_array_equal(future, again[1])
         assert context.shape[1] in contexts and future.shape == (len(context), horizon)
@@ -226,9 +226,7 @@ def test_a_training_batch_follows_from_its_step_alone(source: str, contexts: lis
 
 
 def test_a_training_text_is_a_stretch_of_the_first_part_of_the_english() -> None:
-    context, future, *_ = ContrastCorpus("text", seed=0).batch(
-        1, steps=600, contexts=[64], futures=[8, 32], horizon=32, min_past=1
-    )
+    context, future, *_ = ContrastCorpus("text", seed=0).batch(1, BatchShape(600, [64], [8, 32], 32, 1))
     shown = int((~np.isnan(future)).any(axis=0).sum())
     assert shown in (8, 32)
     for before, after in zip(context, future[:, :shown], strict=True):
@@ -247,6 +245,4 @@ def test_a_recipe_whose_contexts_hold_no_whole_item_is_refused(
     source: str, context: int, horizon: int, text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
-        ContrastCorpus(source, seed=0).batch(
-            1, steps=800, contexts=[context], futures=[horizon], horizon=horizon, min_past=1
-        )
+        ContrastCorpus(source, seed=0).batch(1, BatchShape(800, [context], [horizon], horizon, 1))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.bundled import load_bundled
+from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.tables import SCHEMA, list_values, series_table, table_series
 from tsfmscope.series.types import Series
 

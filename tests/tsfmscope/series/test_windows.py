@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.seasons import season_of
+from tsfmscope.series.calendar import season_of
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows, spread_windows
 

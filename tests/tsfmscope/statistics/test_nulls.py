@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from tests.tsfmscope.statistics.simulated import DATASETS, study
-from tsfmscope.statistics import bootstrap, mixed
-from tsfmscope.statistics.permutation import double_centred, permute_centred, permute_rows
-from tsfmscope.statistics.signs import sign_flips
+from tsfmscope.statistics import bootstrap
+from tsfmscope.statistics.permutation import double_centred, permute_centred, permute_rows, sign_flips
+from tsfmscope.statistics.study import fit_mixed_model
 
 LEVEL, ALLOWED = 0.05, 0.06
 Test = Callable[[np.ndarray, np.ndarray, np.random.Generator], float]
@@ -67,7 +67,7 @@ def unclustered_sign_p(x: np.ndarray, y: np.ndarray, generator: np.random.Genera
     agree = -np.sign(x[1::2] - x[::2]) * np.sign(y[1::2] - y[::2])
     found = sign_flips(agree.reshape(-1).astype(int), np.arange(len(agree)).repeat(agree[0].size))
     assert found is not None
-    return found.binomial
+    return found.p_unclustered
 
 
 def contexts(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
@@ -84,7 +84,7 @@ def condition_changes(x: np.ndarray, y: np.ndarray, generator: np.random.Generat
 
 
 def slope(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
-    found = mixed.fit(x, y)
+    found = fit_mixed_model(x, y)
     return found.p if found.reason is None else 1.0
 
 

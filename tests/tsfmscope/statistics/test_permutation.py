@@ -7,14 +7,19 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from tsfmscope.statistics.permutation import (
+    adjust,
     double_centred,
     evaluate_orders,
     orders,
     permute_centred,
     permute_rows,
+    sign_flips,
 )
 from tsfmscope.statistics.ranks import critical_rho, detectable_rho
 
@@ -67,7 +72,12 @@ def test_random_orders_come_close_to_all_of_them_and_count_the_observed_one() ->
     exact = permute_rows(x, y, permutations=5040, alpha=0.05, generator=generator())
     drawn = permute_rows(x, y, permutations=4999, alpha=0.05, generator=generator())
     assert exact is not None and drawn is not None
-    assert (exact.is_exact, drawn.is_exact, exact.orders, drawn.orders) == (True, False, 5040, 5000)
+    assert (exact.is_exact, drawn.is_exact, len(exact.distribution), len(drawn.distribution)) == (
+        True,
+        False,
+        5040,
+        5000,
+    )
     assert drawn.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 5000))
     assert drawn.p >= 1 / 5000
 
@@ -177,3 +187,49 @@ def test_five_units_reach_one_in_sixty_and_no_less() -> None:
     assert np.mean(np.abs(rho) >= 1 - 1e-9) == pytest.approx(1 / 60)
     assert np.mean(np.abs(rho) >= 0.9 - 1e-9) == pytest.approx(1 / 12)
     assert all(math.isnan(critical_rho(n)) for n in (0, 1, 2, 3, 4))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 7)), min_size=1, max_size=20))
+def test_flips_are_a_loop_over_all_signs_of_all_clusters(units: list[tuple[int, int]]) -> None:
+    signs, cluster = map(np.array, zip(*units, strict=True))
+    got = sign_flips(signs, cluster)
+    sums = np.array([signs[cluster == name].sum() for name in np.unique(cluster)])
+    every = [abs(np.dot(flip, sums)) for flip in itertools.product((1, -1), repeat=len(sums))]
+    assert got is not None
+    assert got.p == pytest.approx(np.mean([value >= abs(signs.sum()) for value in every]))
+    assert got.estimate == pytest.approx(((signs > 0).sum() + 0.5 * (signs == 0).sum()) / len(signs))
+    assert got.p_smallest == 2 ** (1 - len(sums))
+
+
+@pytest.mark.parametrize(("clusters", "smallest"), [(5, 0.0625), (6, 0.03125)])
+def test_the_smallest_p_of_the_paper_s_figures(clusters: int, smallest: float) -> None:
+    got = sign_flips(np.ones(5 * clusters, dtype=int), np.arange(clusters).repeat(5))
+    assert got is not None
+    assert got.p == got.p_smallest == smallest
+    assert math.isnan(got.critical) == (smallest > 0.05)
+    assert got.p_unclustered < 1e-6
+
+
+def test_many_clusters_are_counted_exactly_not_listed() -> None:
+    signs = np.array([1] * 40 + [-1] * 20)
+    got = sign_flips(signs, np.arange(60))
+    assert got is not None
+    assert got.p == pytest.approx(stats.binomtest(40, 60).pvalue, rel=1e-9) == pytest.approx(got.p_unclustered)
+
+
+def test_ties_alone_are_no_evidence_and_no_pairs_no_test() -> None:
+    got = sign_flips(np.zeros(9, dtype=int), np.arange(9))
+    assert got is not None
+    assert (got.estimate, got.p, got.p_unclustered) == (0.5, 1.0, 1.0)
+    assert sign_flips(np.zeros(0, dtype=int), np.zeros(0, dtype=int)) is None
+
+
+def test_corrections_are_statsmodels_and_leave_out_what_has_no_p() -> None:
+    p = np.array([0.01, np.nan, 0.04, 0.03, 0.5, np.nan, 1.0])
+    (bh, by, n), there = adjust(p), np.isfinite(p)
+    assert n == 5
+    assert np.isnan(bh[~there]).all() and np.isnan(by[~there]).all()
+    np.testing.assert_allclose(bh[there], multipletests(p[there], method="fdr_bh")[1])
+    np.testing.assert_allclose(by[there], multipletests(p[there], method="fdr_by")[1])
+    assert adjust(np.full(3, np.nan))[2] == 0

@@ -14,8 +14,8 @@ from scipy import stats
 
 from tests.tsfmscope.statistics.simulated import study
 from tsfmscope.statistics.options import SeededOptions
+from tsfmscope.statistics.permutation import flip_mean
 from tsfmscope.statistics.selection_regret import AXES, RULES, arrange_choices, compare, regret, regret_by_dataset
-from tsfmscope.statistics.signs import flip_mean
 
 NAN = math.nan
 QUICK = SeededOptions(permutations=199, bootstrap=100, seed=1)

@@ -15,12 +15,12 @@ import torch
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
 from tsfmscope.compression import export, whole_model
 from tsfmscope.compression.options import Method
-from tsfmscope.compression.shared_factors import factorise
+from tsfmscope.compression.schedules import factorise
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
-from tsfmscope.models.common.low_rank import factors
+from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.calendar import window_dates
 from tsfmscope.series.types import Windows

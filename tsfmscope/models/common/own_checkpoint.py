@@ -99,13 +99,15 @@ class Release:
 
     config: keys that the network reads. fixed: values of other keys for which the network is written; a key may be
     missing in config.json. name: the release that has them. prefix: of the names of all weights in the files; a file
-    may have them without it. is_ours: config.json has no keys of others, and unknown ones are refused.
+    may have them without it. model_type: that of config.json; empty: the family's name. is_ours: config.json has no
+    keys of others, and unknown ones are refused.
     """
 
     config: type[SavedConfig]
     fixed: Mapping[str, Any]
     name: str
     prefix: str = ""
+    model_type: str = ""
     is_ours: bool = False
 
 
@@ -129,8 +131,8 @@ def read(
             f"{folder / 'config.json'}: got {wrong}, expected {expected} as in {release.name}; "
             "other versions are not supported"
         )
-    known = release.config.model_fields
-    shape = {key: value for key, value in saved.items() if key in known or (release.is_ours and key != BLOCK)}
+    known, ours = release.config.model_fields, set(saved) - {BLOCK, "model_type"} if release.is_ours else set()
+    shape = {key: value for key, value in saved.items() if key in known or key in ours}
     try:
         config = release.config.fill(shape, str(folder))
     except ValueError as error:

@@ -1,6 +1,8 @@
-"""Scales of contexts, and protection of float32 arithmetic against huge contexts."""
+"""Scales of contexts, protection of float32 against huge contexts, and quantiles between levels of a model."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
@@ -77,3 +79,11 @@ def carry_forward(steps: Float[np.ndarray, "window step"]) -> Float[np.ndarray, 
     """Return steps where a missing one is the last observed one before it, and 0 where there is none."""
     last = np.maximum.accumulate(np.where(np.isnan(steps), -1, np.arange(steps.shape[1])), axis=1)
     return np.where(last < 0, 0, np.take_along_axis(steps, np.maximum(last, 0), axis=1))
+
+
+def level_weights(model_levels: Sequence[float], levels: Sequence[float]) -> Float[np.ndarray, "model_level level"]:
+    """Return weights by which quantiles at a model's ascending levels give those at other levels.
+
+    Quantiles between two levels of the model lie on a line; outside of them they are the outermost quantile.
+    """
+    return np.array([np.interp(levels, model_levels, unit) for unit in np.eye(len(model_levels))])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from tsfmscope.compression.methods import METHODS as COMPRESSION_METHODS
+from tsfmscope.compression.options import METHODS as COMPRESSION_METHODS
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot

@@ -9,17 +9,14 @@ import re
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import duckdb
 import numpy as np
 import pandas as pd
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.columns import Columns
-from tsfmscope.series.files.frames import TIMES, is_text, transposed_labels
-from tsfmscope.series.files.parquet import check_room
-from tsfmscope.series.files.roles import IDS
+from tsfmscope.series.files.frames import IDS, TIMES, Columns, is_text, transposed_labels
+from tsfmscope.series.files.sources import check_room
 from tsfmscope.series.files.times import DIGITS
 
 # Cells that stand for a missing value.
@@ -48,17 +45,6 @@ GROUPED = {
     ",": r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?|[+-]?\d+(,\d+)?",
     ".": r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[+-]?\d+(\.\d+)?",
 }
-
-
-class Dialect(NamedTuple):
-    """Column names and types of a CSV file, its signs, and the number of lines before its header."""
-
-    names: list[str]
-    kinds: list[str]
-    delimiter: str
-    quote: str
-    escape: str
-    skip: int
 
 
 def read_csv(path: Path, columns: Columns) -> tuple[pd.DataFrame, list[str]]:
@@ -174,14 +160,14 @@ def _read(
     connection: duckdb.DuckDBPyConnection, file: Path, path: Path, columns: Columns, decimal: str, skip: int, sep: str
 ) -> pd.DataFrame:
     """Read the file with a decimal sign. Raises the errors of `read_csv` and of DuckDB."""
-    dialect = _sniff(connection, file, path, decimal, skip, sep)
+    names, types, signs = _sniff(connection, file, path, decimal, skip, sep)
     # Text keeps the zeros of ids and of dates such as 01012024.
-    as_text = (
-        IDS | set(columns.ids) | ({*columns.times} | TIMES if columns.time_format not in {None, *DIGITS} else set())
-    )
+    as_text = IDS | {*columns.ids}
+    if columns.time_format not in {None, *DIGITS}:
+        as_text |= TIMES | {*columns.times}
     kinds = {
         name: kind if kind in KEPT and not {name, name.lower()} & as_text else "VARCHAR"
-        for name, kind in zip(dialect.names, dialect.kinds, strict=True)
+        for name, kind in zip(names, types, strict=True)
     }
     read = """
         from read_csv(
@@ -189,17 +175,21 @@ def _read(
             header = true, auto_detect = false
         )
     """
-    signs = [dialect.delimiter, dialect.quote, dialect.escape, skip]
-    arguments = [glob.escape(str(file)), *signs, decimal, MISSING, kinds]
+    arguments = [glob.escape(str(file)), *signs, skip, decimal, MISSING, kinds]
     (n_rows,) = connection.execute("select count(*) " + read, arguments).fetchall()[0]
     check_room(n_rows * len(kinds), path)
-    frame: pd.DataFrame = connection.execute(read, arguments).df().set_axis(dialect.names, axis=1)
+    frame: pd.DataFrame = connection.execute(read, arguments).df().set_axis(names, axis=1)
     # A column without values is one of numbers, all of them missing.
-    return frame.assign(**{name: np.nan for name in dialect.names if frame[name].isna().all()})
+    return frame.assign(**{name: np.nan for name in names if frame[name].isna().all()})
 
 
-def _sniff(connection: duckdb.DuckDBPyConnection, file: Path, path: Path, decimal: str, skip: int, sep: str) -> Dialect:
-    """Return the dialect of the file. Raises DataError without a header, or if a name occurs twice in it."""
+def _sniff(
+    connection: duckdb.DuckDBPyConnection, file: Path, path: Path, decimal: str, skip: int, sep: str
+) -> tuple[list[str], list[str], list[str]]:
+    """Return names and types of the columns, and the signs: delimiter, quote and escape.
+
+    Raises DataError without a header, or if a name occurs twice in it.
+    """
     location = glob.escape(str(file))
     sniff = "from sniff_csv(?, sample_size = -1, skip = ?, decimal_separator = ?, nullstr = ?"
     arguments = [location, skip, decimal, MISSING, *([sep] if sep else [])]
@@ -234,4 +224,4 @@ def _sniff(connection: duckdb.DuckDBPyConnection, file: Path, path: Path, decima
         )
     if duplicated := [name for number, name in enumerate(names) if name in names[:number]]:
         raise DataError(f"{path}: column {duplicated[0]!r} occurs twice; rename one of them")
-    return Dialect(names, kinds, delimiter, quote, escape, skip)
+    return names, kinds, [delimiter, quote, escape]

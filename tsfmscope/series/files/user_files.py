@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 from pandas.api import types
 
 from tsfmscope.errors import DataError
-from tsfmscope.regular_files import check_regular
-from tsfmscope.series.files.columns import UNNAMED, Columns
+from tsfmscope.files import check_regular
 from tsfmscope.series.files.csv_table import read_csv
-from tsfmscope.series.files.frames import make_plain
-from tsfmscope.series.files.parquet import (
+from tsfmscope.series.files.frames import UNNAMED, Columns, Roles, assign_roles, has_fractions, join, make_plain
+from tsfmscope.series.files.sources import (
     DAMAGED,
     MIN_LENGTH,
     LoadedSeries,
@@ -31,13 +30,11 @@ from tsfmscope.series.files.parquet import (
     select,
     shorten,
 )
-from tsfmscope.series.files.roles import Roles, assign_roles, has_fractions, join
-from tsfmscope.series.files.time_grid import FREQ_STEPS, Grid, fit_freq, frequency, grid
-from tsfmscope.series.files.times import localize, read_times
+from tsfmscope.series.files.times import FREQ_STEPS, Grid, fit_freq, frequency, grid, localize, read_times
 from tsfmscope.series.types import Series, Skip
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
-# Columns of the platform's own layout with one row per series (see tsfmscope.series.files.parquet).
+# Columns of the platform's own layout with one row per series (see tsfmscope.series.files.sources).
 OURS = {"item_id", "start", "freq", "target"}
 # Largest number of frequencies of which one may be common to all series of a table.
 CANDIDATES = 5
@@ -188,7 +185,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
         return frame
     # The metadata is text of other programs.
-    except (*DAMAGED, LookupError, TypeError, AttributeError):
+    except (*DAMAGED, TypeError, AttributeError):
         plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)
         unnamed = [name for name in plain if str(name).startswith("__index_level_")]
         return plain.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(plain[name])])

@@ -9,7 +9,7 @@ another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,13 +19,12 @@ from tsfmscope.errors import DataError
 from tsfmscope.series.synthetic.kernels import (
     LENGTH,
     MAX_KERNELS,
-    Leaf,
     compositions,
     kernel_expression,
     kernel_season,
     products_of,
+    series_seeds,
 )
-from tsfmscope.series.synthetic.random_streams import series_seeds
 from tsfmscope.series.types import Series
 
 if TYPE_CHECKING:
@@ -45,44 +44,6 @@ class Drawn(NamedTuple):
     expression: str
     seed: int
     values: Float32[np.ndarray, " step"]
-
-
-@dataclass(frozen=True)
-class SyntheticSet:
-    """One of the ten named sets: a kernel of one leaf. A periodicity is in grid steps."""
-
-    domain: str
-    leaf: str
-    argument: float
-
-    def kernel(self, length: int = LENGTH) -> Kernel:
-        """Build the scikit-learn kernel on a grid of `length` steps."""
-        return self._leaf(length).kernel()
-
-    def expression(self, length: int = LENGTH) -> str:
-        """Return the kernel as a scikit-learn expression."""
-        return self._leaf(length).expression
-
-    def _leaf(self, length: int) -> Leaf:
-        value = float(self.argument)
-        values = {"ExpSineSquared": (1.0, value / length), "RationalQuadratic": (value, 1.0)}
-        return Leaf(self.leaf, values.get(self.leaf, (value,)))
-
-
-# Shelim et al. 2025, Table 3. Periods 26 and 96 are our reading of "0.5W" and "0.25H": half a year
-# of weeks, a day of quarter-hours.
-SYNTHETIC: dict[str, SyntheticSet] = {
-    "linear-1": SyntheticSet("linear", "DotProduct", 0.0),
-    "linear-2": SyntheticSet("linear", "DotProduct", 1.0),
-    "seasonality-1": SyntheticSet("seasonality", "ExpSineSquared", 26),
-    "seasonality-2": SyntheticSet("seasonality", "ExpSineSquared", 96),
-    "trend-1": SyntheticSet("trend", "RationalQuadratic", 1.0),
-    "trend-2": SyntheticSet("trend", "RationalQuadratic", 10.0),
-    "non-linear-1": SyntheticSet("non-linear", "RBF", 0.1),
-    "non-linear-2": SyntheticSet("non-linear", "RBF", 1.0),
-    "stochastic-1": SyntheticSet("stochastic", "WhiteKernel", 0.1),
-    "stochastic-2": SyntheticSet("stochastic", "WhiteKernel", 1.0),
-}
 
 
 def covariance(kernel: Kernel, length: int = LENGTH) -> Float64[np.ndarray, "step step"]:
@@ -108,7 +69,7 @@ def draw_batch(kernel: Kernel, seeds: Sequence[int], length: int = LENGTH) -> Fl
 
     Raises:
         DataError: the values do not fit float32 (no composition of the bank does that), or the kernel is so
-            rough that `kernel_spectra` refuses it.
+            rough that `spectrum` refuses it.
     """
     return _float32([_terms(kernel)] * len(seeds), [kernel_expression(kernel)] * len(seeds), seeds, length)
 
@@ -138,10 +99,7 @@ def kernelsynth_series(count: int, seed: int, length: int = LENGTH, max_kernels:
 def synthetic_set(
     name: str, kernel: Kernel, *, count: int, seed: int, length: int = LENGTH, domain: str = ""
 ) -> list[Series]:
-    """Draw `count` series from one kernel, such as `SYNTHETIC[name].kernel(length)`.
-
-    Their season is the kernel's period.
-    """
+    """Draw `count` series from one kernel, such as that of an entry of catalog.yaml; their season is its period."""
     expression, season = kernel_expression(kernel), kernel_season(kernel, length)
     seeds = series_seeds(seed, range(count), name)
     draws = map(Drawn, [expression] * count, seeds, draw_batch(kernel, seeds, length))

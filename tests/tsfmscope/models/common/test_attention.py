@@ -17,7 +17,7 @@ from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import BLOCK, Projections, Widths, apply_shapes, shapes
 from tsfmscope.models.registry import family_class
-from tsfmscope.models.timesfm.versions import TimesFM25
+from tsfmscope.models.timesfm import TimesFM25
 from tsfmscope.models.vit import ViT
 from tsfmscope.series.types import Windows
 

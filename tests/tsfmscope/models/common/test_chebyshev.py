@@ -17,8 +17,8 @@ from numpy.polynomial import chebyshev
 
 from tests.tsfmscope.models.families import change_config
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.chebyshev import chebyshev_embedding
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.models.chronos import ChronosT5
+from tsfmscope.models.common.embeddings import chebyshev_embedding
 from tsfmscope.series.types import Windows
 
 CENTRES = np.linspace(-15, 15, 4093)  # of Chronos

@@ -26,7 +26,7 @@ from tsfmscope.models.common.checkpoint_folder import (
     limit_parameters,
     weight_files,
 )
-from tsfmscope.models.config_family import family_of_folder
+from tsfmscope.models.registry import family_of_folder
 
 # Families with a checkpoint here; the other families of the same kind read folders with the same functions.
 FAMILIES = sorted(COMMITTED)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stages.planning.checkpoint_folders import CARD
+from stages.planning.checkpoints import CARD
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.common.checksums import SUMS, verify_sums, write_recipe, write_sums
+from tsfmscope.models.common.checkpoint_folder import SUMS, verify_sums, write_recipe, write_sums
 
 ROOT = Path(__file__).parents[4] / "tsfmscope" / "checkpoints"
 COMMITTED = sorted(path.name for path in ROOT.iterdir() if path.is_dir())

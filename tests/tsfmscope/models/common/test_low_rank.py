@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.low_rank import LowRank, apply_factors, compression_entries, factors, put_product
+from tsfmscope.models.common.layers import LowRank, apply_factors, compression_entries, factors, put_product
 from tsfmscope.models.registry import family_class
 
 CONFIG: dict[str, Any] = {"d_model": 8, "d_ff": 16, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}

@@ -15,12 +15,12 @@ from tests.tsfmscope.models.families import CLASSES, COMPRESSED, example_model
 from tsfmscope.compression import whole_model
 from tsfmscope.compression.compress import reduce_bits
 from tsfmscope.compression.export import save
-from tsfmscope.compression.neurons import mlps
 from tsfmscope.compression.options import Method, Ranks
+from tsfmscope.compression.refit import find_mlps
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
-from tsfmscope.models.common.mlp import KEY, Mlp, apply_neurons, keep_neurons, neuron_entries
+from tsfmscope.models.common.compression_block import NEURONS, Mlp, apply_neurons, keep_neurons, neuron_entries
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -43,7 +43,7 @@ def neuron_values(model: Any, mlp: Mlp, windows: Windows) -> torch.Tensor:
 def test_every_mlp_matrix_of_a_family_belongs_to_an_mlp(family: str) -> None:
     model = example_model(family)
     matrices = [matrix for matrix in model.weights() if matrix.name.startswith("mlp")]
-    every = mlps(model)
+    every = find_mlps(model)
     assert every and len({mlp.name for mlp in every}) == len(every)
     assert sum(len(mlp.inputs) + 1 for mlp in every) == len(matrices)
     for mlp in every:
@@ -54,7 +54,7 @@ def test_every_mlp_matrix_of_a_family_belongs_to_an_mlp(family: str) -> None:
 def test_a_neuron_that_is_kept_has_the_value_that_it_had(any_family: Any, items: Callable[..., Windows]) -> None:
     model, windows = copy.deepcopy(any_family), items(any_family)
     # The inputs of the first MLP do not depend on its own weights.
-    mlp, *_ = mlps(model)
+    mlp, *_ = find_mlps(model)
     before, output = neuron_values(model, mlp, windows), model.network.get_submodule(mlp.output)
     assert before.shape[-1] == output.in_features and before.std() > 0
     kept = np.arange(output.in_features)[::3]
@@ -64,7 +64,7 @@ def test_a_neuron_that_is_kept_has_the_value_that_it_had(any_family: Any, items:
 
 def narrowed() -> tuple[Any, list[Mlp]]:
     model = family_class("chronos-t5").new(CONFIG, seed=0)
-    every = mlps(model)
+    every = find_mlps(model)
     original = copy.deepcopy(model.network)
     for mlp, width in zip(every, (5, 16), strict=True):
         weight = model.network.get_submodule(mlp.output).weight.detach().numpy()
@@ -77,12 +77,12 @@ def test_a_folder_has_the_widths_and_loads_them(tmp_path: Path) -> None:
     model, every = narrowed()
     assert model.compression is not None
     # An MLP that lost no neuron needs no entry.
-    assert model.compression[KEY] == {every[0].output: {"inputs": list(every[0].inputs), "width": 5}}
+    assert model.compression[NEURONS] == {every[0].output: {"inputs": list(every[0].inputs), "width": 5}}
     model.save(tmp_path)
     again = family_class("chronos-t5").load(tmp_path)
     ours, theirs = model.network.state_dict(), again.network.state_dict()
     assert list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert mlps(again) == every
+    assert find_mlps(again) == every
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_folder_has_the_widths_and_loads_them(tmp_path: Path) -> None:
 )
 def test_an_entry_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
     model = family_class("chronos-t5").new(CONFIG, seed=0)
-    mlp = mlps(model)[0]
+    mlp = find_mlps(model)[0]
     entry = {mlp.output: {"inputs": list(mlp.inputs), "width": 5} | change}
     with pytest.raises(ModelError, match=f"config.json: .*{message}"):
         apply_neurons(model.network, entry, "config.json")

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.tsfmscope.models.t5.test_decoding import SAMPLES, STEPS, drawn, factored, inputs, narrow
-from tsfmscope.models.common.low_rank import LowRank
-from tsfmscope.models.common.precision import RoundedLinear, run_in
-from tsfmscope.models.t5.chronos_t5 import PAD, ChronosT5
-from tsfmscope.models.t5.decoding import StepDecoder, walk
+from tsfmscope.models.chronos import PAD, ChronosT5
+from tsfmscope.models.common.layers import LowRank, RoundedLinear, run_in
+from tsfmscope.models.t5_decoding import StepDecoder, walk
 from tsfmscope.series.types import Windows
 
 EPS = 2.0**-8  # of bfloat16: the most that rounding to it changes a number, relative

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsfmscope.models.common.smooth_embedding import LONGEST, SHORTEST, smooth_embedding
+from tsfmscope.models.common.embeddings import LONGEST, SHORTEST, smooth_embedding
 from tsfmscope.models.registry import family_class
 from tsfmscope.training.initialization import start
 from tsfmscope.training.options import Recipe

@@ -16,7 +16,7 @@ from uni2ts.distribution import MixtureOutput, NormalOutput, StudentTOutput
 from uni2ts.model.moirai.module import MoiraiModule
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.moirai.family import Moirai
+from tsfmscope.models.moirai import Moirai
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

@@ -15,7 +15,7 @@ from uni2ts.model.moirai import MoiraiForecast
 
 from tests.tsfmscope.models.families import hard_windows
 from tsfmscope.errors import HealthError
-from tsfmscope.models.moirai.family import Moirai
+from tsfmscope.models.moirai import Moirai
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

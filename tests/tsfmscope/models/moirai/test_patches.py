@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from uni2ts.transform.patch import DefaultPatchSizeConstraints
 
-from tsfmscope.models.moirai.family import Moirai
-from tsfmscope.models.moirai.patches import RANGES, pack, patch_range
+from tsfmscope.models.moirai import Moirai
+from tsfmscope.models.moirai_patches import RANGES, pack, patch_range
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

@@ -17,8 +17,8 @@ from uni2ts.model.moirai2 import Moirai2Module
 
 from tests.tsfmscope.models.families import hard_windows
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.moirai.patches import causal_means
-from tsfmscope.models.moirai.version_2 import Moirai2
+from tsfmscope.models.moirai_2 import Moirai2
+from tsfmscope.models.moirai_patches import causal_means
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

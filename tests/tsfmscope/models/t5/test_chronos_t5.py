@@ -12,8 +12,8 @@ from chronos.chronos import ChronosModel
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from tests.tsfmscope.models.families import hard_windows
-from tsfmscope.models.t5 import decoding as sampling
-from tsfmscope.models.t5.chronos_t5 import EOS, PAD, ChronosT5
+from tsfmscope.models import t5_decoding as sampling
+from tsfmscope.models.chronos import EOS, PAD, ChronosT5
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

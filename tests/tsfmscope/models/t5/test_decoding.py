@@ -12,10 +12,10 @@ import torch
 from chronos import ChronosPipeline
 from chronos.chronos import ChronosModel
 
+from tsfmscope.models import t5_decoding
+from tsfmscope.models.chronos import PAD, ChronosT5
 from tsfmscope.models.common.attention import Widths
-from tsfmscope.models.common.low_rank import LowRank, put_product
-from tsfmscope.models.t5 import decoding
-from tsfmscope.models.t5.chronos_t5 import PAD, ChronosT5
+from tsfmscope.models.common.layers import LowRank, put_product
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -109,7 +109,7 @@ def stepped(model: ChronosT5, ids: torch.Tensor, mask: torch.Tensor, forced: tor
         return forced[:, :, step].to(logits.device)
 
     with torch.inference_mode():
-        decoding.walk(decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS), choose)
+        t5_decoding.walk(t5_decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS), choose)
     return torch.stack(seen, dim=2)
 
 
@@ -120,7 +120,7 @@ def drawn(count: int) -> torch.Tensor:
 @pytest.mark.parametrize(("count", "gaps"), [(2, False), (2, True), (3, False), (3, True)])
 def test_logits_are_those_of_transformers_at_any_width(model: ChronosT5, windows: Make, count: int, gaps: bool) -> None:
     """The paths of two windows are few enough to be multiplied as rows; those of three are not."""
-    assert 2 * SAMPLES <= decoding.FEW_PATHS < 3 * SAMPLES
+    assert 2 * SAMPLES <= t5_decoding.FEW_PATHS < 3 * SAMPLES
     ids, mask = inputs(model, windows(count=count), gaps)
     forced = drawn(count)
     ours = stepped(model, ids, mask, forced)
@@ -135,10 +135,10 @@ def test_logits_are_those_of_transformers_at_any_width(model: ChronosT5, windows
 def test_encoded_states_are_those_of_transformers_however_many_windows_at_once(
     model: ChronosT5, windows: Make, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "TOKENS", tokens)
+    monkeypatch.setattr(t5_decoding, "TOKENS", tokens)
     ids, mask = inputs(model, windows(count=5), gaps=True)
     with torch.inference_mode():
-        parts = list(decoding.encode(model.network.encoder, ids, mask))
+        parts = list(t5_decoding.encode(model.network.encoder, ids, mask))
         theirs = model.network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     assert len(parts) == {1: 5, 100: 3, 10**6: 1}[tokens]
     torch.testing.assert_close(torch.cat([states for _, states in parts]), theirs, rtol=0, atol=1e-5)
@@ -149,7 +149,7 @@ def test_caches_hold_what_the_heads_need(windows: Make) -> None:
     model = narrow(5, 2)
     ids, mask = inputs(model, windows(count=3), gaps=False)
     with torch.inference_mode():
-        decoder = decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS)
+        decoder = t5_decoding.StepDecoder(model.network, ids, mask, SAMPLES, STEPS)
     read = [(layer.kind, layer.read().widths) for layer in model.attentions() if layer.stack == "decoder"]
     own = sum(sum(widths) * 3 * SAMPLES * STEPS * 3 for kind, widths in read if kind == "self")
     cross = sum(sum(widths) * 3 * ids.shape[1] * 3 for kind, widths in read if kind == "cross")

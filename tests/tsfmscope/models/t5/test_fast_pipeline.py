@@ -16,8 +16,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import example_model
-from tsfmscope.models.t5 import decoding as sampling
-from tsfmscope.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.models import t5_decoding as sampling
+from tsfmscope.models.chronos import ChronosT5
 
 CONFIG: dict[str, Any] = {
     "d_model": 16,

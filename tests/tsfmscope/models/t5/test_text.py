@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.t5.text import EOS, PAD, T5Text
+from tsfmscope.models.t5 import EOS, PAD, T5Text
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tsfmscope.models.timesfm.patches import (
+from tsfmscope.models.timesfm_patches import (
     LARGEST,
     Patched,
     frequency,

@@ -13,7 +13,7 @@ import torch
 from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction, TimesFmConfig, TimesFmModelForPrediction
 
 from tests.tsfmscope.models.families import shake
-from tsfmscope.models.timesfm.versions import TimesFM, TimesFM25, TimesFMFamily
+from tsfmscope.models.timesfm import TimesFM, TimesFM25, TimesFMFamily
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

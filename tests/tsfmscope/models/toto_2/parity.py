@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tsfmscope.models.toto_2.family import Scaled, Toto2, scale_and_cut
+from tsfmscope.models.toto_2 import Scaled, Toto2, scale_and_cut
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

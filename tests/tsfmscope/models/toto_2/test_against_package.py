@@ -11,7 +11,7 @@ import pytest
 
 from tests.tsfmscope.models.families import hard_windows, shake
 from tests.tsfmscope.models.toto_2.parity import INTERPRETER, check_groups, check_parity, run_package, write_case
-from tsfmscope.models.toto_2.family import Toto2
+from tsfmscope.models.toto_2 import Toto2
 from tsfmscope.series.types import Windows
 
 pytestmark = pytest.mark.skipif(

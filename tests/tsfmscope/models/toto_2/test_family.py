@@ -15,10 +15,9 @@ import torch
 from tests.tsfmscope.models.families import example_model, shake
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import Widths
-from tsfmscope.models.config_family import family_of_folder
-from tsfmscope.models.registry import family_class
-from tsfmscope.models.toto_2.family import Toto2, scale_and_cut
-from tsfmscope.models.toto_2.network import Toto2Network
+from tsfmscope.models.registry import family_class, family_of_folder
+from tsfmscope.models.toto_2 import Toto2, scale_and_cut
+from tsfmscope.models.toto_2_network import Toto2Network
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.tsfmscope.models.toto_2.parity import check_groups, check_parity, run_package, write_case
-from tsfmscope.models.toto_2.family import Toto2
+from tsfmscope.models.toto_2 import Toto2
 from tsfmscope.series.types import Windows
 
 CONFIG = {"patch_size": 8, "d_model": 16, "num_heads": 2, "num_layers": 4, "layer_group_size": 2}

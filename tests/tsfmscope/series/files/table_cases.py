@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tsfmscope.series.files.columns import UNNAMED, Columns
+from tsfmscope.series.files.frames import UNNAMED, Columns
 
 STEPS = 60
 Y = [round(10 + 3 * float(np.sin(step)) + step % 7 / 4, 3) for step in range(STEPS)]

@@ -11,10 +11,10 @@ import pytest
 
 from tests.tsfmscope.series.files.table_cases import DAYS, HOURS, STEPS, Case, Y, cases
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.columns import UNNAMED, Columns
-from tsfmscope.series.files.parquet import LoadedSeries, load_parquet, series_note
+from tsfmscope.series.calendar import season_of
+from tsfmscope.series.files.frames import UNNAMED, Columns
+from tsfmscope.series.files.sources import LoadedSeries, load_parquet, series_note
 from tsfmscope.series.files.user_files import OURS, load_frame, load_own
-from tsfmscope.series.seasons import season_of
 
 CASES = list(cases())
 

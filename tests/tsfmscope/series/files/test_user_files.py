@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.files.columns import UNNAMED, Columns
-from tsfmscope.series.files.parquet import LoadedSeries, series_note
-from tsfmscope.series.files.time_grid import FREQ_STEPS
+from tsfmscope.series.files.frames import UNNAMED, Columns
+from tsfmscope.series.files.sources import LoadedSeries, series_note
+from tsfmscope.series.files.times import FREQ_STEPS
 from tsfmscope.series.files.user_files import load_own
 
 A, B = np.arange(4.0), np.array([5.0, np.nan, 7.0, 9.0])

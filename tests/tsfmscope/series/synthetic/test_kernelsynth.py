@@ -6,9 +6,9 @@ from scipy.stats import kstest
 from sklearn.gaussian_process import kernels as sk
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.synthetic.kernels import bank, compositions, kernel_season, parse_kernel
+from tsfmscope.series.catalog import CATALOG
+from tsfmscope.series.synthetic.kernels import Streams, bank, compositions, kernel_season, parse_kernel, series_seeds
 from tsfmscope.series.synthetic.kernelsynth import (
-    SYNTHETIC,
     covariance,
     draw,
     draw_at,
@@ -17,7 +17,6 @@ from tsfmscope.series.synthetic.kernelsynth import (
     kernelsynth_series,
     synthetic_set,
 )
-from tsfmscope.series.synthetic.random_streams import Streams, series_seeds
 
 
 def _within_budget(kernel: sk.Kernel, length: int) -> None:
@@ -100,37 +99,24 @@ def test_a_series_drawn_alone_equals_its_row() -> None:
     assert [one.seed for one in draw_many(3, seed=11, length=64)] == [one.seed for one in drawn[:3]]
 
 
-@pytest.mark.parametrize("name", list(SYNTHETIC))
+KERNELS = {name: entry.kernel for name, entry in CATALOG.items() if entry.kernel is not None}
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_a_series_of_a_named_set_drawn_alone_equals_its_row(name: str) -> None:
-    found = synthetic_set(name, SYNTHETIC[name].kernel(300), count=5, seed=4, length=300, domain="d")
+    found = synthetic_set(name, parse_kernel(KERNELS[name]), count=5, seed=4, length=300, domain="d")
     assert [one.series for one in found] == [f"{name}-{i:06d}" for i in range(5)]
     for one in found:
         assert one.values.dtype == np.float32
         assert one.values.shape == (300,)
-        assert one.kernel == SYNTHETIC[name].expression(300)
+        assert one.kernel == KERNELS[name]
         alone = draw(parse_kernel(one.kernel), one.seed, 300)
         assert np.abs(alone - one.values).max() <= 1e-6 * np.abs(one.values).max()
 
 
-def test_the_ten_sets_are_those_of_the_paper() -> None:
-    assert {name: one.expression() for name, one in SYNTHETIC.items()} == {
-        "linear-1": "DotProduct(sigma_0=0.0)",
-        "linear-2": "DotProduct(sigma_0=1.0)",
-        "seasonality-1": "ExpSineSquared(length_scale=1.0, periodicity=0.025390625)",
-        "seasonality-2": "ExpSineSquared(length_scale=1.0, periodicity=0.09375)",
-        "trend-1": "RationalQuadratic(alpha=1.0, length_scale=1.0)",
-        "trend-2": "RationalQuadratic(alpha=10.0, length_scale=1.0)",
-        "non-linear-1": "RBF(length_scale=0.1)",
-        "non-linear-2": "RBF(length_scale=1.0)",
-        "stochastic-1": "WhiteKernel(noise_level=0.1)",
-        "stochastic-2": "WhiteKernel(noise_level=1.0)",
-    }
-
-
-@pytest.mark.parametrize("length", [300, 1024])
-def test_the_season_of_a_set_is_the_period_of_its_kernel_and_no_other_set_has_any(length: int) -> None:
-    for name, one in SYNTHETIC.items():
-        (drawn,) = synthetic_set(name, one.kernel(length), count=1, seed=2, length=length)
+def test_the_season_of_a_set_is_the_period_of_its_kernel_and_no_other_set_has_any() -> None:
+    for name, kernel in KERNELS.items():
+        (drawn,) = synthetic_set(name, parse_kernel(kernel), count=1, seed=2)
         assert drawn.season == {"seasonality-1": 26, "seasonality-2": 96}.get(name, 1)
         if drawn.season > 1:  # the values do repeat after it, and after no other number of steps as well
             apart = [np.abs(drawn.values[lag:] - drawn.values[:-lag]).mean() for lag in range(2, 110)]
@@ -156,7 +142,7 @@ def test_a_kernel_has_a_season_where_its_periodic_leaves_share_one(expression: s
 
 
 def test_sets_of_other_names_have_other_noise_under_one_seed() -> None:
-    kernel = SYNTHETIC["stochastic-2"].kernel()
+    kernel = parse_kernel(KERNELS["stochastic-2"])
     one, other = (synthetic_set(name, kernel, count=1, seed=0)[0].values for name in ("a", "b"))
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.2
 
@@ -182,7 +168,7 @@ def test_the_largest_composition_that_is_allowed_does_not_overflow() -> None:
 @pytest.mark.parametrize("count", [0])
 def test_no_series_are_no_rows(count: int) -> None:
     assert draw_many(count, 0) == []
-    assert synthetic_set("linear-1", SYNTHETIC["linear-1"].kernel(), count=count, seed=0) == []
+    assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=count, seed=0) == []
 
 
 def test_a_grid_of_one_step_is_refused() -> None:

@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.series.synthetic.priors import components
-from tsfmscope.series.synthetic.priors.draw import draw_periodic, draw_priors
-from tsfmscope.series.synthetic.priors.links import LINKS, disturb, observe
-from tsfmscope.series.synthetic.priors.weekdays import STEPS_PER_DAY, draw_weekdays
+from tsfmscope.series.synthetic import priors
+from tsfmscope.series.synthetic.priors import (
+    LINKS,
+    STEPS_PER_DAY,
+    disturb,
+    draw_periodic,
+    draw_priors,
+    draw_weekdays,
+    observe,
+)
 
 DRAWS = [draw_priors, draw_periodic, draw_weekdays]
 
@@ -59,10 +65,10 @@ def test_most_series_differ_and_vary() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        lambda rng: components.seasonal_pattern(rng, 400, rng.uniform(2, 200, 300)),
-        lambda rng: components.trend(rng, 300, 400),
-        lambda rng: components.random_walk(rng, 300, 400),
-        lambda rng: components.noise(rng, 300, 400),
+        lambda rng: priors.seasonal_pattern(rng, 400, rng.uniform(2, 200, 300)),
+        lambda rng: priors.trend(rng, 300, 400),
+        lambda rng: priors.random_walk(rng, 300, 400),
+        lambda rng: priors.noise(rng, 300, 400),
     ],
 )
 def test_components_are_standardised(part) -> None:
@@ -73,32 +79,32 @@ def test_components_are_standardised(part) -> None:
 
 @pytest.mark.parametrize("period", [2, 7, 24, 168])
 def test_a_seasonal_pattern_repeats_after_its_period(period: int) -> None:
-    values = components.seasonal_pattern(np.random.default_rng(3), 600, np.full(400, float(period)))
+    values = priors.seasonal_pattern(np.random.default_rng(3), 600, np.full(400, float(period)))
     change = np.abs(values[:, period:] - values[:, :-period]).max(axis=1)
     # The phase of every tenth drifts.
     assert (change < 0.01).mean() == pytest.approx(0.9, abs=0.05)
 
 
 def test_periods_are_of_the_calendar_or_log_uniform() -> None:
-    period, longer = components.draw_periods(np.random.default_rng(4), 20_000)
+    period, longer = priors.draw_periods(np.random.default_rng(4), 20_000)
     assert (longer[period == 24] % 24 == 0).all()
     assert (longer > period).all()
-    assert period.min() >= components.SHORTEST
-    assert period.max() <= components.LONGEST
-    total = sum(cycle.weight for cycle in components.CALENDAR)
-    daily = sum(cycle.weight for cycle in components.CALENDAR if cycle.period == 24)
-    expected = (1 - components.ANY_PERIOD) * daily / total
+    assert period.min() >= priors.SHORTEST
+    assert period.max() <= priors.LONGEST
+    total = sum(cycle.weight for cycle in priors.CALENDAR)
+    daily = sum(cycle.weight for cycle in priors.CALENDAR if cycle.period == 24)
+    expected = (1 - priors.ANY_PERIOD) * daily / total
     # Rounded random periods are 24 too: 0.4 x 0.7 x log(24.5 / 23.5) / log(200).
-    expected += components.ANY_PERIOD * components.WHOLE * np.log(24.5 / 23.5) / np.log(200)
+    expected += priors.ANY_PERIOD * priors.WHOLE * np.log(24.5 / 23.5) / np.log(200)
     assert (period == 24).mean() == pytest.approx(expected, abs=0.01)
 
 
 def test_autoregressive_filters_are_stationary_and_have_a_period_in_their_bounds() -> None:
     rng = np.random.default_rng(5)
     for _ in range(20):
-        _, minus_phi = components._autoregression(rng, 1)
+        _, minus_phi = priors._autoregression(rng, 1)
         assert -0.99 <= minus_phi <= 0.6
-        _, first, second = components._autoregression(rng, 2)
+        _, first, second = priors._autoregression(rng, 2)
         # Stationary: the roots of z^2 + first z + second lie inside the unit circle, as a complex pair.
         roots = np.roots([1.0, first, second])
         assert (np.abs(roots) < 1).all()
@@ -109,7 +115,7 @@ def test_autoregressive_filters_are_stationary_and_have_a_period_in_their_bounds
 
 def test_links_have_their_ranges_and_their_shares() -> None:
     rng = np.random.default_rng(6)
-    latent = components.standardise(rng.standard_normal((400, 300))).astype(np.float32)
+    latent = priors.standardise(rng.standard_normal((400, 300))).astype(np.float32)
     names = [link.__name__ for _, link in LINKS]
     by_name = {link.__name__: link(rng, latent.astype(np.float64)) for _, link in LINKS}
     assert sum(share for share, _ in LINKS) == pytest.approx(1)
