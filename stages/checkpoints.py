@@ -13,19 +13,26 @@ from typing import Any
 
 from stages import DATA
 from stages.config.params import Params
-from stages.planning import dataset_skill, planning, training_curves
-from stages.planning.checkpoint_folders import LOG, install
-from stages.planning.checkpoint_rows import checkpoint_row, former_rows, is_available, print_changed, skill_line
+from stages.planning import dataset_skill, planning, training
+from stages.planning.checkpoints import (
+    LOG,
+    checkpoint_row,
+    former_rows,
+    install,
+    is_available,
+    population_jobs,
+    print_changed,
+    skill_line,
+)
 from stages.planning.model_folders import prune, publish, work_folder
-from stages.planning.population import population_jobs
 from stages.planning.sweeping import PlannedJob, account, open_store, resources, run, run_and_finish
-from stages.planning.training_jobs import MODELS, recipes, training_jobs
+from stages.planning.training import MODELS, recipes, training_jobs
 from store.stage_outputs import read_rows
 from tasks.checkpoints import SkillSpec
 from tasks.job import Job, Task
 from tsfmscope.training.options import SkillOptions
 
-SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.loading:load_model", table="skill")
+SKILL = Task("skill", 5, "tasks.checkpoints:measure_skill", "tasks.parts:load_model", table="skill")
 CURVES = Path(DATA, "checkpoints", "curves")
 
 
@@ -41,7 +48,7 @@ def main(params: Params) -> None:
         for needs in (False, True):
             wave = {name: job for name, job in jobs.items() if bool(recipes_by_name[name].embedding_from) is needs}
             if wave:
-                with training_curves.follow_trainings(CURVES, wave):
+                with training.follow_trainings(CURVES, wave):
                     run(out, [PlannedJob(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [
@@ -52,7 +59,7 @@ def main(params: Params) -> None:
         print_changed(former_rows(out.root), rows)
         out.write("checkpoints", rows)
         for name in trained:
-            training_curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
+            training.write_curve(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
         for folder in (MODELS, CURVES):
             prune(folder, jobs)
         planned = [*map(PlannedJob, jobs.values()), *_skill_jobs(params, rows)]

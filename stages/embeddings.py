@@ -18,7 +18,7 @@ from tasks.embeddings import EmbedSpec, SampledModel
 from tasks.job import Job, Task
 from tasks.parts import CellIdentity
 
-TASK = Task("embed", 5, "tasks.embeddings:embed", "tasks.loading:load_model", table="dumps")
+TASK = Task("embed", 5, "tasks.embeddings:embed", "tasks.parts:load_model", table="dumps")
 
 
 def main(params: Params) -> None:

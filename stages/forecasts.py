@@ -17,8 +17,8 @@ from tasks.job import Job, Task
 from tsfmscope.forecasting.options import ScoreOptions
 
 ENTRY = "tasks.forecasts:evaluate"
-LOCAL = "tasks.baselines"
-LOADER = "tasks.loading:load_model"
+LOCAL = "tasks.forecasts"
+LOADER = "tasks.parts:load_model"
 TASK = Task("evaluate", 4, ENTRY, LOADER, table="forecasts")
 EARLIER = Task("validate", 3, ENTRY, LOADER, table="validation")
 BASELINE = Task("baseline", 4, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")

@@ -19,7 +19,7 @@ from tasks.job import Job, Task
 from tasks.parts import CellIdentity, Spec
 from tsfmscope.models import registry
 
-LOADER = "tasks.loading:load_model"
+LOADER = "tasks.parts:load_model"
 ALIGN = Task("align", 2, "tasks.heads:align", LOADER, table="alignment")
 PARTITION = Task("head_partition", 2, "tasks.heads:partition", LOADER, table="partition")
 LEMMA = Task("lemma1", 2, "tasks.heads:lemma", LOADER, table="jacobian")

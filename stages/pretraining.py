@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from stages.config.params import Params
-from stages.planning import training_curves
+from stages.planning import training
 from stages.planning.model_folders import prune, publish, work_folder
 from stages.planning.sweeping import RETRY_VARIABLE, judge, open_store, resources
 from stages.planning.trials import (
@@ -34,7 +34,7 @@ from store.stage_store import StageStore
 from store.status import Status, write_status
 from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import PretrainSpec
-from tasks.sweep.halving import Halving
+from tasks.sweep.asha import Halving
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 
@@ -49,7 +49,7 @@ def main(params: Params) -> None:
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             curves = stored_curves(out)
             status = replace(status, reused=sum(key in curves for key in keys))
-            with training_curves.follow_trainings(CURVES, jobs):
+            with training.follow_trainings(CURVES, jobs):
                 for trial in _search(list(jobs.values()), params, out, partial(_write_progress, status, out.status)):
                     store_ended(out, trial)
         finished = {name for name, job in jobs.items() if publish(MODELS / name, job)}

@@ -17,7 +17,7 @@ from tasks.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpe
 from tasks.state_spectra import GaussianSpec, InputSpec
 from tsfmscope.models import registry
 
-LOADER = "tasks.loading:load_model"
+LOADER = "tasks.parts:load_model"
 INPUT = Task("input_spectrum", 2, "tasks.state_spectra:input_spectrum", table="spectra")
 GAUSSIAN = Task("gaussian_angles", 2, "tasks.state_spectra:gaussian_angles", table="angles")
 WEIGHTS = Task("weight_spectra", 3, "tasks.spectra:weight_spectra", LOADER, table="spectra")

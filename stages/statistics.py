@@ -9,8 +9,8 @@ from typing import Any
 
 import store
 from stages import DATA
+from stages.config.blocks import Study
 from stages.config.params import Params
-from stages.config.study import Study
 from stages.planning.inference import infer
 from stages.planning.population_tests import STATISTICS, Hypothesis, frozen_commit, read_hypotheses
 from stages.planning.sources import tables

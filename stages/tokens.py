@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from stages import DATA
+from stages.config.blocks import WITHOUT_TOKENS, Measure
 from stages.config.params import Params
-from stages.config.study import WITHOUT_TOKENS, Measure
 from stages.planning import planning
 from stages.planning.sweeping import PlannedJob, open_store, sweep
 from store.dumps import dump_metadata, read_table
 from tasks.job import Job, Task
 from tasks.tokens import TokenOptions, TokensSpec
 
-TASK = Task("tokenize", 4, "tasks.tokens:tokenize", "tasks.loading:load_model", table="dumps")
+TASK = Task("tokenize", 4, "tasks.tokens:tokenize", "tasks.parts:load_model", table="dumps")
 
 
 def main(params: Params) -> None:

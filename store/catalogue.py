@@ -1,7 +1,6 @@
 """Build of results.duckdb from the Parquet files of all stages: tables with comments, views, checks.
 
-One process writes the database under a temporary name; the report reads it.
-"""
+One process writes the database under a temporary name; the report reads it."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from graphlib import CycleError, TopologicalSorter
@@ -19,12 +19,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store import checksums, files, generated_checks, sample
+from store import dumps, files, generated_checks
 from store.errors import CheckFailed, StoreError
-from store.schema import TABLES, Table, isotropy_measures, view_meaning
+from store.schema import TABLES, Table, arrow_schema, isotropy_measures, view_meaning
 
 logger = logging.getLogger(__name__)
 # Pinned because DuckDB 1.4 cannot open a file in DuckDB 2.0's own format.
@@ -51,6 +52,10 @@ MEMORY = "2GB"
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")
 # Maximum number of rows that the message of a failed check shows.
 SHOWN = 5
+# Rows of the sample of hidden states.
+TOKENS_PER_MODEL = 1_000
+# Maximum number of record batches (layers) read for a model, whatever the number of its dumps.
+GROUPS_PER_MODEL = 64
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
@@ -82,7 +87,7 @@ def build(
     # DuckDB does not compare the checksums of the files.
     rows = [file for table, paths in sources.items() if table != "embeddings" for file in paths]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(checksums.verify, rows))
+        list(pool.map(files.verify, rows))
     with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{files.TEMPORARY}*-{glob.escape(path.name)}*"):
@@ -133,7 +138,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[
         _create(connection, table)
         if table.name == "embeddings_sample":
             if paths := sources.get("embeddings"):
-                connection.register("sampled", sample.embeddings(paths, seed=seed))
+                connection.register("sampled", sample_embeddings(paths, seed=seed))
                 connection.execute("insert into embeddings_sample by name select * from sampled")
                 connection.unregister("sampled")
         elif table.is_printed:
@@ -270,3 +275,53 @@ def _sql_type(kind: pa.DataType) -> str:
 
 def _text(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def sample_embeddings(files: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
+    """Sample rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
+
+    tokens: number of tokens per model. They come in equal shares from the last states of the model's dumps,
+    from at most GROUPS_PER_MODEL record batches; if these have fewer tokens, all of them are taken.
+    """
+    models: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(files, key=str):
+        models[path.parts[-3]].append(path)
+    tables = [_sample_model(paths, seed, tokens) for _, paths in sorted(models.items())]
+    return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
+
+
+def _sample_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
+    generator, schema = np.random.default_rng(seed), arrow_schema("embeddings_sample")
+    groups: list[tuple[Path, dumps.LayerKey, int]] = []
+    for path in paths:
+        layers = dumps.layer_rows(path)
+        last = dumps.last_layers(layers)
+        groups += [(path, layer, rows) for layer, rows in layers.items() if layer in last]
+    if len(groups) > GROUPS_PER_MODEL:
+        chosen = np.sort(generator.choice(len(groups), GROUPS_PER_MODEL, replace=False))
+        groups = [groups[n] for n in chosen]
+    shares = _shares([rows for _, _, rows in groups], tokens)
+    tables = []
+    for (path, layer, rows), share in zip(groups, shares, strict=True):
+        indices = np.sort(generator.choice(rows, share, replace=False))
+        sampled = dumps.layer_batch(path, layer).take(pa.array(indices))
+        names = {"model": path.parts[-3], "dataset": path.parts[-2], "condition": path.stem}
+        columns = [
+            pa.array([names[f.name]] * share, f.type) if f.name in names else sampled[f.name].cast(f.type)
+            for f in schema
+        ]
+        tables.append(pa.Table.from_arrays(columns, schema=schema))
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _shares(rows: list[int], tokens: int) -> list[int]:
+    """Return the number of tokens to take from each group: equal shares.
+
+    Larger groups make up for small ones.
+    """
+    shares = [0] * len(rows)
+    left = tokens
+    for index, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):
+        shares[n] = min(rows[n], left // (len(rows) - index))
+        left -= shares[n]
+    return shares

@@ -27,7 +27,7 @@ FOLDERS = {
 HEAD = """\
 # Tables and views
 
-Made by `tsfmscope tables --markdown > docs/tables.md` from the schema in
+Made by `python -m docs.building.tables` from the schema in
 [store/tables](../store/tables) and the queries in [store/sql](../store/sql); a test compares this page with them.
 """
 

@@ -1,18 +1,109 @@
-"""Reading of a stage's out: its rows, its failures and its verified dumps."""
+"""Rows of a stage's output: made from the records of jobs, and read again with its failures and verified dumps."""
 
 from __future__ import annotations
 
+import json
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from store import checksums, files
-from store.job_rows import summarize_error
-from store.schema import arrow_schema
-from store.table_folder import parquet_files
-from store.table_parts import conform
+from store import files, provenance
+from store.schema import arrow_schema, to_arrow
+from store.table_parts import ROWS_PER_FILE, conform, parquet_files
+
+Record = Mapping[str, Any]
+
+
+def failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the table `failures`."""
+    row = {"stage": stage, "key": record["key"], "task": record["task"], "spec": record["spec"], "error": error["type"]}
+    return row | {name: error[name] for name in ("message", "traceback", "attempts", "transient")}
+
+
+def summarize_error(message: str, traceback: str) -> str:
+    """Summarise an error in one line.
+
+    The summary is the first line of the message, with the next one if the first ends in a colon. Without a
+    message, it is the line of code that raised, taken from the traceback.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if lines:
+        return " ".join(lines[: 1 + lines[0].endswith(":")])
+    code = [line.strip() for line in traceback.splitlines() if line.startswith("    ") and line.strip(" ^~")]
+    return f"at `{code[-1]}`" if code else ""
+
+
+def schema_error(error: ValueError) -> dict[str, Any]:
+    """Return an error record, in the engine's form, for rows that do not fit their table."""
+    return {"type": "SchemaError", "message": str(error), "traceback": "", "attempts": 1, "transient": False}
+
+
+def timing_row(stage: str, record: Record) -> dict[str, Any]:
+    """Return a row of the table `timings`."""
+    timing = dict(record["timing"])
+    if isinstance(timing["started"], int | float):
+        timing["started"] = datetime.fromtimestamp(timing["started"], UTC)
+    spec = json.loads(record["spec"])
+    subjects = (spec.get(name) for name in ("base_model", "model", "experiment"))
+    subject = next((str(value) for value in subjects if value), record["task"])
+    return {"stage": stage, "key": record["key"], "task": record["task"], "subject": subject, **timing}
+
+
+def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[str, Any]:
+    """Return a row of the table `runs`, with defaults (cpus 1, gpus 0, seed 0) that the stage may replace."""
+    origin = {"commit": provenance.commit(root), "versions": provenance.versions(), "hardware": provenance.hardware()}
+    return {
+        "stage": stage,
+        "started": started,
+        "seconds": seconds,
+        **origin,
+        "cpus": 1,
+        "gpus": 0,
+        "seed": 0,
+        "host": socket.gethostname(),
+    }
+
+
+def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
+    """Convert the rows of all records that fit the table's schema.
+
+    Append a failure to `failed` for each other record.
+    """
+    try:
+        return to_arrow(name, [{**row, "job_key": record["key"]} for record in records for row in record["rows"]])
+    except ValueError as error:
+        if len(records) == 1:
+            failed.append(failure_row(stage, records[0], schema_error(error)))
+            return arrow_schema(name).empty_table()
+    # Few records do not fit, so halving finds them with fewer conversions than one per record.
+    half = len(records) // 2
+    return pa.concat_tables(convert_rows(stage, name, some, failed) for some in (records[:half], records[half:]))
+
+
+def study_tables(stage: str, studies: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
+    """Yield the table `study_jobs`, sorted by study and key, in tables of ROWS_PER_FILE rows.
+
+    studies: study -> keys of its jobs; a key may occur twice.
+    """
+    schema = arrow_schema("study_jobs")
+    waiting = schema.empty_table()
+    for study in sorted(studies):
+        keys = sorted(set(studies[study]))
+        for start in range(0, len(keys), ROWS_PER_FILE):
+            some = keys[start : start + ROWS_PER_FILE]
+            columns = {"study": pa.repeat(study, len(some)), "stage": pa.repeat(stage, len(some)), "job_key": some}
+            waiting = pa.concat_tables([waiting, pa.table(columns, schema=schema)])
+            if len(waiting) >= ROWS_PER_FILE:
+                yield waiting.slice(0, ROWS_PER_FILE)
+                waiting = waiting.slice(ROWS_PER_FILE)
+    if len(waiting):
+        yield waiting
+
 
 # Dumps read in parallel.
 READS = 8
@@ -55,7 +146,7 @@ def read_dumps(out: Path) -> list[dict[str, Any]]:
         except FileNotFoundError:
             actual = "no such file"
         if actual != expected:
-            raise checksums.damaged(file, actual, expected)
+            raise files.damaged(file, actual, expected)
 
     with ThreadPoolExecutor(READS) as pool:
         list(pool.map(check, rows))

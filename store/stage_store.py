@@ -25,7 +25,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, job_rows
+from store import dumps, files, stage_outputs
 from store.errors import DamagedPart
 from store.lock import Lock
 from store.schema import arrow_schema, to_arrow
@@ -108,12 +108,12 @@ class StageStore:
         failed: list[Record] = []
         for record in fresh:
             if record["error"]:
-                failed.append(job_rows.failure_row(self.stage, record, record["error"]))
+                failed.append(stage_outputs.failure_row(self.stage, record, record["error"]))
                 continue
             by_table[record["table"] if len(self.tables) > 1 else next(iter(self.tables))].append(record)
-        tables = {name: job_rows.convert_rows(self.stage, name, some, failed) for name, some in by_table.items()}
+        tables = {name: stage_outputs.convert_rows(self.stage, name, some, failed) for name, some in by_table.items()}
         if fresh:
-            self.timings.append(to_arrow("timings", [job_rows.timing_row(self.stage, record) for record in fresh]))
+            self.timings.append(to_arrow("timings", [stage_outputs.timing_row(self.stage, record) for record in fresh]))
         if failed:
             self.failures.append(to_arrow("failures", failed))
             self._permanent.update(row["key"] for row in failed if not row["transient"])
@@ -174,11 +174,11 @@ class StageStore:
         self._compact(self.failures, keys - self._stored)
         jobs, with_rows = len(keys), len(self._stored)
         study_jobs = TableParts(self.root / "study_jobs", arrow_schema("study_jobs"))
-        study_jobs.replace(job_rows.study_tables(self.stage, studies))
+        study_jobs.replace(stage_outputs.study_tables(self.stage, studies))
         self._prune_dumps()
         counts = {"jobs": jobs, "done": self._done, "failed": jobs - with_rows, "reused": with_rows - self._done}
         seconds = time.monotonic() - self._clock
-        row = job_rows.run_row(self.stage, self.root, self._started, seconds) | counts | dict(run or {})
+        row = stage_outputs.run_row(self.stage, self.root, self._started, seconds) | counts | dict(run or {})
         rows = pa.concat_tables([self.runs.read(), to_arrow("runs", [row])])
         self.runs.replace([rows.sort_by("started")])
         return counts

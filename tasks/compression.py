@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.job import Job, Result, current_context
-from tasks.loading import load_source
-from tasks.parts import CellIdentity, ModelSource, WindowOptions
+from tasks.parts import CellIdentity, ModelSource, WindowOptions, load_source
 from tsfmscope.compression import fidelity
 from tsfmscope.compression.compress import save_compressed
 from tsfmscope.compression.options import Calibration, FidelityOptions, Method

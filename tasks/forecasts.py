@@ -1,14 +1,15 @@
-"""Sweep entry of stage forecasts: forecast and score the last window of every series of one cell."""
+"""Sweep entries of stage forecasts: models, and local baselines, on the last window of every series of one cell."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tasks.job import Job, Result
 from tasks.parts import CellIdentity, ModelSource, WindowOptions
 from tsfmscope.errors import DataError
 from tsfmscope.forecasting import scores
+from tsfmscope.forecasting.baselines import Local
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.series.tables import table_series
 
@@ -86,3 +87,22 @@ def unscored_columns(reason: str) -> dict[str, Any]:
     names = ("nmse", "nmse_power", "wql_window", "mase", "season", "seasonal_error", "mase_gluonts", "quantiles")
     ratios = dict.fromkeys(names)
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
+
+
+def load_baseline(job: Job) -> str:
+    """Return the baseline's name; import its package here, so that no job's time includes the import."""
+    import statsforecast.models  # noqa: F401
+
+    return str(job.spec["model"])
+
+
+def evaluate_locally(job: Job, data: pa.Table, model: str) -> Result:
+    """Return the rows of `evaluate` for the baseline `model`; a series that fails gets the reason, no score."""
+    local = Local(model)
+    # Local has every attribute that `forecast_rows` uses.
+    rows = forecast_rows(ScoreSpec.from_job(job), table_series(data), cast("Forecaster", local), key=job.key)
+    for row in rows:
+        if reason := local.failed.get(row["series"]):
+            # The columns of the window stay.
+            row |= unscored_columns(reason) | {name: row[name] for name in ("origin", "n_context", "n_future")}
+    return Result(rows)

@@ -1,14 +1,18 @@
-"""Base class of the specs of jobs, and the parts that specs of several tasks have in common."""
+"""Specs of jobs: their base class and the parts that several share; the loader of a job's model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from tasks.job import Job
+from tasks.job import Job, current_context
+from tsfmscope.models import registry
 from tsfmscope.strict import Strict
+
+if TYPE_CHECKING:
+    from tsfmscope.models.base import Family
 
 
 class Spec(Strict):
@@ -93,3 +97,20 @@ class WindowOptions(Spec):
     held_out: float | None
     seed: int
     history: int = 0
+
+
+def load_model(job: Job) -> Family:
+    """Load the model of a job on the actor's device; raises what `registry.load_planned` raises."""
+    return load_source(job, ModelSource.part_of(job.spec))
+
+
+def load_source(job: Job, source: ModelSource) -> Family:
+    """Load a model that is among a job's inputs; raises what `registry.load_planned` raises."""
+    context = current_context()
+    return registry.load_planned(
+        source.family,
+        source.ref,
+        planned=job.inputs.get(f"model:{source.ref}"),
+        device=context.device,
+        options=source.options,
+    )

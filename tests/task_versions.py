@@ -27,9 +27,9 @@ RECORD = Path(__file__).with_name("task_versions.json")
 def tasks() -> dict[str, Task]:
     """Return every task that a stage, or the command `corpus`, plans, by name."""
     names = [stage.name for stage in STAGES if stage.sweeps] + [
-        "planning.training_jobs",
+        "planning.training",
         "planning.dataset_skill",
-        "planning.population",
+        "planning.checkpoints",
         "commands.corpora",
     ]
     modules = [importlib.import_module(f"stages.{name}") for name in names]

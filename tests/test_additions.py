@@ -117,8 +117,7 @@ class Copy:
 
     def generate(self) -> None:
         """Run the commands of CONTRIBUTING.md that write files."""
-        tables = self.run("-m", "tsfmscope", "tables", "--markdown")
-        (self.folder / "docs/tables.md").write_text(tables)
+        self.run("-m", "docs.building.tables")
         self.run("-m", "tests.task_versions", "--write")
         self.run("-m", "docs.building.models")
         self.run("-m", "stages.planning.dvc_file")

@@ -22,7 +22,7 @@ import numpy as np
 
 from tsfmscope.models import registry
 from tasks.embeddings import embed
-from tasks.loading import load_model
+from tasks.parts import load_model
 from tasks.job import IDENTITY
 from tasks.tokens import tokenize
 from tsfmscope.series.tables import series_table
@@ -101,14 +101,9 @@ def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> 
     words = {word.strip() for cell in cells for word in cell.split(",")}
     assert {*MATRIX_NAMES, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
     checked = (
-        "equivariant",
-        "in_time_order",
-        "unnamed",
-        "inert_projections",
-        "direct_quantiles",
-        "plain_attention",
+        "equivariant", "in_time_order", "unnamed", "inert_projections", "direct_quantiles", "plain_attention",
         "softmax_head",
-    )
+    )  # fmt: skip
     assert set(checked) <= words
     assert all(hasattr(Forecaster, name) for name in checked)
 

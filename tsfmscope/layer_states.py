@@ -77,13 +77,7 @@ def tokenize(
     count = max(len(series), -(-rows // min(rows_per_window.values(), default=1)))
     while True:
         windows, skipped = spread_windows(
-            series,
-            context=steps,
-            horizon=horizon,
-            count=count,
-            min_context=min_context,
-            held_out=held_out,
-            seed=seed,
+            series, context=steps, horizon=horizon, count=count, min_context=min_context, held_out=held_out, seed=seed
         )
         if not len(windows):
             return TokenSample(None, np.zeros(0, np.int64), 0, skipped)
@@ -187,10 +181,7 @@ def measure_layer(
 
 
 def measure_layers(
-    layers: Iterable[LayerStates],
-    tokens: Tokens,
-    token_ids: Mapping[str, np.ndarray],
-    **arguments: Any,
+    layers: Iterable[LayerStates], tokens: Tokens, token_ids: Mapping[str, np.ndarray], **arguments: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield one row per layer: the columns of `measure_layer`, without lists, after those that name the layer.
 

@@ -27,12 +27,12 @@ CHOICES = "## {title}\n\n| value | meaning |\n| --- | --- |\n{rows}\n"
 
 def page() -> str:
     """Return the page: the whole file first, then one section per block, in order of first use."""
-    from stages.config import study
+    from stages.config import blocks
     from stages.config.params import Params
     from tsfmscope.report.plots import describe_plot, plot_names
 
     sections = list(_sections(Params, "All blocks", set()))
-    block = inspect.getsource(study).partition("Measure = Literal[")[2].partition("\n]")[0]
+    block = inspect.getsource(blocks).partition("Measure = Literal[")[2].partition("\n]")[0]
     choices = {
         "Measures of a study": VALUE.findall(block),
         "Plots of a study": [(name, describe_plot(name)) for name in plot_names()],

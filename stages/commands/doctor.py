@@ -14,11 +14,12 @@ from pathlib import Path
 
 import yaml
 
-from stages.commands.options import RESULTS, Json
+from stages.commands import RESULTS
 from stages.config.bounded_yaml import LOADER
 from stages.config.params import PARAMS_FILE, ParamsError, load
 from stages.planning import dvc_folder
 from tsfmscope.cli.doctor import print_checks
+from tsfmscope.cli.output import Json
 from tsfmscope.extras import install_command
 from tsfmscope.functions.doctor import Check
 from tsfmscope.functions.doctor import doctor as check_library

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from stages.config.data import Model
+from stages.config.blocks import Model
 from tsfmscope.defaults import RANDOM_SOURCES
 from tsfmscope.models.references import CHECKPOINT
 from tsfmscope.strict import Seed, Strict

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENTRIES = "tasks.dataset_skill"
-MODEL = Task("dataset_skill", 2, f"{ENTRIES}:measure_model", "tasks.loading:load_model", table="dataset_skill")
+MODEL = Task("dataset_skill", 2, f"{ENTRIES}:measure_model", "tasks.parts:load_model", table="dataset_skill")
 BASELINE = Task(
-    "baseline_skill", 2, f"{ENTRIES}:measure_baseline", "tasks.baselines:load_baseline", table="dataset_skill"
+    "baseline_skill", 2, f"{ENTRIES}:measure_baseline", "tasks.forecasts:load_baseline", table="dataset_skill"
 )
 # Sources of data sets whose series are generated.
 SYNTHETIC_SOURCES = ("kernelsynth", "signals")

@@ -128,8 +128,11 @@ def _imports(text: str) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Write dvc.yaml."""
-    FILE.write_text(render(FILE.read_text("utf-8")), "utf-8")
+    """Write dvc.yaml, and print whether it changed."""
+    former = FILE.read_text("utf-8")
+    text = render(former)
+    FILE.write_text(text, "utf-8")
+    print(f"{FILE.name}: {'unchanged' if text == former else 'written anew'}")
 
 
 if __name__ == "__main__":

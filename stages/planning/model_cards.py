@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.config.params import Params
-from stages.planning.checkpoint_folders import CARD, LOG
+from stages.planning.checkpoints import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
 from stages.planning.model_folders import key_of
-from stages.planning.training_jobs import MODELS, recipes, training_jobs
+from stages.planning.training import MODELS, recipes, training_jobs
 from store.files import write_text
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ModelError

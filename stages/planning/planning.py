@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from stages import DATA
 from stages.config.params import Params
-from store.checksums import verify
 from store.dumps import LayerKey, last_layers
-from store.files import fingerprint
+from store.files import fingerprint, verify
 from store.stage_outputs import read_dumps, read_rows
 from tasks.parts import CellIdentity, Identity, ModelSource, WindowOptions
 from tsfmscope.compression.options import requested_size

@@ -8,7 +8,7 @@ from pathlib import Path
 from stages import DATA, STAGES
 from store.schema import TABLES
 from store.stage_outputs import dump_files
-from store.table_folder import parquet_files
+from store.table_parts import parquet_files
 
 SWEEPS = tuple(stage.name for stage in STAGES if stage.sweeps)
 

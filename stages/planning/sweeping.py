@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stages import DATA, STAGES
 from stages.config.params import Params
-from store.job_rows import summarize_error
 from store.schema import job_tables
+from store.stage_outputs import summarize_error
 from store.stage_store import StageStore
 from store.status import Status, write_status
-from store.table_folder import parquet_files
+from store.table_parts import parquet_files
 from tasks.job import Job, StoreCallbacks
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources

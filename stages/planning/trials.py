@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
+from stages.config.blocks import Pretraining
 from stages.config.params import Params
-from stages.config.training import Pretraining
-from stages.planning import training_curves
+from stages.planning import training
 from stages.planning.model_folders import WORK, publish, quarantine_damaged, work_folder
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from store import files
 from store.stage_store import StageStore
 from tasks.job import Job
@@ -141,13 +141,13 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     """Return the rows of `training` that a stopped training logged; a repeated step gives one row."""
     return [
         {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
-        for row in training_curves.read_log(folder)
+        for row in training.read_log(folder)
     ]
 
 
 def trial_row(name: str, job: Job, finished: set[str], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the row of `trials`, and write the curve; rows: the rows of the trial, sorted by step."""
-    training_curves.write(CURVES / name, rows)
+    training.write_curve(CURVES / name, rows)
     recipe = PretrainSpec.from_job(job).recipe
     return {
         "model": name,

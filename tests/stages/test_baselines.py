@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from stages import forecasts
+from stages.config.blocks import Baseline
 from stages.config.params import Params, ParamsError, load
-from stages.config.study import Baseline
 from stages.planning import planning
 from store import files
 from store.errors import CheckFailed
 from store.report_queries import load_queries
-from tasks import baselines
+from tasks.forecasts import evaluate_locally, load_baseline
 from tests.stages.test_statistics import Tables, tables
 from tests.store.conftest import open_results
 from tsfmscope.series.tables import series_table
@@ -88,9 +88,7 @@ def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
     assert [(one.job.group, one.studies) for one in planned] == [(name, ["asking"]) for name in sorted(NAMES)]
     for one in planned:
         (path,) = one.job.inputs
-        (row,) = baselines.evaluate_locally(
-            one.job, files.read_parquet(Path(path)), baselines.load_baseline(one.job)
-        ).rows
+        (row,) = evaluate_locally(one.job, files.read_parquet(Path(path)), load_baseline(one.job)).rows
         found = files.to_arrow("forecasts", [{**row, "job_key": one.job.key}]).to_pylist()[0]
         assert (found["model"], found["base_model"], found["size_rule"]) == (one.job.group, None, None)
         assert found["wql_window"] > 0 and found["reason"] is None and found["n_context"] == 64

@@ -11,12 +11,10 @@ import pytest
 
 from stages import checkpoints
 from stages.config.params import load
-from stages.planning import checkpoint_folders
-from stages.planning.checkpoint_folders import CARD, install
-from stages.planning.checkpoint_rows import former_rows, print_changed, skill_line
+from stages.planning.checkpoints import CARD, former_rows, install, print_changed, skill_line
 from stages.planning.model_folders import WORK, key_of
-from stages.planning.training_jobs import MODELS, training_job
-from store.files import write_rows
+from stages.planning.training import MODELS, training_job
+from store.files import write_rows, write_text
 from store.stage_store import StageStore
 from tasks.job import Job
 from tsfmscope.errors import ModelError
@@ -35,7 +33,7 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
     job = training_job(NAME, load(ROOT / "params" / "full.yaml").checkpoints.recipes[NAME])
     kept = ROOT / "tsfmscope" / "checkpoints" / NAME
     monkeypatch.chdir(tmp_path)
-    copy, tree, write = shutil.copy2, shutil.copytree, checkpoint_folders.write_text
+    copy, tree, write = shutil.copy2, shutil.copytree, write_text
 
     def breaks(name: str) -> None:
         if name == last:
@@ -51,7 +49,7 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
 
     with installing() as out, monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", functools.partial(tree, copy_function=copied))
-        patch.setattr(checkpoint_folders, "write_text", written)
+        patch.setattr("stages.planning.checkpoints.write_text", written)
         with pytest.raises(OSError, match="No space left"):
             install(out, NAME, job, str(kept.parent))
         assert not (MODELS / NAME).exists() and key_of(WORK / job.key) is None

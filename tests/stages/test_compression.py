@@ -22,7 +22,7 @@ from store.stage_outputs import read_rows
 from store.stage_store import StageStore
 from tasks.compression import compress
 from tasks.job import Job
-from tasks.loading import load_model
+from tasks.parts import load_model
 from tsfmscope.compression.calibration import calibration_tokens, calibration_windows, white
 from tsfmscope.compression.options import METHODS, Calibration, Method
 from tsfmscope.compression.truncation import model_candidates

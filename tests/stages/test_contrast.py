@@ -14,7 +14,7 @@ import yaml
 from stages import datasets, external_inputs
 from stages.config.params import Params, load
 from stages.planning import planning
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from store.files import fingerprint
 from tsfmscope.training.options import Recipe
 

@@ -19,7 +19,7 @@ from stages.planning.dataset_skill import dataset_skill_jobs, is_trained_on, mea
 from store.files import to_arrow, write_parquet
 from store.stage_outputs import read_rows
 from tasks import dataset_skill as entries
-from tasks.baselines import load_baseline
+from tasks.forecasts import load_baseline
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series

@@ -11,10 +11,10 @@ import pytest
 
 import store
 import tsfmscope as ts
-from stages.config.data import Model
+from stages.config.blocks import Model
 from stages.config.params import load
 from stages.geometry import TASK
-from stages.planning.checkpoint_rows import checkpoint_row as checkpoint_row_of
+from stages.planning.checkpoints import checkpoint_row as checkpoint_row_of
 from store import catalogue, files
 from tasks.geometry import GeometrySpec, MeasureSpec, entry
 from tasks.job import Job

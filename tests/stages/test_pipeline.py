@@ -67,6 +67,18 @@ def test_dvc_yaml_is_up_to_date() -> None:
     assert text == dvc_file.render(text), "run: python -m stages.planning.dvc_file"
 
 
+def test_the_command_that_writes_dvc_yaml_prints_whether_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = dvc_file.FILE.read_text()
+    monkeypatch.setattr(dvc_file, "FILE", tmp_path / "dvc.yaml")
+    dvc_file.FILE.write_text(text.replace("desc: ", "desc: former ", 1))
+    dvc_file.main()
+    dvc_file.main()
+    assert capsys.readouterr().out == "dvc.yaml: written anew\ndvc.yaml: unchanged\n"
+    assert dvc_file.FILE.read_text() == text
+
+
 def test_dvc_runs_the_listed_stages_in_their_order() -> None:
     assert list(DVC) == [stage.name for stage in STAGES]
 

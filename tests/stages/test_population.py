@@ -15,8 +15,8 @@ import yaml
 
 from stages import external_inputs
 from stages.config.params import ParamsError
+from stages.planning.checkpoints import population_jobs
 from stages.planning.inference import infer
-from stages.planning.population import population_jobs
 from stages.planning.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
 from tasks.checkpoints import measure_validation_loss
 from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables

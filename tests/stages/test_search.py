@@ -25,14 +25,14 @@ from stages import pretraining
 from stages.config.params import Params, ParamsError, load
 from stages.planning.model_folders import work_folder
 from stages.planning.sweeping import TooManyFailures, resources
-from stages.planning.training_jobs import training_job
+from stages.planning.training import training_job
 from stages.planning.trials import stopped_rows, trials
 from store.stage_outputs import read_rows
 from store.status import read_statuses
 from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import pretrain
 from tasks.sweep.actor import Outcome, WorkerLocation
-from tasks.sweep.halving import Halving
+from tasks.sweep.asha import Halving
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import outcome_without_answer
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from store import checksums, files
+from store import files
 from store.errors import DamagedFile
 
-TABLE = pa.table({"x": [1.5, 2.5], "name": ["a", checksums.KEY + "\x18@" + "0" * 64]})  # a text like the record itself
+TABLE = pa.table({"x": [1.5, 2.5], "name": ["a", files.KEY + "\x18@" + "0" * 64]})  # a text like the record itself
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_every_flipped_bit_of_a_file_is_found(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    checksums.verify_content(bytes(content), path)
+    files.verify_content(bytes(content), path)
     for bit in range(8 * len(content)):
         content[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DamagedFile):
-            checksums.verify_content(bytes(content), path)
+            files.verify_content(bytes(content), path)
         content[bit // 8] ^= 1 << bit % 8
 
 
@@ -45,7 +45,7 @@ def test_the_error_names_file_expected_found_and_what_to_do(path: Path) -> None:
     content[10] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedFile) as raised:
-        checksums.verify(path)
+        files.verify(path)
     said = str(raised.value).removeprefix(f"{path}: damaged: ")
     digest = "BLAKE3 [0-9a-f]{64}"
     assert re.fullmatch(f"expected {digest}, found {digest}; delete this file, then `dvc repro` writes it again", said)
@@ -68,13 +68,13 @@ def test_other_readers_take_the_file_as_any_parquet(path: Path) -> None:
 
 
 def test_a_file_is_read_once_and_again_when_it_has_changed(path: Path) -> None:
-    checksums.verify(path)
+    files.verify(path)
     before = path.stat()
     content = bytearray(path.read_bytes())
     content[10] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    checksums.verify(path)  # inode, time of change and size are those of the file that was verified
+    files.verify(path)  # inode, time of change and size are those of the file that was verified
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     with pytest.raises(DamagedFile):
-        checksums.verify(path)
+        files.verify(path)

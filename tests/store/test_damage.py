@@ -20,7 +20,7 @@ from store import catalogue, files
 from store.errors import StoreError
 from store.stage_outputs import dump_files
 from store.stage_store import StageStore
-from store.table_folder import parquet_files
+from store.table_parts import parquet_files
 from tsfmscope.errors import QueryError
 
 KEYS = [f"{n:064d}" for n in range(6)]

@@ -35,6 +35,6 @@ def test_a_question_of_the_docs_is_answered(connection: duckdb.DuckDBPyConnectio
 
 def test_the_page_of_tables_is_what_the_schema_says() -> None:
     page = PAGE.with_name("tables.md").read_text()
-    assert page == reference_docs.tables(list(TABLES.values())), "run: tsfmscope tables --markdown > docs/tables.md"
+    assert page == reference_docs.tables(list(TABLES.values())), "run: python -m docs.building.tables"
     assert all(f"\n## {name}\n" in page for name in TABLES)
     assert "| `correlation` |" in page and "| `geometry_range` |" in page and "| `safe_bound_violated` |" in page

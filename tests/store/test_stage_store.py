@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from store import files, table_parts
 from store.errors import DamagedPart
-from store.job_rows import timing_row
+from store.stage_outputs import timing_row
 from store.stage_store import StageStore
 from tests.store.damage import spoilt
 

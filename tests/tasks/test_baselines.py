@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stages.config.study import Baseline
-from tasks.baselines import evaluate_locally, load_baseline
-from tasks.forecasts import ScoreSpec, forecast_rows
+from stages.config.blocks import Baseline
+from tasks.forecasts import ScoreSpec, evaluate_locally, forecast_rows, load_baseline
 from tasks.job import Job, Task
 from tsfmscope.forecasting.baselines import LONGEST_FIT, METHODS, quantiles
 from tsfmscope.models.base import Forecaster
@@ -22,7 +21,7 @@ from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Series
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-TASK = Task("baseline", 1, "tasks.baselines:evaluate_locally", table="forecasts")
+TASK = Task("baseline", 1, "tasks.forecasts:evaluate_locally", table="forecasts")
 SPEC = {
     "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "made-up", "condition": "c",
     "context": 40, "noise": 0.0,

@@ -143,15 +143,9 @@ more tasks, 4 `certify` does not certify, 130 interrupted. A checkout has the co
 """
 
 app = typer.Typer(
-    name=PROGRAM,
-    cls=Group,
-    help=HELP,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+    name=PROGRAM, cls=Group, help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None, context_settings={"max_content_width": 100},
+)  # fmt: skip
 
 
 def _version(is_requested: bool) -> None:

@@ -28,12 +28,9 @@ COLUMNS = {
 }  # fmt: skip
 # Scale, value and limit of each condition as text, in the order of `Certificate.conditions`.
 TEXTS = (
-    (1, "{:.4f}", "below {:g}"),
-    (1, "{:.4f}", "at most {:g}"),
-    (100, "{:.2f} points", "at most {:g} points"),
-    (100, "{:.2f} points", "below {:g} points"),
-    (1, "{:g}", "at least {:g}"),
-)
+    (1, "{:.4f}", "below {:g}"), (1, "{:.4f}", "at most {:g}"), (100, "{:.2f} points", "at most {:g} points"),
+    (100, "{:.2f} points", "below {:g} points"), (1, "{:g}", "at least {:g}"),
+)  # fmt: skip
 Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
 
 

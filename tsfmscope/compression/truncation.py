@@ -109,10 +109,7 @@ def model_candidates(model: Family, method: Method, moments: Mapping[str, Moment
 
 
 def truncate(
-    model: Family,
-    method: Method,
-    candidates: Sequence[Candidate],
-    saved_seconds: timing.SavedSeconds | None = None,
+    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: timing.SavedSeconds | None = None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, with candidates that were computed before.
 

@@ -47,7 +47,7 @@ from tsfmscope.statistics.noninferiority import (
 )
 
 if TYPE_CHECKING:
-    from tsfmscope.report.charts.style import Chart
+    from tsfmscope.report.style import Chart
 
 logger = logging.getLogger("tsfmscope")
 
@@ -194,7 +194,7 @@ class CertifyResult:
         return apply_style(self._chart())
 
     def _chart(self) -> Chart:
-        from tsfmscope.report.charts.certificate import draw_certificate
+        from tsfmscope.report.certificate import draw_certificate
 
         certificate = self.certificate
         return draw_certificate(
@@ -351,13 +351,10 @@ def certify_pair(
     tasks = [{**task.row, "source": source_of[task.row["data"]]} for task in scored]
     units, parts = _general_units(tasks) if table is None else _table_units(scored, seed)
     certificate = assess(
-        [unit["log_ratio"] for unit in units],
-        [part["log_ratio"] for part in parts],
-        [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks],
-        margin=margin,
-        worst=worst,
-        seed=seed,
-    )
+        [unit["log_ratio"] for unit in units], [part["log_ratio"] for part in parts],
+        [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks], margin=margin,
+        worst=worst, seed=seed,
+    )  # fmt: skip
     for row in (*units, *parts):
         row["ratio"] = to_ratio(row.pop("log_ratio"))
     return CertifyResult(base.name, name, tasks, left_out, certificate, table, units, parts, calibrated, margin, worst)
@@ -486,21 +483,11 @@ def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 
     pooled = ScoredWindows({}, [])
     for number in range(origins):
         scored = score_forecasts(
-            model,
-            case.data.loaded.series,
-            context=case.context,
-            horizon=case.horizon,
-            levels=QUANTILES,
-            samples=SAMPLES,
-            seed_of=lambda series: window_seed(str(case.seed), series),
-            seed=case.seed,
-            min_context=case.min_context,
-            held_out=HELD_OUT,
-            noise=case.noise,
-            earlier=number * case.horizon,
-            batch=BATCH,
-            keep_quantiles=True,
-        )
+            model, case.data.loaded.series, context=case.context, horizon=case.horizon, levels=QUANTILES,
+            samples=SAMPLES, seed_of=lambda series: window_seed(str(case.seed), series), seed=case.seed,
+            min_context=case.min_context, held_out=HELD_OUT, noise=case.noise, earlier=number * case.horizon,
+            batch=BATCH, keep_quantiles=True,
+        )  # fmt: skip
         pooled.rows.update({f"{name}, {row['origin']}": {"series": name} | row for name, row in scored.rows.items()})
         if not number:
             pooled.skipped.extend(scored.skipped)

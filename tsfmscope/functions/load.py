@@ -85,7 +85,7 @@ def load(
         ModelError: the checkpoint cannot be read, or a package is missing.
         HubError: the hub cannot be reached, or does not have the model.
     """
-    source = resolve(str(name), family).running_in(precision)
+    source = resolve(name, family).running_in(precision)
     return load_source(source, device)
 
 
@@ -154,16 +154,10 @@ class Case:
         """
         family = self.model.family
         sample = layer_states.tokenize(
-            family,
-            self.data.loaded.series,
-            context=self.context,
-            horizon=self.horizon,
-            rows=rows,
-            seed=self.seed,
-            min_context=self.min_context,
-            held_out=HELD_OUT if self.data.dataset.source == "bundled" else None,
+            family, self.data.loaded.series, context=self.context, horizon=self.horizon, rows=rows, seed=self.seed,
+            min_context=self.min_context, held_out=HELD_OUT if self.data.dataset.source == "bundled" else None,
             noise=self.noise,
-        )
+        )  # fmt: skip
         skipped = count_reasons(sample.skipped)
         if sample.tokens is None:
             raise DataError(

@@ -63,7 +63,7 @@ class TestSql:
     def test_on_a_terminal_without_a_statement_the_help_names_duckdb_s_own_prompt(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("stages.commands.sql.stdin_is_terminal", lambda: True)
+        monkeypatch.setattr("stages.commands.results.stdin_is_terminal", lambda: True)
         code, shown, _ = run("sql")
         assert code == 0
         assert "duckdb -readonly data/results.duckdb" in shown

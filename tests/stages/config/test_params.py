@@ -16,10 +16,9 @@ import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
 from stages.config.bounded_yaml import load_yaml
-from stages.config.model_catalog import complete
-from stages.config.params import LARGEST_FILE, ParamsError, load, parse
+from stages.config.params import LARGEST_FILE, ParamsError, complete, load, parse
 from stages.planning.run_stage import read_params
-from stages.planning.training_jobs import recipes, training_job, training_jobs
+from stages.planning.training import recipes, training_job, training_jobs
 from tasks.job import Job
 from tsfmscope.compression import schedules
 from tsfmscope.training.options import Recipe

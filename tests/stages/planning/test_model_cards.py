@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from stages.config.params import Params, load
-from stages.planning.checkpoint_folders import CARD
+from stages.planning.checkpoints import CARD
 from stages.planning.model_cards import NOT_MEASURED, SKILL, card_text, commit
 from stages.planning.model_folders import publish, work_folder
-from stages.planning.training_jobs import MODELS, training_job
+from stages.planning.training import MODELS, training_job
 from tasks.job import Result
 from tasks.pretraining import pretrain
 from tests.tsfmscope.models.toto_2.parity import INTERPRETER

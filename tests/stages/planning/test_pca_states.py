@@ -11,7 +11,7 @@ import pytest
 
 import store
 from stages.config.params import Params, Study, load
-from stages.planning.pca_states import TOKENS, answer_islands
+from stages.planning.report_parts import TOKENS, answer_islands
 from store import catalogue, dumps, files
 from tests.store.conftest import valid_row
 

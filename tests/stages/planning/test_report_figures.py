@@ -7,7 +7,7 @@ from pathlib import Path
 import altair as alt
 import pytest
 
-from stages.planning import report_figures
+from stages.planning import report_parts
 from tsfmscope.report.page.sections import Figure
 
 
@@ -27,8 +27,8 @@ def make_figure(caption: str, title: str = "") -> Figure:
 def test_the_captions_stand_next_to_the_picture(
     figures: list[Figure], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_figures, "FIGURES", tmp_path)
-    report_figures._write("a-study", figures)
+    monkeypatch.setattr(report_parts, "FIGURES", tmp_path)
+    report_parts._write("a-study", figures)
     assert {path.name for path in tmp_path.iterdir()} == {
         f"a-study.{suffix}" for suffix in ("png", "svg", "pdf", "txt")
     }

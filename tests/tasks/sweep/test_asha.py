@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.sweep.asha import PersistentAsha
-from tasks.sweep.halving import Halving
+from tasks.sweep.asha import Halving, PersistentAsha
 
 HALVING = Halving(most=20, grace=5, reduction=2)
 ROWS = [  # key, step and loss of each report, in order of time

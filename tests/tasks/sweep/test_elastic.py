@@ -16,9 +16,9 @@ import pytest
 import toy
 
 from tasks.job import Job
+from tasks.sweep.actor_pool import Nodes
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.engine import Summary, run
-from tasks.sweep.nodes import Nodes
 from tasks.sweep.placement import ActorResources
 from tasks.sweep.progress import Progress
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tasks.sweep import load_failures
+from tasks.sweep import engine
 from tasks.sweep.actor import WorkerLocation
+from tasks.sweep.engine import LoadFailures
 from tasks.sweep.job_queue import JobGroup
-from tasks.sweep.load_failures import LoadFailures
 from tasks.sweep.placement import ActorResources
 from tasks.sweep.policy import Failure
 
@@ -42,7 +42,7 @@ def test_after_as_many_nodes_as_attempts_the_group_is_exhausted_on_the_others_to
 
 
 def test_an_outage_that_meets_all_actors_of_a_node_at_once_is_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_failures, "PAUSE_S", 0.02)
+    monkeypatch.setattr(engine, "PAUSE_S", 0.02)
     failures, requested_at = LoadFailures(2), now()
     assert [failures.record_failure(MODEL, HERE, OUTAGE, requested_at) for _ in range(4)] == [1, 1, 1, 1]
     assert failures.excluded_groups("here") == {MODEL} and failures.exhausted(MODEL, {"here"}) is None

@@ -23,14 +23,14 @@ datasets: {train: data/train, sets: 3}
 geometry: {k_max: 1, restarts: many}
 """
 STRANGER = "raise ImportError('a file of the user')\n"
-COMMANDS = "COMMANDS = {'plan': ('stages.commands.plan:plan', 'Plan of a stranger.')}\n"
+COMMANDS = "COMMANDS = {'plan': ('stages.commands.runs:plan', 'Plan of a stranger.')}\n"
 FILES = {
     "params.yaml": PARAMS,
     "tasks.py": STRANGER,
     "store/__init__.py": STRANGER,
     "stages/__init__.py": "",
     "stages/commands/__init__.py": COMMANDS,
-    "stages/commands/plan.py": "def plan() -> None:\n    print('plan of a stranger')\n",
+    "stages/commands/runs.py": "def plan() -> None:\n    print('plan of a stranger')\n",
 }
 CALLS = """
 import json

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tasks.job import Job, Task
-from tasks.loading import load_model
+from tasks.parts import load_model
 from tsfmscope.errors import ModelError, StaleInputError
 from tsfmscope.models import registry
 from tsfmscope.models.base import Family

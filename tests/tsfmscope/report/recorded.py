@@ -21,7 +21,7 @@ import pytest
 
 from stages import report
 from stages.config.params import load
-from stages.planning.pca_states import TOKENS, answer_islands
+from stages.planning.report_parts import TOKENS, answer_islands
 from stages.planning.sources import sources
 from store import catalogue
 from store.report_queries import load_queries

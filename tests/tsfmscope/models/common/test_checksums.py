@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.planning.checkpoint_folders import CARD
+from stages.planning.checkpoints import CARD
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import SUMS, verify_sums, write_recipe, write_sums
