@@ -1,4 +1,4 @@
-"""Charts of all models: forecast error against isotropy, and the loss in training."""
+"""Scatter plots of forecast error against isotropy: their rows, marks and axes, and the plot of all models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import altair as alt
 import numpy as np
 
-from tsfmscope.report.charts import style
-from tsfmscope.report.charts.style import COLOURS, GREY, SYMBOLS, WIDTHS, Chart
+from tsfmscope.report import style
+from tsfmscope.report.style import GREY, SYMBOLS, WIDTHS, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,14 +56,11 @@ def mark_models(base: alt.Chart, rows: pd.DataFrame, models: Sequence[str]) -> C
     shown = sorted(set(rows["model"]), key=lambda name: (style.find_position(name, models), name))
     colours = {name: style.choose_colour(name, models) for name in shown}
     symbols = {name: SYMBOLS[style.find_position(name, models) % len(SYMBOLS)] for name in shown}
-    legend = style.make_legend(shown) if len(shown) > 1 else None
     return base.mark_point(size=70).encode(
-        stroke=style.encode_stroke("model", colours),
-        fill=style.encode_fill("model", colours),
-        fillOpacity=alt.condition("datum.is_filled", alt.value(1), alt.value(0)),
-        shape=alt.Shape("model:N", scale=style.map_values(symbols), title=None, legend=legend),
-        **style.encode_tip(),
-    )
+        stroke=style.encode_stroke("model", colours), fill=style.encode_fill("model", colours),
+        fillOpacity=style.fill_if("datum.is_filled"),
+        shape=style.encode_shape("model", symbols, has_legend=len(shown) > 1), **style.encode_tip(),
+    )  # fmt: skip
 
 
 def describe_points(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -73,30 +70,6 @@ def describe_points(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
         for row in style.iterate_rows(rows)
     ]
     return rows.assign(tip=texts)
-
-
-def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> Chart:
-    """Draw the training loss by step, one line per model, each divided by its first value.
-
-    The losses of different families have different units. models: the models of the whole page, which
-    determine the colours; training recipes with other names come after them.
-    """
-    order = [*models, *(name for name in style.distinct_values(frame, "model") if name not in models)]
-    colours = {name: COLOURS[order.index(name) % len(COLOURS)] for name in order if name in set(frame["model"])}
-    rows = frame.sort_values("step", kind="stable").astype({"loss": float})
-    rows = rows.assign(relative=rows["loss"] / rows.groupby("model")["loss"].transform("first"))
-    return (
-        alt.Chart(rows)
-        .mark_line()
-        .encode(
-            x=alt.X("step:Q", title="step"),
-            y=alt.Y("relative:Q", **style.make_log_axis("loss ÷ first logged loss", rows["relative"])),
-            stroke=style.encode_stroke("model", colours),
-            strokeDash=style.encode_dash("model", list(colours)),
-            **style.encode_tip("model"),
-        )
-        .properties(width=WIDTHS[1], height=HEIGHT)
-    )
 
 
 def select_drawable(frame: pd.DataFrame, measure: str = CORRECTED) -> pd.DataFrame:

@@ -8,9 +8,9 @@ import pytest
 from sklearn.decomposition import PCA
 
 from tests.tsfmscope.report.drawn import read_panels, read_scale
-from tsfmscope.report.charts import islands
-from tsfmscope.report.charts.islands import project
-from tsfmscope.report.charts.style import COLOURS
+from tsfmscope.report.plots import islands
+from tsfmscope.report.plots.islands import project
+from tsfmscope.report.style import COLOURS
 
 IDENTITY = {"model": "m", "stack": "encoder", "layer": 1, "dataset": "d", "condition": "c"}
 # Number of tokens of the clusters 0 to 6.

@@ -17,11 +17,12 @@ from tests.tsfmscope.report import recorded
 from tests.tsfmscope.report.conftest import make_hostile
 from tests.tsfmscope.report.drawn import Layer, has_legend, read_panels, read_scale, read_titles
 from tests.tsfmscope.report.recorded import copy_rows
-from tsfmscope.report.charts import depth, growth, heatmaps, histograms, spectra, style
-from tsfmscope.report.charts.style import COLOURS, DASHES
+from tsfmscope.report import style
 from tsfmscope.report.page import studies, verdicts
 from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots import angles, constant, growth, histogram, plane, snapshots, spectrum, trend
 from tsfmscope.report.render import draw_svg
+from tsfmscope.report.style import COLOURS, DASHES
 from tsfmscope.report.tables import StudyTables
 
 ByPlot = dict[str, StudyTables]
@@ -89,7 +90,7 @@ def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(
 
 def test_models_have_the_pages_colours_and_those_of_a_grid_follow_its_order(by_plot: ByPlot) -> None:
     frame = by_plot["spectrum"].answers["embedded"].frame
-    page = spectra.draw_spectrum(frame.assign(x=np.nan), [T5, VIT])
+    page = spectrum.draw_spectrum(frame.assign(x=np.nan), [T5, VIT])
     assert read_scale(page, "stroke") == {T5: COLOURS[0], VIT: COLOURS[1]} and has_legend(page, "strokeDash")
     grid = read_scale(draw_study(by_plot["spectrum"])[0].chart, "stroke")
     assert grid == {name: style.interpolate_colour(place, 2) for place, name in enumerate((VIT, T5))}
@@ -126,8 +127,8 @@ def test_lines_part_the_heads_of_a_projection(by_plot: ByPlot) -> None:
         assert edges == ({16 * n - 0.5 for n in range(1, 4)} if "heads" in panel.title else set())
     x = panels[2].layer("image").encoding["x"]
     assert x["axis"]["values"] == [7.5, 23.5, 39.5, 55.5] and x["axis"]["labelExpr"].startswith('["1", "2", "3", "4"]')
-    assert panels[0].layer("image").encoding["y"]["title"] == heatmaps.VECTORS["tokens"]
-    assert panels[5].layer("image").encoding["x"]["title"] == heatmaps.VECTORS["rows"]
+    assert panels[0].layer("image").encoding["y"]["title"] == angles.VECTORS["tokens"]
+    assert panels[5].layer("image").encoding["x"]["title"] == angles.VECTORS["rows"]
     assert panels[0].layer("point").encoding["color"]["title"] == "angle (radians)"
 
 
@@ -135,7 +136,7 @@ def test_lines_part_the_heads_of_a_projection(by_plot: ByPlot) -> None:
     ("text", "shown"), [("0 45 90", [0, 45, 90]), ("", [255]), ("3  90", [3, 255, 90])], ids=["whole", "NaN", "a NaN"]
 )
 def test_what_is_no_angle_is_outside_the_scale(text: str, shown: list[int]) -> None:
-    assert heatmaps.read_matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
+    assert angles.read_matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
 
 
 def test_growth_counts_what_numpy_counts_and_layers_start_at_1(
@@ -177,20 +178,20 @@ def test_a_tolerance_below_the_floor_is_hollow(by_plot: ByPlot) -> None:
 
 def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(by_plot: ByPlot) -> None:
     frame = by_plot["trend"].answers["trend"].frame
-    panels = read_panels(growth.draw_trend(frame))
+    panels = read_panels(trend.draw_trend(frame))
     names = ("embedded tokens", "query projections", "query projections, one head")
     assert [panel.title for panel in panels] == [f"{name}\nchronos-t5" for name in names]
     x = panels[0].layer("point").encoding["x"]
     assert (x["title"], x["axis"]["values"]) == ("varied quantity (log)", [1.0, 4.0])
     assert not panels[0].select("text")
-    wide = read_panels(growth.draw_trend(frame.assign(width=frame["x"])))[0].layer("text")
+    wide = read_panels(trend.draw_trend(frame.assign(width=frame["x"])))[0].layer("text")
     assert [(row["text"], row["rank"]) for row in wide.rows[2:4]] == [("½", 0.5), ("½", 2.0)]
 
 
 def test_trainings_with_several_seeds_are_dots_and_their_means_a_line(by_plot: ByPlot) -> None:
     frame = by_plot["trend"].answers["trend"].frame
     again = frame.assign(model=frame["model"] + "-1", rank=frame["rank"] + 2)
-    panel = read_panels(growth.draw_trend(pd.concat([frame, again], ignore_index=True)))[0]
+    panel = read_panels(trend.draw_trend(pd.concat([frame, again], ignore_index=True)))[0]
     assert panel.layer("line").encoding["y"]["aggregate"] == "mean"
     part = frame[frame["quantity"] == "embedded tokens"]
     assert sorted(panel.layer("point").values("y")) == sorted([*part["rank"], *(part["rank"] + 2)])
@@ -199,7 +200,7 @@ def test_trainings_with_several_seeds_are_dots_and_their_means_a_line(by_plot: B
 def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: ByPlot) -> None:
     chart = draw_study(by_plot["constant"])[0].chart
     titles = read_titles(chart)
-    assert titles[2:4] == [f"{T5}\nencoder, {kind}" for kind in spectra.SPECIAL.values()] and len(titles) == 8
+    assert titles[2:4] == [f"{T5}\nencoder, {kind}" for kind in constant.SPECIAL.values()] and len(titles) == 8
     assert list(read_scale(chart, "stroke")) == ["1", "2", "3", "4", "5"]
 
 
@@ -214,7 +215,7 @@ def test_a_constant_series_has_a_panel_with_and_without_special_tokens(by_plot: 
     ],
 )
 def test_the_axis_of_a_grid_names_what_the_models_names_say(models: list[str], name: str) -> None:
-    assert growth.name_varied(pd.Series(models)) == name
+    assert trend.name_varied(pd.Series(models)) == name
 
 
 def test_many_models_are_a_heat_map_of_rank_by_width_for_two_tolerances(by_plot: ByPlot) -> None:
@@ -226,7 +227,7 @@ def test_many_models_are_a_heat_map_of_rank_by_width_for_two_tolerances(by_plot:
     panels = read_panels(figure.chart)
     assert [panel.title for panel in panels] == ["tolerance 0.1", "tolerance 0.01"]
     rows = [*(f"{name} {stack}" for name in names for stack in ("encoder", "decoder")), f"{VIT} encoder (image)"]
-    for panel, epsilon in zip(panels, depth.TOLERANCES, strict=True):
+    for panel, epsilon in zip(panels, growth.MAP_TOLERANCES, strict=True):
         layer = panel.layer("rect")
         assert layer.encoding["y"]["scale"]["domain"] == [*rows, f"{VIT} decoder (image)"]
         part = frame[(frame["model"] == T5) & (frame["stack"] == "decoder") & (frame["epsilon"] == epsilon)]
@@ -241,11 +242,11 @@ def test_many_models_are_a_heat_map_of_rank_by_width_for_two_tolerances(by_plot:
 def test_a_heat_map_leaves_missing_layers_empty_and_marks_what_rounding_hides(by_plot: ByPlot) -> None:
     frame = by_plot["growth"].answers["weights"].frame
     short = frame[(frame["model"] != VIT) | (frame["layer"] < 3)]
-    chart = depth.draw_rank_maps(short.assign(below_noise_floor=short["epsilon"] < 0.05), offset=0)
+    chart = growth.draw_rank_maps(short.assign(below_noise_floor=short["epsilon"] < 0.05), offset=0)
     first, second = (panel.layer("rect").rows for panel in read_panels(chart))
     assert {row["position"] for row in first if row["model"] == VIT} == {1, 2}
-    assert len(first) == 12 and not any(depth.NOISE in row["text"] for row in first)
-    assert all(row["text"].endswith(depth.NOISE) for row in second)
+    assert len(first) == 12 and not any(growth.NOISE in row["text"] for row in first)
+    assert all(row["text"].endswith(growth.NOISE) for row in second)
 
 
 def test_steps_are_the_cumulative_distribution_of_every_layer(
@@ -273,7 +274,7 @@ def check_steps(line: Layer, layer: int, logs: np.ndarray) -> None:
 
 def test_values_below_the_shown_decades_are_counted_at_the_edge() -> None:
     part = pd.DataFrame({"low": [-5.05, -1.0, -0.05], "n": [2, 1, 1]})
-    x, y = histograms.accumulate(part, (-5.0, 0.0))
+    x, y = histogram.accumulate(part, (-5.0, 0.0))
     assert (x, y) == ([-5.0, -5.0, -0.95, 0.0, 0.0], [0.0, 0.5, 0.75, 1.0, 1.0])
 
 
@@ -293,10 +294,10 @@ def test_snapshots_stand_in_the_order_of_training_the_finished_model_last(
 
 def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -> None:
     frame = pd.DataFrame({"step": [*range(0, 5000, 100), None]})
-    steps = histograms.select_steps(frame)
-    assert len(steps) == histograms.STEPS + 1
+    steps = snapshots.select_steps(frame)
+    assert len(steps) == snapshots.STEPS + 1
     assert (steps[0], steps[-2], steps[-1]) == (0, 4900, None)
-    assert histograms.select_steps(frame.iloc[:1]) == [0]
+    assert snapshots.select_steps(frame.iloc[:1]) == [0]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -
 def test_tokens_are_coloured_by_the_order_of_their_values_else_of_their_ids(
     value: list[Any], kind: list[Any], place: list[float]
 ) -> None:
-    assert heatmaps.rank_tokens(pd.DataFrame({"value": value, "type": kind})).tolist() == place
+    assert plane.rank_tokens(pd.DataFrame({"value": value, "type": kind})).tolist() == place
 
 
 def test_a_plane_has_every_token_of_its_model(by_plot: ByPlot) -> None:

@@ -21,15 +21,15 @@ from tests.tsfmscope.report import recorded
 from tests.tsfmscope.report.conftest import make_hostile
 from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tests.tsfmscope.report.recorded import copy_rows
-from tsfmscope.report.charts import pretrained
-from tsfmscope.report.charts.style import GREY
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots import pretrained
 from tsfmscope.report.plots.frontier import check_local_methods
+from tsfmscope.report.style import GREY
 from tsfmscope.report.tables import StudyTables
 from tsfmscope.statistics.options import SeededOptions
 
-REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
+REFERENCE = Path(__file__).parents[5] / "shared" / "reference"
 ByPlot = dict[str, StudyTables]
 T5, BOLT = "chronos-t5-nano", "chronos-bolt-nano"
 LOCAL = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from tests.tsfmscope.report.drawn import has_legend, read_panels, read_scale
-from tsfmscope.report.charts.layers import PANELS, draw_layers
 from tsfmscope.report.render import draw_svg
+from tsfmscope.report.single_model import PANELS, draw_layers
 
 LAYERS = ((0, False), (1, False), (1, True))
 

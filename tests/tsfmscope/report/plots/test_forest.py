@@ -13,11 +13,11 @@ from scipy import stats
 from tests.tsfmscope.report import recorded
 from tests.tsfmscope.report.drawn import read_panels, read_titles
 from tests.tsfmscope.report.recorded import answer_study, copy_rows, with_rows
-from tsfmscope.report.charts import forest
-from tsfmscope.report.charts.style import Chart
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots import forest
 from tsfmscope.report.render import draw_svg
+from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables
 
 STUDY, BASE = "isotropy", "model = 'chronos-t5-nano'"

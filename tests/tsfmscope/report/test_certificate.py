@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.tsfmscope.report.drawn import read_panels
-from tsfmscope.report.charts.certificate import draw_certificate
+from tsfmscope.report.certificate import draw_certificate
 from tsfmscope.report.render import draw_svg
 
 

@@ -37,6 +37,10 @@ HEXAGON = "M0,-0.9L0.78,-0.45L0.78,0.45L0,0.9L-0.78,0.45L-0.78,-0.45Z"
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", STAR, HEXAGON, "triangle-down")
 DASHES = ([1, 0], [6, 4], [2, 2], [8, 3, 2, 3])
 DASH_NAMES = ("solid", "dashed", "dotted", "dash-dotted")
+# Modalities, in the order that assigns dashes.
+MODALITIES = ("series", "text", "image", "table")
+# Longest name of a row on the axis and the part of its end that is kept, in characters.
+NAME, TAIL = 26, 15
 # Width in pixels of the panels of a figure, by the number of panels side by side.
 WIDTHS = {1: 560, 2: 330, 3: 205, 4: 148}
 # Characters of a legend that fit above the panels.
@@ -102,6 +106,12 @@ def iterate_rows(frame: pd.DataFrame) -> Iterator[Any]:
     return iter(frame.itertuples(index=False))
 
 
+def format_range(values: pd.Series) -> str:
+    """Return the smallest and the largest of whole numbers, such as 2 to 5; one number if they are equal."""
+    low, high = int(values.min()), int(values.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def shorten_name(name: str, longest: int, tail: int) -> str:
     """Return a name of at most `longest` characters; a longer one has an ellipsis before its last `tail` ones."""
     return name if len(name) <= longest else f"{name[: longest - 1 - tail]}…{name[-tail:]}"
@@ -129,11 +139,27 @@ def encode_fill(field: str, colours: Mapping[Any, str]) -> alt.Fill:
     return alt.Fill(f"{field}:N", scale=map_values(colours), legend=None)
 
 
+def encode_shape(field: str, symbols: Mapping[Any, str], *, has_legend: bool = True) -> alt.Shape:
+    """Return the symbols of points by a column. symbols: value -> symbol."""
+    legend = make_legend(symbols) if has_legend else None
+    return alt.Shape(f"{field}:N", scale=map_values(symbols), title=None, legend=legend)
+
+
 def encode_dash(field: str, names: Sequence[str]) -> alt.StrokeDash:
     """Return the dashes of lines by a column, with a legend."""
     dashes = dict(zip(names, itertools.cycle(DASHES), strict=False))
     legend = make_legend(names, symbolType="stroke") if len(names) > 1 else None
     return alt.StrokeDash(f"{field}:N", scale=map_values(dashes), title=None, legend=legend)
+
+
+def fill_if(test: str) -> Any:
+    """Return the opacity that fills the marks for which a Vega expression holds, and leaves the others open."""
+    return alt.condition(test, alt.value(1), alt.value(0))
+
+
+def open_if(test: str) -> Any:
+    """Return the opacity that leaves the marks open for which a Vega expression holds, and fills the others."""
+    return alt.condition(test, alt.value(0), alt.value(1))
 
 
 def encode_tip(column: str = "tip") -> dict[str, Any]:
@@ -259,3 +285,21 @@ def _remove_title(panel: Any, channel: str) -> None:
     axis: Any = alt.Undefined if encoding is alt.Undefined else encoding[channel]
     if axis is not alt.Undefined and axis._get("title") is not alt.Undefined:
         axis.title = None
+
+
+def make_rows(names: Sequence[str], *, field: str = "dataset", bold: str = "") -> alt.Y:
+    """Return a vertical axis with one row per name, from the top; long names are shortened."""
+    labels: Mapping[Any, str] = {name: shorten_name(name, NAME, TAIL) for name in names}
+    weight = alt.condition(alt.datum.value == bold, alt.value("bold"), alt.value("normal"))
+    axis = name_ticks(labels, ticks=False, domain=False, labelFontWeight=weight, grid=False)
+    return alt.Y(f"{field}:N", title=None, scale=alt.Scale(domain=list(names)), axis=axis)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number, neither None nor NaN."""
+    return value is not None and math.isfinite(value)
+
+
+def format_signed(value: float) -> str:
+    """Return a number with two decimals and a true minus sign."""
+    return f"{value:.2f}".replace("-", "−")

@@ -17,13 +17,13 @@ from tests.store.conftest import open_results, valid_row
 from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_titles
 from tests.tsfmscope.report.recorded import answer_study, with_rows
-from tsfmscope.report.charts import rank_steps as charts
-from tsfmscope.report.charts import style
-from tsfmscope.report.charts.style import DASHES
+from tsfmscope.report import style
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots import rank_steps as plot
 from tsfmscope.report.plots.rank_steps import COLUMNS
 from tsfmscope.report.render import draw_svg
+from tsfmscope.report.style import DASHES
 from tsfmscope.report.tables import Answer, StudyTables
 
 TOLERANCES = (0.1, 0.01)
@@ -133,7 +133,7 @@ def test_steps_differ_in_colour_and_width(ranks: duckdb.DuckDBPyConnection) -> N
     colours = read_scale(figure.chart, "stroke")
     assert colours == {str(step): style.interpolate_colour(at, 4) for at, step in enumerate(STEPS)}
     widths = list(read_scale(figure.chart, "strokeWidth").values())
-    assert widths == sorted(widths) and (widths[0], widths[-1]) == (charts.THIN, charts.THICK)
+    assert widths == sorted(widths) and (widths[0], widths[-1]) == (plot.THIN, plot.THICK)
     assert read_titles(figure.chart) == ["f0\nencoder", "f1\nencoder"]
 
 
@@ -159,7 +159,7 @@ def test_a_snapshot_without_a_rank_in_one_layer_is_left_out_and_counted(missing:
 
 def test_layers_that_a_training_lacks_at_an_end_have_no_mean() -> None:
     frame = pd.DataFrame([*make_line(shares=(0.2, 0.4, 0.6)), *make_line("b", shares=(0.4, 0.6, 0.8))[1:]])
-    means = charts.average_shares(frame)
+    means = plot.average_shares(frame)
     assert means["depth"].tolist() == [0.5, 1.0] and means["share"].tolist() == pytest.approx([0.5, 0.7])
     assert means["n"].tolist() == [2, 2]
 
@@ -177,9 +177,9 @@ def test_the_second_stack_of_a_family_is_dashed_and_its_title_names_both() -> No
 def test_panels_and_steps_are_limited_and_the_caption_has_their_numbers() -> None:
     families = [make_line(family=f"f{number}") for number in range(10)]
     (figure,) = draw(*families, *(make_line(family="f0", step=step) for step in range(100, 2000, 100)))
-    assert len(read_panels(figure.chart)) == charts.PANELS
+    assert len(read_panels(figure.chart)) == plot.PANELS
     steps = [step for family, step in read_lines(figure) if family == "f0"]
-    assert len(steps) == charts.STEPS and steps[0] == 30 and steps[-1] == 1900
+    assert len(steps) == plot.STEPS and steps[0] == 30 and steps[-1] == 1900
     assert "8 of 10 families are shown" in figure.caption and "10 of 20 steps are shown" in figure.caption
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.tsfmscope.report.charts.test_panels import CONDITIONS, MODELS, PAIR
 from tests.tsfmscope.report.drawn import has_legend, read_panels, read_scale
+from tests.tsfmscope.report.plots.test_domains import CONDITIONS, MODELS, PAIR
 from tests.tsfmscope.report.recorded import find_study, with_rows
-from tsfmscope.report.charts import pairs
-from tsfmscope.report.charts.style import COLOURS, Chart
 from tsfmscope.report.page import studies
+from tsfmscope.report.plots import conditions
+from tsfmscope.report.style import COLOURS, Chart
 from tsfmscope.report.tables import ReportTables, order_models
 
 COLUMNS = {"isotropy": "zeta_adjusted", "nmse": "nmse"}
@@ -44,16 +44,16 @@ def list_values(rows: pd.DataFrame) -> Ends:
 
 def test_both_ends_of_every_arrow_are_drawn_once_in_either_quantity(tables: ReportTables) -> None:
     recorded = tables.studies[0].answers["points"].frame
-    for rows, conditions in ((PAIR, CONDITIONS), (recorded, ("context-128", "noisy"))):
+    for rows, order in ((PAIR, CONDITIONS), (recorded, ("context-128", "noisy"))):
         models = sorted(set(rows["model"]))
-        assert read_ends(pairs.draw_pairs(rows, models, conditions)) == pytest.approx(list_values(rows))
+        assert read_ends(conditions.draw_pairs(rows, models, order)) == pytest.approx(list_values(rows))
 
 
 @pytest.mark.parametrize(("column", "bad"), [("zeta_adjusted", np.nan), ("zeta_adjusted", 0.0), ("nmse", np.inf)])
 def test_a_value_without_a_logarithm_hides_no_other(column: str, bad: float) -> None:
     rows = PAIR.copy()
     rows.loc[0, column] = bad
-    drawn = read_ends(pairs.draw_pairs(rows, MODELS, CONDITIONS))
+    drawn = read_ends(conditions.draw_pairs(rows, MODELS, CONDITIONS))
     assert drawn == list_values(rows)
     assert len(drawn) == 2 * len(PAIR) - 1
 
@@ -61,7 +61,7 @@ def test_a_value_without_a_logarithm_hides_no_other(column: str, bad: float) -> 
 @pytest.mark.parametrize("order", [CONDITIONS, CONDITIONS[::-1]])
 def test_a_ring_is_the_first_condition_and_a_triangle_points_from_it_to_the_second(order: tuple[str, ...]) -> None:
     values, seen = list_values(PAIR), set()
-    for panel in read_panels(pairs.draw_pairs(PAIR, MODELS, order)):
+    for panel in read_panels(conditions.draw_pairs(PAIR, MODELS, order)):
         layer = panel.layer("point")
         column = layer.encoding["x"]["field"]
         for row in layer.rows:
@@ -78,17 +78,17 @@ def test_a_ring_is_the_first_condition_and_a_triangle_points_from_it_to_the_seco
 
 def test_a_word_tells_whether_isotropy_and_error_change_alike() -> None:
     rows = PAIR[PAIR["model"] == "m"].assign(zeta_adjusted=[0.1, 0.2, 0.2, 0.1, 0.1, 0.1], nmse=[1, 2, 1, 2, 1, 2])
-    placed = pairs.pair_rows(rows)
-    assert pairs.compare(placed, CONDITIONS) == {"car": "yes", "dominick": "no", "rain": ""}
-    assert pairs.compare(placed, CONDITIONS[::-1]) == {"car": "yes", "dominick": "no", "rain": ""}
-    words = read_panels(pairs.draw_pairs(rows, MODELS, CONDITIONS))[1].layer("text").rows
+    placed = conditions.pair_rows(rows)
+    assert conditions.compare(placed, CONDITIONS) == {"car": "yes", "dominick": "no", "rain": ""}
+    assert conditions.compare(placed, CONDITIONS[::-1]) == {"car": "yes", "dominick": "no", "rain": ""}
+    words = read_panels(conditions.draw_pairs(rows, MODELS, CONDITIONS))[1].layer("text").rows
     assert {row["dataset"]: row["mark"] for row in words} == {"car": "yes", "dominick": "no", "rain": ""}
 
 
 def test_a_model_has_its_colour_and_a_legend_entry_only_among_several() -> None:
-    alone = pairs.draw_pairs(PAIR[PAIR["model"] == "n"], MODELS, CONDITIONS)
+    alone = conditions.draw_pairs(PAIR[PAIR["model"] == "n"], MODELS, CONDITIONS)
     assert read_scale(alone, "fill") == {"n": COLOURS[1]} and not has_legend(alone, "stroke")
-    assert has_legend(pairs.draw_pairs(PAIR, MODELS, CONDITIONS), "stroke")
+    assert has_legend(conditions.draw_pairs(PAIR, MODELS, CONDITIONS), "stroke")
 
 
 def test_the_caption_counts_the_words_and_the_values_that_are_not_drawn(tables: ReportTables) -> None:

@@ -14,10 +14,9 @@ from tests.population import is_confirming
 from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_tips
 from tests.tsfmscope.report.recorded import answer_study, with_rows
-from tsfmscope.report.charts import population as charts
 from tsfmscope.report.page import run_page, studies
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plots.population import PATHS, TESTS
+from tsfmscope.report.plots.population import PANELS, PATHS, TESTS
 from tsfmscope.report.render import draw_svg
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables
 
@@ -197,7 +196,7 @@ def test_snapshots_without_values_are_left_out_and_counted() -> None:
 def test_eight_families_are_drawn_at_most() -> None:
     paths = [row for n in range(10) for row in make_path(f"f{n}-small-0", family=f"f{n}")]
     (figure,) = draw([], paths)
-    assert len(read_panels(figure.chart)) == len(read_paths(figure)) == charts.PANELS
+    assert len(read_panels(figure.chart)) == len(read_paths(figure)) == PANELS
     assert "8 of 10 families are shown" in figure.caption
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
-from tsfmscope.report.charts import style
-from tsfmscope.report.charts.forest import make_rows
-from tsfmscope.report.charts.style import COLOURS, GREY, Chart
+from tsfmscope.report import style
+from tsfmscope.report.style import COLOURS, GREY, Chart, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +52,7 @@ def draw_certificate(
         of_mean.mark_rule(color=GREY, strokeWidth=3, aria=False).encode(x=x, x2="upper:Q"),
         of_mean.mark_point(shape="diamond", fill=GREY, stroke=GREY, size=130).encode(x=x, **style.encode_tip()),
         alt.Chart(marks).mark_point(fill=GREY, stroke=GREY).encode(
-            x=x, y=y, fillOpacity=alt.condition("datum.is_failed", alt.value(0), alt.value(1)), **style.encode_tip()
+            x=x, y=y, fillOpacity=style.open_if("datum.is_failed"), **style.encode_tip()
         ),
     )  # fmt: skip
     return chart.properties(width=WIDTH, height=alt.Step(ROW))

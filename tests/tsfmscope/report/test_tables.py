@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from store.report_queries import load_queries
-from tsfmscope.report.dvc_metrics import KEY_COLUMNS, nest_rows
+from tsfmscope.report.tables import KEY_COLUMNS, nest_rows
 
 ROOT = Path(__file__).parents[3]
 DRAWN = [one for one in yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"] if isinstance(one, dict)]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.tsfmscope.report.drawn import read_panels
 from tests.tsfmscope.report.recorded import find_study
-from tsfmscope.report.charts import dimension
-from tsfmscope.report.charts.style import COLOURS, Chart
+from tsfmscope.report.plots import dimension
+from tsfmscope.report.style import COLOURS, Chart
 from tsfmscope.report.tables import ReportTables
 
 MODELS = ("base", "other")

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from tests.tsfmscope.report.drawn import read_panels, read_scale
-from tsfmscope.report.charts import figures, islands, style
-from tsfmscope.report.charts.style import COLOURS, GREY, SYMBOLS
+from tsfmscope.report import scatter, style
+from tsfmscope.report.page import run_page
+from tsfmscope.report.plots import islands
+from tsfmscope.report.style import COLOURS, GREY, SYMBOLS
 from tsfmscope.report.tables import ReportTables
 
 CSS = files("tsfmscope.report.page").joinpath("page.css").read_text("utf-8")
@@ -20,7 +22,7 @@ CSS = files("tsfmscope.report.page").joinpath("page.css").read_text("utf-8")
 def test_the_scatter_holds_every_point_that_log_axes_can_show(tables: ReportTables) -> None:
     frame = tables.nmse_against_isotropy.frame.copy()
     frame.loc[frame["dataset"] == "linear-2", "zeta_adjusted_corrected"] = np.nan
-    (panel,) = read_panels(figures.draw_nmse_against_isotropy(frame))
+    (panel,) = read_panels(scatter.draw_nmse_against_isotropy(frame))
     points = panel.layer("point")
     wanted = frame.dropna(subset="zeta_adjusted_corrected")
     assert sorted(points.values("x")) == pytest.approx(sorted(wanted["zeta_adjusted_corrected"].abs()))
@@ -33,11 +35,11 @@ def test_the_scatter_holds_every_point_that_log_axes_can_show(tables: ReportTabl
 def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
     rows = {"model": "m", "dataset": "d", "condition": "c"}
     rows |= {"zeta_adjusted_corrected": [0.1, bad, -0.2], "nmse": [1.0, 1.0, bad]}
-    assert len(figures.select_drawable(pd.DataFrame(rows))) == 1
+    assert len(scatter.select_drawable(pd.DataFrame(rows))) == 1
 
 
 def test_training_is_relative_to_its_first_loss(tables: ReportTables) -> None:
-    (panel,) = read_panels(figures.draw_training(tables.training.frame))
+    (panel,) = read_panels(run_page.draw_training(tables.training.frame))
     rows = pd.DataFrame(panel.layer("line").rows).sort_values("step")
     assert (rows.groupby("model")["relative"].first() == 1.0).all()
     assert len(rows) == len(tables.training.frame)
@@ -47,13 +49,13 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
     frame, losses = tables.nmse_against_isotropy.frame, tables.training.frame
     named = ["another", *sorted(frame["model"].unique())]
     one, both = (
-        read_scale(figures.draw_nmse_against_isotropy(part, named), "fill")
+        read_scale(scatter.draw_nmse_against_isotropy(part, named), "fill")
         for part in (frame[frame["model"] == named[-1]], frame)
     )
     assert one.items() <= both.items() and one == {named[-1]: COLOURS[2]}
-    assert read_scale(figures.draw_training(losses, named), "stroke") == both
+    assert read_scale(run_page.draw_training(losses, named), "stroke") == both
     first, second = sorted(frame["model"].unique())
-    unlisted = read_scale(figures.draw_nmse_against_isotropy(frame, [first]), "fill")
+    unlisted = read_scale(scatter.draw_nmse_against_isotropy(frame, [first]), "fill")
     assert unlisted == {first: COLOURS[0], second: COLOURS[1]}
 
 
