@@ -25,7 +25,7 @@ from tsfmscope.errors import ArgumentError, printable
 from tsfmscope.progress import WATCHER, Watcher
 
 if TYPE_CHECKING:
-    from tsfmscope.conformance.verdict import Finding
+    from tsfmscope.conformance.subject import Finding
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 # Characters of a column that is never wrapped.

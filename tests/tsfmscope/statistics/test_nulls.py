@@ -67,7 +67,7 @@ def unclustered_sign_p(x: np.ndarray, y: np.ndarray, generator: np.random.Genera
     agree = -np.sign(x[1::2] - x[::2]) * np.sign(y[1::2] - y[::2])
     found = sign_flips(agree.reshape(-1).astype(int), np.arange(len(agree)).repeat(agree[0].size))
     assert found is not None
-    return found.binomial
+    return found.p_unclustered
 
 
 def contexts(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:

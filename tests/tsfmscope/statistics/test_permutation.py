@@ -198,30 +198,30 @@ def test_flips_are_a_loop_over_all_signs_of_all_clusters(units: list[tuple[int, 
     every = [abs(np.dot(flip, sums)) for flip in itertools.product((1, -1), repeat=len(sums))]
     assert got is not None
     assert got.p == pytest.approx(np.mean([value >= abs(signs.sum()) for value in every]))
-    assert got.share == pytest.approx(((signs > 0).sum() + 0.5 * (signs == 0).sum()) / len(signs))
-    assert got.smallest == 2 ** (1 - len(sums))
+    assert got.estimate == pytest.approx(((signs > 0).sum() + 0.5 * (signs == 0).sum()) / len(signs))
+    assert got.p_smallest == 2 ** (1 - len(sums))
 
 
 @pytest.mark.parametrize(("clusters", "smallest"), [(5, 0.0625), (6, 0.03125)])
 def test_the_smallest_p_of_the_paper_s_figures(clusters: int, smallest: float) -> None:
     got = sign_flips(np.ones(5 * clusters, dtype=int), np.arange(clusters).repeat(5))
     assert got is not None
-    assert got.p == got.smallest == smallest
+    assert got.p == got.p_smallest == smallest
     assert math.isnan(got.critical) == (smallest > 0.05)
-    assert got.binomial < 1e-6
+    assert got.p_unclustered < 1e-6
 
 
 def test_many_clusters_are_counted_exactly_not_listed() -> None:
     signs = np.array([1] * 40 + [-1] * 20)
     got = sign_flips(signs, np.arange(60))
     assert got is not None
-    assert got.p == pytest.approx(stats.binomtest(40, 60).pvalue, rel=1e-9) == pytest.approx(got.binomial)
+    assert got.p == pytest.approx(stats.binomtest(40, 60).pvalue, rel=1e-9) == pytest.approx(got.p_unclustered)
 
 
 def test_ties_alone_are_no_evidence_and_no_pairs_no_test() -> None:
     got = sign_flips(np.zeros(9, dtype=int), np.arange(9))
     assert got is not None
-    assert (got.share, got.p, got.binomial) == (0.5, 1.0, 1.0)
+    assert (got.estimate, got.p, got.p_unclustered) == (0.5, 1.0, 1.0)
     assert sign_flips(np.zeros(0, dtype=int), np.zeros(0, dtype=int)) is None
 
 

@@ -31,17 +31,9 @@ from tsfmscope.series.types import Series, Skip
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
-# Exceptions that readers raise for a bad file.
-DAMAGED = (
-    pa.ArrowException,
-    duckdb.Error,
-    OSError,
-    RuntimeError,
-    # Such as UnicodeDecodeError, and times outside the years that pandas supports.
-    ValueError,
-    LookupError,
-    OverflowError,
-)
+# Exceptions that readers raise for a bad file: also for text that is not UTF-8, and for times outside the years that
+# pandas supports.
+DAMAGED = (pa.ArrowException, duckdb.Error, OSError, RuntimeError, ValueError, LookupError, OverflowError)
 # Bytes of memory that one value of a file takes while it is read.
 BYTES = 16
 
@@ -220,10 +212,8 @@ def numbers_of(path: Path) -> int:
     pyarrow 26 ends the process where a footer's histograms do not fit (found by fuzzing).
     """
     with duckdb.connect() as connection:
-        relation = connection.execute(
-            "select sum(num_values)::hugeint from parquet_metadata(?)", [glob.escape(str(path))]
-        )
-        return int(relation.fetchall()[0][0] or 0)
+        question = "select sum(num_values)::hugeint from parquet_metadata(?)"
+        return int(connection.execute(question, [glob.escape(str(path))]).fetchall()[0][0] or 0)
 
 
 def check_room(numbers: int, path: Path) -> None:

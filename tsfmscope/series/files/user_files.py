@@ -185,7 +185,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
         return frame
     # The metadata is text of other programs.
-    except (*DAMAGED, LookupError, TypeError, AttributeError):
+    except (*DAMAGED, TypeError, AttributeError):
         plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)
         unnamed = [name for name in plain if str(name).startswith("__index_level_")]
         return plain.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(plain[name])])
