@@ -15,11 +15,10 @@ from stages.config.params import Params
 from stages.planning.report_parts import FIGURES, answer_islands, write_figures
 from store.files import write_text
 from store.report_queries import ReportQuery, load_queries
-from tsfmscope.report.dvc_metrics import KEY_COLUMNS, nest_rows
 from tsfmscope.report.page import run_page
 from tsfmscope.report.page.page import render
 from tsfmscope.report.plot import load_plot
-from tsfmscope.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope.report.tables import KEY_COLUMNS, Answer, ReportTables, StudyTables, nest_rows
 
 if TYPE_CHECKING:
     import duckdb

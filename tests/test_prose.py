@@ -39,7 +39,6 @@ ALLOWED_NAMES = {
     "tsfmscope/models/common/layers.py": {"left"},
     "tsfmscope/ranks/spectrum.py": {"what"},
     "tsfmscope/ranks/tall.py": {"other"},
-    "tsfmscope/report/charts/grid.py": {"left"},
     "tsfmscope/theory/experiments.py": {"kept", "left"},
 }
 # Callables whose text arguments a user reads.

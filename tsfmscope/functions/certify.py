@@ -47,7 +47,7 @@ from tsfmscope.statistics.noninferiority import (
 )
 
 if TYPE_CHECKING:
-    from tsfmscope.report.charts.style import Chart
+    from tsfmscope.report.style import Chart
 
 logger = logging.getLogger("tsfmscope")
 
@@ -194,7 +194,7 @@ class CertifyResult:
         return apply_style(self._chart())
 
     def _chart(self) -> Chart:
-        from tsfmscope.report.charts.certificate import draw_certificate
+        from tsfmscope.report.certificate import draw_certificate
 
         certificate = self.certificate
         return draw_certificate(
