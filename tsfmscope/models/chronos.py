@@ -468,4 +468,5 @@ def forecast_rescaled(
             predict(torch.from_numpy(rescaled[start : start + batch])).double().numpy()
             for start in range(0, len(rescaled), batch)
         ]
-    return np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None] + level[:, None, None]
+    values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None] + level[:, None, None]
+    return values

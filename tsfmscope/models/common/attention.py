@@ -271,7 +271,7 @@ def make_linear(old: Any, rows: int, columns: int, bias: bool | None = None) -> 
 def _fill_linear(old: Any, weight: np.ndarray, bias: np.ndarray | None) -> Any:
     import torch
 
-    new = make_linear(old, *weight.shape, bias is not None)
+    new = make_linear(old, len(weight), weight.shape[1], bias is not None)
     with torch.no_grad():
         new.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
         if bias is not None:
