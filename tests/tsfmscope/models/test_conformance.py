@@ -151,7 +151,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
         module.Added = cls  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "added_family", module)
         entry = EntryPoint(name, "added_family:Added", registry.GROUP)
-        monkeypatch.setattr(registry, "entries", lambda: {name: (entry,)})
+        monkeypatch.setattr(registry, "plugin_entries", lambda: {name: (entry,)})
 
     return add
 
