@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ModelError, printable
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import RECIPE, read_object
-from tsfmscope.printable import printable
 
 
 def make_card(

@@ -21,9 +21,7 @@ from tests.tsfmscope.models.families import CLASSES
 from tests.tsfmscope.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import CHECKS, answers, findings
-from tsfmscope.conformance.errors import Failed
-from tsfmscope.conformance.subject import Subject
-from tsfmscope.conformance.verdict import demand_of, distance, judge, name_of
+from tsfmscope.conformance.subject import Failed, Subject, demand_of, distance, judge, name_of
 from tsfmscope.models import registry
 from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
