@@ -16,9 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tsfmscope.cli.exit_codes import KNOWN, report_error, report_interrupt
+from tsfmscope.errors import KNOWN, printable, report_error, report_interrupt, shorten
 from tsfmscope.extras import PACKAGE, version
-from tsfmscope.printable import printable, shorten
 
 PROGRAM = PACKAGE
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tsfmscope.cli.exit_codes import NOT_CERTIFIED, TOO_FEW
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import check_plot_file, print_table
+from tsfmscope.errors import NOT_CERTIFIED, TOO_FEW, printable
 from tsfmscope.functions.certify import SUFFIXES, CertifyResult, certify
-from tsfmscope.printable import printable
 
 EXAMPLES = """
 tsfmscope certify chronos-bolt-mini patchtst-mini --data nile --data co2 --context 64

@@ -6,12 +6,11 @@ from typing import Any
 
 import typer
 
-from tsfmscope.cli.exit_codes import FAILED
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_findings
 from tsfmscope.conformance.cost import Cost
+from tsfmscope.errors import FAILED, printable
 from tsfmscope.functions.verify import Verification, verify
-from tsfmscope.printable import printable
 
 EXAMPLES = """
 tsfmscope verify chronos-bolt-mini

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsfmscope.compression.budget import fastest
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, first_line, n_threads, open_session, run_session
-from tsfmscope.compression.timing import fastest
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common import int8

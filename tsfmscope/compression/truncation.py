@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.compression import candidates as builders
-from tsfmscope.compression import timing
-from tsfmscope.compression.budget import BudgetError, allocate, allocate_by_tolerance
+from tsfmscope.compression.budget import (
+    BudgetError,
+    SavedSeconds,
+    allocate,
+    allocate_by_tolerance,
+    allocate_within,
+    forecast_seconds,
+    measure,
+)
 from tsfmscope.compression.calibration import attention_layers, gather
 from tsfmscope.compression.candidates import Candidate, apply_products, count_parameters, inert_matrices, separate_idle
 from tsfmscope.compression.options import METHODS, Method
@@ -39,14 +46,14 @@ def calibrate_and_compress(
     parts: as `gather` takes them, for a method that reads data. timed: windows whose forecast is timed, for `time`.
     """
     moments = gather(model, *parts) if METHODS[method.method].reads_data else None
-    return compress(model, method, moments, timing.measure(model, timing.forecast_seconds(timed)) if timed else None)
+    return compress(model, method, moments, measure(model, forecast_seconds(timed)) if timed else None)
 
 
 def compress(
     model: Family,
     method: Method,
     moments: Mapping[str, Moments] | None = None,
-    saved_seconds: timing.SavedSeconds | None = None,
+    saved_seconds: SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
@@ -109,7 +116,7 @@ def model_candidates(model: Family, method: Method, moments: Mapping[str, Moment
 
 
 def truncate(
-    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: timing.SavedSeconds | None = None
+    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: SavedSeconds | None = None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, with candidates that were computed before.
 
@@ -155,7 +162,7 @@ def _ranks(
     method: Method,
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
-    saved_seconds: timing.SavedSeconds | None,
+    saved_seconds: SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
     name, value = method.ranks.rule
@@ -167,8 +174,8 @@ def _ranks(
         return ranks_by_budget(value, candidates, layers, partial(allocate, curves))
     if name == "time":
         if saved_seconds is None:
-            raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
-        return timing.allocate_within(value, candidates, saved_seconds)
+            raise ValueError("ranks time: got no saved seconds, expected the result of budget.measure")
+        return allocate_within(value, candidates, saved_seconds)
     if name in SCHEDULES:
         heads, ranks = attention_widths(value, layers), []
         for candidate in candidates:

@@ -16,6 +16,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
+from tsfmscope.compression.budget import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.calibration import calibration_windows, timed_windows
 from tsfmscope.compression.compress import TIMED, compress_and_record, memory_bytes, save_with_record, sizes
 from tsfmscope.compression.export import file_bytes
@@ -32,7 +33,6 @@ from tsfmscope.compression.options import (
     MethodName,
     Ranks,
 )
-from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError

@@ -23,14 +23,7 @@ from tsfmscope.models.common.capture import Pass, Rows, run_captured, run_head, 
 from tsfmscope.models.common.compression_block import block_of, set_block
 from tsfmscope.models.common.scale import clip_float32, observed_moments
 from tsfmscope.models.facts import Package, Released
-from tsfmscope.models.types import (
-    Forecast,
-    ForecastGraph,
-    LayerStates,
-    PackageForecast,
-    Tokens,
-    WeightMatrix,
-)
+from tsfmscope.models.types import Forecast, ForecastGraph, LayerStates, PackageForecast, Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import ModelError, printable
 from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import RECIPE
-from tsfmscope.printable import printable
 
 
 def make_card(

@@ -20,13 +20,7 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released
-from tsfmscope.models.types import (
-    COMPARED_LEVELS,
-    ForecastGraph,
-    PackageForecast,
-    TokenKind,
-    Tokens,
-)
+from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -201,9 +195,7 @@ class Chronos2(Pretrained, Forecaster):
         """
         device = self.network.device
         loss: torch.Tensor = self.network(
-            context=context.to(device),
-            future_target=future.to(device),
-            num_output_patches=self._ahead(future.shape[1]),
+            context=context.to(device), future_target=future.to(device), num_output_patches=self._ahead(future.shape[1])
         ).loss
         return loss
 

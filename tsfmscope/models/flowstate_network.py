@@ -154,8 +154,7 @@ class S5Layer(nn.Module):
             assert self.out is not None
             mixed = functional.selu(mixed)
             mixed = mixed * torch.sigmoid(self.out(mixed))
-        output: torch.Tensor = states + self.norm(mixed)
-        return output
+        return cast(torch.Tensor, states + self.norm(mixed))
 
 
 class Mlp(nn.Module):
@@ -169,8 +168,7 @@ class Mlp(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         normed = functional.rms_norm(states, self.rms_weight.shape, self.rms_weight, EPSILON)
-        output: torch.Tensor = self.w3(functional.silu(self.w1(normed)) * self.w2(normed)) + states
-        return output
+        return cast(torch.Tensor, self.w3(functional.silu(self.w1(normed)) * self.w2(normed)) + states)
 
 
 class S5Block(nn.Module):
@@ -261,8 +259,7 @@ class Decoder(nn.Module):
         """Return forecasts, in scaled units, of the steps after each state; quantiles are in no order yet."""
         coefficients = self.lin(states).unflatten(-1, (self.num_quantiles, self.size))
         basis = _basis(self.kind, self.size, self.patch, steps, factor).to(coefficients.device)
-        forecast: torch.Tensor = coefficients @ basis.T
-        return forecast
+        return cast(torch.Tensor, coefficients @ basis.T)
 
 
 def _hippo(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -123,8 +123,7 @@ class PathDecoder:
         weights = torch.softmax(torch.cat((shared, own), dim=-1), dim=-1)
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
-        output: torch.Tensor = attention.c_proj(join_heads(over_context @ values + from_own))
-        return output
+        return cast(torch.Tensor, attention.c_proj(join_heads(over_context @ values + from_own)))
 
 
 # Epsilon of the RMS norms, in the released code.
@@ -262,8 +261,7 @@ class Attention(nn.Module):
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         heads = functional.scaled_dot_product_attention(*self.project(states, cos, sin), is_causal=True)
-        output: torch.Tensor = self.c_proj(join_heads(heads))
-        return output
+        return cast(torch.Tensor, self.c_proj(join_heads(heads)))
 
 
 def _shared_projections(attention: Attention) -> list[str]:
@@ -304,8 +302,7 @@ class MLP(nn.Module):
         self.c_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.c_proj(functional.silu(self.c_fc1(states)) * self.c_fc2(states))
-        return output
+        return cast(torch.Tensor, self.c_proj(functional.silu(self.c_fc1(states)) * self.c_fc2(states)))
 
 
 class Block(nn.Module):
@@ -320,8 +317,7 @@ class Block(nn.Module):
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         states = states + self.attn(self.rms_1(states), cos, sin)
-        output: torch.Tensor = states + self.mlp(self.rms_2(states))
-        return output
+        return cast(torch.Tensor, states + self.mlp(self.rms_2(states)))
 
 
 class StudentTHead(nn.Module):

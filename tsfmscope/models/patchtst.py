@@ -19,13 +19,7 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import APACHE, Package, Released, page
-from tsfmscope.models.types import (
-    COMPARED_LEVELS,
-    ForecastGraph,
-    PackageForecast,
-    TokenKind,
-    Tokens,
-)
+from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ class ResidualMlp(nn.Module):
         self.residual = nn.Linear(inputs, outputs)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.layer2(torch.sigmoid(self.layer1(values))) + self.residual(values)
-        return output
+        return cast(torch.Tensor, self.layer2(torch.sigmoid(self.layer1(values))) + self.residual(values))
 
 
 class Attention(nn.Module):
@@ -53,8 +52,7 @@ class Attention(nn.Module):
         heads = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attended, dropout_p=dropout, scale=self.scale
         )
-        output: torch.Tensor = functional.dropout(self.proj(join_heads(heads)), self.dropout, self.training)
-        return output
+        return functional.dropout(self.proj(join_heads(heads)), self.dropout, self.training)
 
 
 class Mlp(nn.Module):
@@ -68,8 +66,7 @@ class Mlp(nn.Module):
         )
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.layers(states)
-        return output
+        return cast(torch.Tensor, self.layers(states))
 
 
 class Block(nn.Module):
@@ -84,8 +81,7 @@ class Block(nn.Module):
 
     def forward(self, states: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
         states = states + self.attn(self.norm1(states), attended)
-        output: torch.Tensor = states + self.dropout(self.mlp(self.norm2(states)))
-        return output
+        return cast(torch.Tensor, states + self.dropout(self.mlp(self.norm2(states))))
 
 
 class Positions(nn.Module):
@@ -141,5 +137,4 @@ class PatchTSTFMNetwork(PlacedModule):
     ) -> Float[torch.Tensor, "window quantile token patch"]:
         """Return ascending quantiles of every step, in scaled units."""
         raw = self.out_layer(states).unflatten(-1, (self.num_quantiles + 1, self.size)).transpose(1, 2)
-        ascending: torch.Tensor = raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1)
-        return ascending
+        return cast(torch.Tensor, raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1))

@@ -308,12 +308,7 @@ def license_of_card(folder: Path) -> str | None:
 
 
 def load_planned(
-    family: str,
-    ref: str,
-    *,
-    planned: str | None,
-    device: str = "cpu",
-    options: Mapping[str, Any],
+    family: str, ref: str, *, planned: str | None, device: str = "cpu", options: Mapping[str, Any]
 ) -> Family:
     """Load the model that a reference names, if it is the one that was planned.
 

@@ -73,8 +73,7 @@ class Reader:
             states = states + block.self_attn.attend(query, keys, all_values, mask, causal=free and first == 0)
             states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]
         self._seen = end
-        last: torch.Tensor = network.model.norm(states[:, -1])
-        return last
+        return cast(torch.Tensor, network.model.norm(states[:, -1]))
 
     def _store(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store keys and values; return those of all steps so far, [B, h, T, width].
@@ -111,8 +110,7 @@ class InputEmbedding(nn.Module):
 
     def forward(self, values: Float[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
         steps = values[..., None]
-        embedded: torch.Tensor = functional.silu(self.gate_layer(steps)) * self.emb_layer(steps)
-        return embedded
+        return cast(torch.Tensor, functional.silu(self.gate_layer(steps)) * self.emb_layer(steps))
 
 
 class Expert(nn.Module):
@@ -125,8 +123,7 @@ class Expert(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states))
-        return output
+        return cast(torch.Tensor, self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states)))
 
 
 class SparseExperts(nn.Module):
@@ -184,8 +181,7 @@ class Attention(nn.Module):
         causal: there are as many queries as keys, and no mask.
         """
         heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        output: torch.Tensor = self.o_proj(join_heads(heads))
-        return output
+        return cast(torch.Tensor, self.o_proj(join_heads(heads)))
 
     def forward(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
@@ -233,8 +229,7 @@ class OutputLayer(nn.Module):
         self.out_layer = nn.Linear(width, horizon, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.out_layer(states)
-        return output
+        return cast(torch.Tensor, self.out_layer(states))
 
 
 class TimeMoENetwork(PlacedModule):

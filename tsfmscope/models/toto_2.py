@@ -1,7 +1,8 @@
 """Toto 2.0 (Khwaja et al. 2026) of Datadog: a unit-scaled decoder of patches with time and variate layers.
 
 We wrote the network: the package toto-2 requires Python 3.12. Names, shapes and arithmetic are the package's, so its
-checkpoints load."""
+checkpoints load.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -45,8 +45,7 @@ class TTMNetwork(PlacedModule):
 
         frequency: frequency tokens; read only by a model with a prefix of the resolution, whose row comes first.
         """
-        states: torch.Tensor = self.backbone.encoder(patches, frequency)
-        return states
+        return cast(torch.Tensor, self.backbone.encoder(patches, frequency))
 
     def forward(
         self, patches: Float[torch.Tensor, "window patch step"], frequency: Int[torch.Tensor, " window"]
@@ -55,8 +54,7 @@ class TTMNetwork(PlacedModule):
         states = self.encode(patches, frequency)
         if self.decoder is not None:
             states = self.decoder(states, patches)
-        forecast: torch.Tensor = self.head(states)[:, : self.horizon]
-        return forecast
+        return cast(torch.Tensor, self.head(states)[:, : self.horizon])
 
 
 def count_patches(config: Mapping[str, Any]) -> int:
@@ -117,8 +115,7 @@ class _Norm(nn.Module):
         self.norm = nn.LayerNorm(width, eps=eps)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = self.norm(values)
-        return normed
+        return cast(torch.Tensor, self.norm(values))
 
 
 class _Mlp(nn.Module):
@@ -138,8 +135,7 @@ class _Gate(nn.Module):
         self.attn_layer = nn.Linear(size, size)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        gated: torch.Tensor = values * self.attn_layer(values).softmax(dim=-1)
-        return gated
+        return cast(torch.Tensor, values * self.attn_layer(values).softmax(dim=-1))
 
 
 class _Level(nn.Module):
@@ -199,8 +195,7 @@ class _Encoder(nn.Module):
         embedded = self.patcher(patches)
         if self.freq_mod is not None:
             embedded = torch.cat((self.freq_mod(frequency)[:, None], embedded), dim=1)
-        states: torch.Tensor = self.mlp_mixer_encoder(embedded)
-        return states
+        return cast(torch.Tensor, self.mlp_mixer_encoder(embedded))
 
 
 class _Backbone(nn.Module):
@@ -233,8 +228,7 @@ class _Decoder(nn.Module):
             # The prefix has no raw patch: the package embeds zeros for it.
             padded = functional.pad(patches, (0, 0, states.shape[1] - patches.shape[1], 0))
             states = states + self.decoder_raw_embedding(padded)
-        mixed: torch.Tensor = self.decoder_block(states)
-        return mixed
+        return cast(torch.Tensor, self.decoder_block(states))
 
 
 class _Head(nn.Module):
@@ -246,5 +240,4 @@ class _Head(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         flat = functional.dropout(states.flatten(1), self.dropout, self.training)
-        forecast: torch.Tensor = self.base_forecast_block(flat)
-        return forecast
+        return cast(torch.Tensor, self.base_forecast_block(flat))

@@ -70,12 +70,7 @@ class ViT(BlockFamily):
     network: Any
 
     def __init__(
-        self,
-        network: Any,
-        *,
-        mean: tuple[float, ...] = MEAN,
-        deviation: tuple[float, ...] = DEVIATION,
-        batch: int = 32,
+        self, network: Any, *, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION, batch: int = 32
     ) -> None:
         """Wrap a network of transformers.
 

@@ -16,8 +16,8 @@ import tsfmscope as ts
 from tsfmscope import progress
 from tsfmscope.cli.app import app
 from tsfmscope.cli.compress import _ratio
+from tsfmscope.compression.budget import PairedSeconds
 from tsfmscope.compression.options import Method
-from tsfmscope.compression.timing import PairedSeconds
 from tsfmscope.compression.truncation import compress as truncate
 from tsfmscope.functions import compress as compressing
 from tsfmscope.models.chronos import ChronosBolt

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tsfmscope.compression.budget import SavedSeconds, allocate_within, compare_seconds, forecast_seconds, measure
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import Candidate
 from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.timing import SavedSeconds, allocate_within, compare_seconds, forecast_seconds, measure
 from tsfmscope.compression.truncation import compress, model_candidates
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
