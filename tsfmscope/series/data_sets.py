@@ -165,7 +165,7 @@ def load_data_set(
         series = draw_signal(name, str(dataset.signal), seed)
         return LoadedSeries(series, [], series)
     if dataset.source == "hub":
-        return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
+        return select(load_hub(name, allowed=not offline, domain=dataset.domain), **selection)
     if dataset.file is not None and root is None:
         raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {dataset.file}")
     path = None if dataset.file is None or root is None else root / dataset.file
@@ -175,7 +175,8 @@ def load_data_set(
         return load_own(
             Path(str(path)), name=name, columns=dataset.columns, domain=dataset.domain, items=dataset.items, **selection
         )
-    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
+    series = load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items)
+    return select(series, **selection)
 
 
 # Description of a user's own series.

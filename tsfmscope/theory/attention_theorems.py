@@ -1,4 +1,4 @@
-"""Yu et al. 2026, Theorems 3 to 6 and Corollary 1: how attention keeps and lifts the rank of its input.
+"""Yu et al. 2026, Theorems 3 to 6 and Corollary 1: how attention keeps and lifts the rank.
 
 - Theorems 3 and 5: attention is compressible on low-rank inputs, not on high-rank ones.
 - Theorem 4 and Corollary 1: residual attention lifts small singular values.

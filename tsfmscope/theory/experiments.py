@@ -1,4 +1,4 @@
-"""Statements of Yu et al. 2026 at random instances, and experiments of Appendix J and of rates as rows of points.
+"""Statements of Yu et al. 2026 at random instances, and experiments of Appendix J and of rates.
 
 - J.1: error of attention with projected weights, against σ_{d̃+1} and width.
 - J.2: loss of an input's row space under a sparse sketch (eq. 30).
