@@ -276,11 +276,7 @@ MERGES = "a0: &a0 {k: l}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
 
 
 @pytest.mark.parametrize(
-    "block",
-    [
-        *("models", "datasets/sets", "conditions", "studies"),
-        *("checkpoints/recipes", "compression/methods"),
-    ],
+    "block", [*("models", "datasets/sets", "conditions", "studies"), *("checkpoints/recipes", "compression/methods")]
 )
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\n", ".a", "", "x" * 101])
 def test_every_name_that_becomes_part_of_a_path_is_held_to_one_rule(tmp_path: Path, block: str, name: str) -> None:
