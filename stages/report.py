@@ -37,7 +37,7 @@ def main(params: Params) -> None:
         tables = answer_tables(connection, params)
         metrics = {}
         for name, query in load_queries("metrics").items():
-            relation = connection.sql(query.fill(study=params.report_study).sql)
+            relation = query.fill(study=params.report_study).run(connection)
             metrics[name] = nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name])
         plots = _answer_dvc_plots(connection, params)
     n_figures = write_figures(tables)
@@ -73,7 +73,7 @@ def answer_tables(connection: duckdb.DuckDBPyConnection, params: Params) -> Repo
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer:
-    return Answer(query.title, query.sql, connection.sql(query.sql).df())
+    return Answer(query.title, query.sql, query.run(connection).df())
 
 
 def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
@@ -109,6 +109,6 @@ def _answer_dvc_plots(connection: duckdb.DuckDBPyConnection, params: Params) -> 
     drawing = [name for name, study in params.studies.items() if study.plot == "dimension"]
     studies = {"effective_dimension": [*drawing, params.report_study][0]}
     return {
-        name: connection.sql(query.fill(study=studies.get(name, params.report_study)).sql).df()
+        name: query.fill(study=studies.get(name, params.report_study)).run(connection).df()
         for name, query in load_queries("dvc_plots").items()
     }

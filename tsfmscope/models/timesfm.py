@@ -19,7 +19,6 @@ from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, Widths, resizer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
 from tsfmscope.models.timesfm_patches import Patched, Steps
@@ -88,11 +87,7 @@ class TimesFMFamily(Pretrained, Forecaster):
         with checkpoint_folder.limit_parameters(folder):
             if wrong := cls._find_problem(config):
                 raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(
-            checkpoint_folder.load_network(
-                with_compression_block(cls._classes()[1], cls.attention_layers), folder, device
-            )
-        )
+        return cls(cls.load_network(cls._classes()[1], folder, device))
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -219,19 +214,14 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays={
-                "patches": ready.patches,
-                "masks": ready.masks,
-                "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
-                "loc": clip_float32(ready.loc),
-                "scale": clip_float32(ready.scale),
-            },
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {
+            "patches": ready.patches,
+            "masks": ready.masks,
+            "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
+            "loc": clip_float32(ready.loc),
+            "scale": clip_float32(ready.scale),
+        }
+        return Tokens(arrays, {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         self.network.eval()
@@ -441,6 +431,12 @@ class TimesFM25(TimesFMFamily):
 
         with torch.no_grad():
             self.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield the matrices of every block; keys and values may have fewer heads than queries."""
+        groups = int(self.network.config.num_key_value_heads)
+        for weights in super().weights():
+            yield dataclasses.replace(weights, heads=groups) if weights.name in ("k", "v") else weights
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
