@@ -38,7 +38,7 @@ from tsfmscope.geometry.spectrum import covariance_spectrum, effective_dimension
 from tsfmscope.models.base import Family
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.files.sources import BUNDLED, load_bundled, load_parquet
+from tsfmscope.series.files.sources import BUNDLED, load_bundled, load_parquet, select
 from tsfmscope.series.types import Series
 from tsfmscope.series.windows import spread_windows
 
@@ -169,7 +169,7 @@ def enough_tokens(family: Family, stack: str, rows: int, per_window: int) -> lis
 def real_series() -> list[list[Series]]:
     """Return the data sets of the folder whose series contain a whole window, else those of statsmodels."""
     folder = Path(os.environ.get("TSFMSCOPE_DATA") or ROOT.parent / "shared" / "data")
-    sets = [load_parquet(path, sample=(16, 0)).series for path in sorted(folder.glob("*.parquet"))]
+    sets = [select(load_parquet(path), sample=(16, 0)).series for path in sorted(folder.glob("*.parquet"))]
     sets = [series for series in sets if np.median([len(item.values) for item in series]) >= CONTEXT + HORIZON]
     return sets or [load_bundled(name) for name in BUNDLED]
 

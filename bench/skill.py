@@ -86,7 +86,9 @@ def guided_parts() -> Iterator[Part]:
         elif entry.source == "folder" and name not in WHOLES and str(entry.file).endswith(".parquet"):
             path = folder / str(entry.file)
             if path.is_file():
-                yield Part("guided", name, entry.horizon, load_parquet(path, dataset=name, items=entry.items).series)
+                yield Part(
+                    "guided", name, entry.horizon, select(load_parquet(path, dataset=name, items=entry.items)).series
+                )
 
 
 def report_parts(corpus: Path) -> Iterator[Part]:
@@ -94,7 +96,7 @@ def report_parts(corpus: Path) -> Iterator[Part]:
     with (corpus / "groups.csv").open(encoding="utf-8", newline="") as file:
         names = [row["dataset"] for row in csv.DictReader(file) if row["group"] == "report"]
     for name in sorted(names):
-        series = load_parquet(corpus / f"{name}.parquet", dataset=name, min_length=MIN_LENGTH).series
+        series = select(load_parquet(corpus / f"{name}.parquet", dataset=name), min_length=MIN_LENGTH).series
         for freq in sorted({item.freq for item in series}):
             yield Part("report", name, HORIZONS.get(freq, 48), [item for item in series if item.freq == freq])
 

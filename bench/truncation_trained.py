@@ -36,7 +36,7 @@ from tsfmscope.compression.refit import fit_outputs
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.sources import load_parquet
+from tsfmscope.series.files.sources import load_parquet, select
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Windows
 from tsfmscope.series.windows import last_windows
@@ -106,7 +106,9 @@ def worst_lower_limit(
 def load_series() -> dict[str, list[Any]]:
     """Return a sample of the series of every data set."""
     folder = Path(os.environ["TSFMSCOPE_DATA"])
-    return {name: load_parquet(folder / f"{name}.parquet", dataset=name, sample=(SERIES, 0)).series for name in SETS}
+    return {
+        name: select(load_parquet(folder / f"{name}.parquet", dataset=name), sample=(SERIES, 0)).series for name in SETS
+    }
 
 
 def score_windows(series: dict[str, list[Any]]) -> dict[str, Windows]:

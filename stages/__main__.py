@@ -8,7 +8,7 @@ from contextlib import suppress
 from stages import BY_NAME
 from stages.planning.dvc_folder import protect_site_cache
 from stages.planning.run_stage import run_stage
-from tsfmscope.cli.exit_codes import KNOWN, USAGE, report_error, report_interrupt
+from tsfmscope.errors import KNOWN, USAGE, report_error, report_interrupt
 
 
 def main(arguments: list[str]) -> int:

@@ -15,11 +15,10 @@ from stages.config.params import Params
 from stages.planning.report_parts import FIGURES, answer_islands, write_figures
 from store.files import write_text
 from store.report_queries import ReportQuery, load_queries
-from tsfmscope.report.dvc_metrics import KEY_COLUMNS, nest_rows
 from tsfmscope.report.page import run_page
 from tsfmscope.report.page.page import render
 from tsfmscope.report.plot import load_plot
-from tsfmscope.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope.report.tables import KEY_COLUMNS, Answer, ReportTables, StudyTables, nest_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,7 +37,7 @@ def main(params: Params) -> None:
         tables = answer_tables(connection, params)
         metrics = {}
         for name, query in load_queries("metrics").items():
-            relation = connection.sql(query.fill(study=params.report_study).sql)
+            relation = query.fill(study=params.report_study).run(connection)
             metrics[name] = nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name])
         plots = _answer_dvc_plots(connection, params)
     n_figures = write_figures(tables)
@@ -74,7 +73,7 @@ def answer_tables(connection: duckdb.DuckDBPyConnection, params: Params) -> Repo
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer:
-    return Answer(query.title, query.sql, connection.sql(query.sql).df())
+    return Answer(query.title, query.sql, query.run(connection).df())
 
 
 def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
@@ -110,6 +109,6 @@ def _answer_dvc_plots(connection: duckdb.DuckDBPyConnection, params: Params) -> 
     drawing = [name for name, study in params.studies.items() if study.plot == "dimension"]
     studies = {"effective_dimension": [*drawing, params.report_study][0]}
     return {
-        name: connection.sql(query.fill(study=studies.get(name, params.report_study)).sql).df()
+        name: query.fill(study=studies.get(name, params.report_study)).run(connection).df()
         for name, query in load_queries("dvc_plots").items()
     }

@@ -252,18 +252,19 @@ def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[st
 
 
 def question(text: str) -> str:
-    """Return the question in the first line of a query. ValueError if that line is not an SQL comment."""
-    first = text.split("\n", 1)[0]
-    if not first.startswith("-- "):
-        raise ValueError(f"expected a comment with the question as first line of the query, found {first!r}")
-    return first.removeprefix("-- ").strip()
+    """Return the question in the first line of a query."""
+    return text.partition("\n")[0].removeprefix("-- ").strip()
 
 
 def queries(folder: Traversable) -> Iterable[tuple[str, str]]:
-    """Return name and text of each .sql file of a folder, sorted by name."""
+    """Yield name and text of each .sql file of a folder, by name. StoreError if a file begins with no question."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
-            yield file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip().removesuffix(";")
+            text = file.read_text(encoding="utf-8").rstrip().removesuffix(";")
+            first = text.partition("\n")[0]
+            if not first.startswith("-- "):
+                raise StoreError(f"{file}: expected the question as first line, such as `-- Ranks`, found {first!r}")
+            yield file.name.removesuffix(".sql"), text
 
 
 def _sql_type(kind: pa.DataType) -> str:

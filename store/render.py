@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
-from tsfmscope.errors import QueryError
-from tsfmscope.printable import UNPRINTABLE, printable
+from tsfmscope.errors import UNPRINTABLE, QueryError, printable
 
 
 def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from store.schema import TABLES, isotropy_measures
 from tsfmscope.compression.options import METHODS, MethodName
 from tsfmscope.geometry.measures import MEASURES, measure_states, presets
-from tsfmscope.report.charts import compression as plots
+from tsfmscope.report.plots import compressed as plots
 
 
 def test_every_name_of_a_compression_method_is_registered_and_has_a_colour() -> None:

@@ -91,7 +91,7 @@ def test_the_install_command_of_the_page_adds_the_package_to_this_environment(tm
 
 
 def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> None:
-    from tsfmscope.conformance.answers import MATRIX_NAMES
+    from tsfmscope.conformance.matrices import MATRIX_NAMES
     from tsfmscope.models.base import Forecaster
     from tsfmscope.models.common.capture import Pass
     from tsfmscope.models.types import TokenKind, Tokens
@@ -101,14 +101,9 @@ def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> 
     words = {word.strip() for cell in cells for word in cell.split(",")}
     assert {*MATRIX_NAMES, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
     checked = (
-        "equivariant",
-        "in_time_order",
-        "unnamed",
-        "inert_projections",
-        "direct_quantiles",
-        "plain_attention",
+        "equivariant", "in_time_order", "unnamed", "inert_projections", "direct_quantiles", "plain_attention",
         "softmax_head",
-    )
+    )  # fmt: skip
     assert set(checked) <= words
     assert all(hasattr(Forecaster, name) for name in checked)
 
@@ -150,7 +145,7 @@ def test_jobs_load_it_and_embed_what_it_tokenises(target: Path, tmp_path: Path) 
 
 def test_the_page_on_plugins_lists_every_check_as_it_is() -> None:
     from tsfmscope.conformance import CHECKS
-    from tsfmscope.conformance.verdict import demand_of, name_of
+    from tsfmscope.conformance.subject import demand_of, name_of
 
     page = (ROOT / "docs" / "plugins.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]

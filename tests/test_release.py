@@ -70,16 +70,12 @@ def test_no_bound_admits_a_version_with_a_known_vulnerability(hole: str) -> None
         assert max(at_least) >= Version(fixed), f"{package}{bound}: {hole} is fixed in {fixed}"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["check-jsonschema", "--builtin-schema", "vendor.citation-file-format", ROOT / "CITATION.cff"],
-        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS.values()],
-        ["zizmor", "--offline", "--no-progress", *WORKFLOWS.values()],
-        ["hadolint", CONTAINER],
-    ],
-    ids=["citation", "workflows", "safety of workflows", "container"],
-)
+@pytest.mark.parametrize("command", [
+    ["check-jsonschema", "--builtin-schema", "vendor.citation-file-format", ROOT / "CITATION.cff"],
+    ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS.values()],
+    ["zizmor", "--offline", "--no-progress", *WORKFLOWS.values()],
+    ["hadolint", CONTAINER],
+], ids=["citation", "workflows", "safety of workflows", "container"])  # fmt: skip
 def test_a_linter_finds_nothing(command: list[str | Path]) -> None:
     """All of them work offline; the schemas are those that check-jsonschema carries."""
     environment = os.environ | {"NO_COLOR": "1"}

@@ -15,15 +15,12 @@ def test_versions_and_defaults_are_the_recorded_ones() -> None:
     assert differences(recorded, task_versions.today()) == []
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ({"versions": {"measure": 1}, "defaults": {"A.k": 10, "A.new": 3}}, []),
-        ({"versions": {"measure": 1}, "defaults": {"A.k": 12}}, ["A.k: 10 recorded, 12 found"]),
-        ({"versions": {"measure": 1}, "defaults": {}}, ["A.k: 10 recorded, no default found"]),
-        ({"versions": {"measure": 2}, "defaults": {"A.k": 12}}, ["measure: version 1 recorded, 2 found"]),
-    ],
-)
+@pytest.mark.parametrize(("found", "expected"), [
+    ({"versions": {"measure": 1}, "defaults": {"A.k": 10, "A.new": 3}}, []),
+    ({"versions": {"measure": 1}, "defaults": {"A.k": 12}}, ["A.k: 10 recorded, 12 found"]),
+    ({"versions": {"measure": 1}, "defaults": {}}, ["A.k: 10 recorded, no default found"]),
+    ({"versions": {"measure": 2}, "defaults": {"A.k": 12}}, ["measure: version 1 recorded, 2 found"]),
+])  # fmt: skip
 def test_a_changed_default_is_named_and_a_new_field_keeps_keys(found: dict[str, Any], expected: list[str]) -> None:
     recorded = {"versions": {"measure": 1}, "defaults": {"A.k": 10}}
     sentences = differences(recorded, found)

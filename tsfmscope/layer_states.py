@@ -77,13 +77,7 @@ def tokenize(
     count = max(len(series), -(-rows // min(rows_per_window.values(), default=1)))
     while True:
         windows, skipped = spread_windows(
-            series,
-            context=steps,
-            horizon=horizon,
-            count=count,
-            min_context=min_context,
-            held_out=held_out,
-            seed=seed,
+            series, context=steps, horizon=horizon, count=count, min_context=min_context, held_out=held_out, seed=seed
         )
         if not len(windows):
             return TokenSample(None, np.zeros(0, np.int64), 0, skipped)
@@ -175,22 +169,16 @@ def measure_layer(
     variances = row["eigenvalues"]
     dimension = effective_dimension(variances, share) if any(variances) else None
     return row | {
-        "width": spectrum["n_columns"],
-        "share": share,
-        "effective_dimension": dimension,
+        "width": spectrum["n_columns"], "share": share, "effective_dimension": dimension,
         "dimension_share": None if dimension is None else dimension / len(variances),
-        "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None,
-        "epsilon": epsilon,
+        "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None, "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
         "below_noise_floor": epsilon < spectrum["floor"],
-    }
+    }  # fmt: skip
 
 
 def measure_layers(
-    layers: Iterable[LayerStates],
-    tokens: Tokens,
-    token_ids: Mapping[str, np.ndarray],
-    **arguments: Any,
+    layers: Iterable[LayerStates], tokens: Tokens, token_ids: Mapping[str, np.ndarray], **arguments: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield one row per layer: the columns of `measure_layer`, without lists, after those that name the layer.
 

@@ -152,14 +152,14 @@ def sqls(page: Page) -> list[tuple[str, str]]:
 
     if page.block is None:
         name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")
-        return [tuple(load_queries("page")[name])]
+        return [load_queries("page")[name][:2]]
     plot = page.block.get("plot", "domains")
     if plot == "islands":
         models = ", ".join(f"'{model}'" for model in page.block["models"])
         sql = f"select path\nfrom dumps\nwhere model in ({models})\n    and kind = 'embeddings'\norder by path"
         return [("The files whose states the plot shows", sql)]
     queries = load_queries("study")
-    return [tuple(queries[name].fill(study=page.name)) for name in load_plot(plot).queries]
+    return [queries[name].fill(study=page.name)[:2] for name in load_plot(plot).queries]
 
 
 def _claims(page: Page, root: Path) -> str:

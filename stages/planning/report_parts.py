@@ -16,9 +16,9 @@ from store.files import atomic, check, translate_full_disk
 from store.report_queries import load_queries
 from tsfmscope.geometry.clusters import choose_clusters
 from tsfmscope.report import theory
-from tsfmscope.report.charts.islands import project
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots.islands import project
 from tsfmscope.report.render import SUFFIXES, convert_svg, draw_svg, stack_charts
 from tsfmscope.report.tables import Answer, ReportTables, order_models
 

@@ -67,10 +67,10 @@ def _network(layout: Layout) -> Any:
     """Return the network of a layout, made on the current device of torch."""
     config = dict(layout.config)
     if layout.family == "moirai":
-        from tsfmscope.models.moirai import SCHEMA
+        from tsfmscope.models.moirai import Moirai
 
-        known = {*SCHEMA.required, *SCHEMA.defaults}
-        return SCHEMA.make({**SCHEMA.defaults, **{key: value for key, value in config.items() if key in known}})
+        known = {*Moirai.required, *Moirai.defaults}
+        return Moirai.make_network({**Moirai.defaults, **{key: value for key, value in config.items() if key in known}})
     if layout.family == "lag-llama":
         from tsfmscope.models.lag_llama import RELEASED_KEYS, Config, LagLlama
 

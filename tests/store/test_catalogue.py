@@ -264,5 +264,5 @@ def test_a_view_of_something_unknown_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"views read each other in a circle: a reads b reads a|b reads a reads b"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
     (tmp_path / "sql" / "views" / "a.sql").write_text("select 1")
-    with pytest.raises(ValueError, match="as first line of the query, found 'select 1'"):
+    with pytest.raises(StoreError, match=r"views/a\.sql: expected the question as first line, .*, found 'select 1'"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")

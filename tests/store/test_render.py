@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from store import query, render
 from tests.tsfmscope.cli.test_many_rows import shown
-from tsfmscope.printable import UNPRINTABLE, printable
+from tsfmscope.errors import UNPRINTABLE, printable
 
 FORMS = ("csv", "markdown")
 TWICE = "select 1 as a, 2 as a, 3 as b, 4 as A"

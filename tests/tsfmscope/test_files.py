@@ -72,17 +72,14 @@ def test_a_regular_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [
-        ("a.parquet", load_parquet),
-        ("a.parquet", lambda path: load_own(path, name="mine")),
-        ("a.csv", lambda path: load_own(path, name="mine")),
-        ("a.csv.gz", lambda path: load_own(path, name="mine")),
-        ("a.txt", lambda path: list(documents("text", path))),
-        ("a.npz", lambda path: list(images("images", path))),
-    ],
-)
+@pytest.mark.parametrize(("name", "read"), [
+    ("a.parquet", load_parquet),
+    ("a.parquet", lambda path: load_own(path, name="mine")),
+    ("a.csv", lambda path: load_own(path, name="mine")),
+    ("a.csv.gz", lambda path: load_own(path, name="mine")),
+    ("a.txt", lambda path: list(documents("text", path))),
+    ("a.npz", lambda path: list(images("images", path))),
+])  # fmt: skip
 def test_a_file_of_data_that_is_none_is_an_error_that_names_it(
     tmp_path: Path, kind: str, name: str, read: Callable[[Path], Any]
 ) -> None:

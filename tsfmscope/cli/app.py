@@ -16,9 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tsfmscope.cli.exit_codes import KNOWN, report_error, report_interrupt
+from tsfmscope.errors import KNOWN, printable, report_error, report_interrupt, shorten
 from tsfmscope.extras import PACKAGE, version
-from tsfmscope.printable import printable, shorten
 
 PROGRAM = PACKAGE
 # Allocated objects after which Python looks for unreachable ones. With its default of 700, a fifth of the time of
@@ -143,15 +142,9 @@ more tasks, 4 `certify` does not certify, 130 interrupted. A checkout has the co
 """
 
 app = typer.Typer(
-    name=PROGRAM,
-    cls=Group,
-    help=HELP,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+    name=PROGRAM, cls=Group, help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None, context_settings={"max_content_width": 100},
+)  # fmt: skip
 
 
 def _version(is_requested: bool) -> None:

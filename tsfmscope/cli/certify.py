@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tsfmscope.cli.exit_codes import NOT_CERTIFIED, TOO_FEW
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import check_plot_file, print_table
+from tsfmscope.errors import NOT_CERTIFIED, TOO_FEW, printable
 from tsfmscope.functions.certify import SUFFIXES, CertifyResult, certify
-from tsfmscope.printable import printable
 
 EXAMPLES = """
 tsfmscope certify chronos-bolt-mini patchtst-mini --data nile --data co2 --context 64
@@ -28,17 +27,10 @@ COLUMNS = {
 }  # fmt: skip
 # Scale, value and limit of each condition as text, in the order of `Certificate.conditions`.
 TEXTS = (
-    (1, "{:.4f}", "below {:g}"),
-    (1, "{:.4f}", "at most {:g}"),
-    (100, "{:.2f} points", "at most {:g} points"),
-    (100, "{:.2f} points", "below {:g} points"),
-    (1, "{:g}", "at least {:g}"),
-)
+    (1, "{:.4f}", "below {:g}"), (1, "{:.4f}", "at most {:g}"), (100, "{:.2f} points", "at most {:g} points"),
+    (100, "{:.2f} points", "below {:g} points"), (1, "{:g}", "at least {:g}"),
+)  # fmt: skip
 Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
-
-
-def _check(picture: Path | None) -> None:
-    check_plot_file("--picture", picture, SUFFIXES)
 
 
 def _json(result: CertifyResult, picture: Path | None) -> dict[str, Any]:
@@ -65,10 +57,8 @@ def _show(result: CertifyResult, picture: Path | None) -> None:
         typer.echo(f"plot: {picture}")
 
 
-def _exit_code(result: CertifyResult) -> int:
-    return CODES[result.certificate.outcome]
-
-
 COMMAND = Command(
-    certify, _show, _json, EXAMPLES, extras={"picture": (Picture, None)}, before=_check, exit_code=_exit_code
-)
+    certify, _show, _json, EXAMPLES, extras={"picture": (Picture, None)},
+    before=lambda picture: check_plot_file("--picture", picture, SUFFIXES),
+    exit_code=lambda result: CODES[result.certificate.outcome],
+)  # fmt: skip

@@ -11,9 +11,9 @@ import typer
 
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_table
+from tsfmscope.errors import printable
 from tsfmscope.files import check_new
 from tsfmscope.functions.compress import CompressedModel, compress
-from tsfmscope.printable import printable
 
 EXAMPLES = """
 tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64

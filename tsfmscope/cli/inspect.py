@@ -10,10 +10,10 @@ import typer
 
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import check_plot_file, check_suffix, print_table, with_spread
+from tsfmscope.errors import printable
 from tsfmscope.files import write_atomic
 from tsfmscope.functions.inspect import COLUMNS, MEANING, SUFFIXES, LayerReport, inspect
 from tsfmscope.functions.states import embed
-from tsfmscope.printable import printable
 
 INSPECT_EXAMPLES = """
 tsfmscope inspect chronos-bolt-mini nile

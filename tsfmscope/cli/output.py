@@ -21,12 +21,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tsfmscope.errors import ArgumentError
-from tsfmscope.printable import printable
+from tsfmscope.errors import ArgumentError, printable
 from tsfmscope.progress import WATCHER, Watcher
 
 if TYPE_CHECKING:
-    from tsfmscope.conformance.verdict import Finding
+    from tsfmscope.conformance.subject import Finding
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 # Characters of a column that is never wrapped.

@@ -162,10 +162,7 @@ def output_factors(layer: Projections) -> list[Factors]:
     return [product(_stacked_outputs(layer, group), value) for group, value in enumerate(layer.v)]
 
 
-def weighted_output_factors(
-    layer: Projections,
-    head_outputs: Float[np.ndarray, "n inner_and_one"],
-) -> list[Factors]:
+def weighted_output_factors(layer: Projections, head_outputs: Float[np.ndarray, "n inner_and_one"]) -> list[Factors]:
     """Return W_O W_V of every value head, factorised with the least mean squared error of the head's output.
 
     W̃_O = U_r and W̃_V = U_rᵀ W_O W_V, where U is from the SVD of W_O W_V Z.

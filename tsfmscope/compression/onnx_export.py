@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.compression.onnx_forecaster import (
-    DESCRIPTION,
-    MODEL,
-    first_line,
-    n_threads,
-    open_session,
-    run_session,
-)
-from tsfmscope.compression.timing import fastest
+from tsfmscope.compression.budget import fastest
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, first_line, n_threads, open_session, run_session
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common import int8
@@ -76,13 +69,7 @@ class OnnxModel:
 
 
 def write_onnx(
-    model: Family,
-    folder: Path,
-    *,
-    context: int | None,
-    horizon: int | None,
-    origin: Mapping[str, Any],
-    bits: int = 32,
+    model: Family, folder: Path, *, context: int | None, horizon: int | None, origin: Mapping[str, Any], bits: int = 32
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
 
@@ -122,23 +109,12 @@ def write_onnx(
         pack_weights(folder / MODEL)
         measured = _require_same(_measure(model, graph, folder, checks), model.name)
     exported = OnnxModel(
-        folder=folder,
-        context=context,
-        horizon=horizon,
-        levels=graph.levels,
-        opset=opset,
-        bits=bits,
-        bytes=measured.bytes,
-        float_bytes=of_float.bytes,
-        series=sum(map(len, checks)),
-        difference=measured.difference,
-        mean_difference=measured.mean_difference,
-        timed_series=TIMED,
-        threads=n_threads(),
+        folder=folder, context=context, horizon=horizon, levels=graph.levels, opset=opset, bits=bits,
+        bytes=measured.bytes, float_bytes=of_float.bytes, series=sum(map(len, checks)), difference=measured.difference,
+        mean_difference=measured.mean_difference, timed_series=TIMED, threads=n_threads(),
         torch_seconds=fastest(lambda: _forecast(model, graph, checks[0].take(slice(TIMED)))),
-        float_seconds=of_float.seconds,
-        onnxruntime_seconds=measured.seconds,
-    )
+        float_seconds=of_float.seconds, onnxruntime_seconds=measured.seconds,
+    )  # fmt: skip
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     facts = _describe(exported, graph, model) | {"files": files} | dict(origin)
     (folder / DESCRIPTION).write_text(json.dumps(facts, indent=2) + "\n")
@@ -189,14 +165,9 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
-                module,
-                tuple(inputs.values()),
-                dynamo=True,
-                verbose=False,
-                input_names=list(inputs),
-                output_names=["quantiles"],
-                dynamic_shapes={name: {0: batch} for name in inputs},
-            )
+                module, tuple(inputs.values()), dynamo=True, verbose=False, input_names=list(inputs),
+                output_names=["quantiles"], dynamic_shapes={name: {0: batch} for name in inputs},
+            )  # fmt: skip
             assert program is not None
             # Notes for debugging, such as lines of Python: up to half of a small model's file.
             for node in program.model.graph.all_nodes():
@@ -308,12 +279,9 @@ def save_onnx(model: Any, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".onnx-") as folder:
         written = Path(folder) / path.name
         onnx.save(
-            model,
-            written,
-            save_as_external_data=needs_data_file(size),
-            all_tensors_to_one_file=True,
+            model, written, save_as_external_data=needs_data_file(size), all_tensors_to_one_file=True,
             location=data_path(written).name,
-        )
+        )  # fmt: skip
         if data_path(written).exists():
             os.replace(data_path(written), data_path(path))
         else:

@@ -90,13 +90,9 @@ def attention_widths(
             by_layer = guideline(schedule.smallest, largest, depth, heads, bend=schedule.bend)
         else:
             by_layer = flow(
-                schedule.first,
-                schedule.growth,
-                depth,
-                rounding=schedule.rounding,
-                origin=schedule.origin,
+                schedule.first, schedule.growth, depth, rounding=schedule.rounding, origin=schedule.origin,
                 before=before if layer.kind == "cross" and schedule.cross_offset else 0,
-            )
+            )  # fmt: skip
         widths[layer.name] = by_layer[layer.layer - 1]
     return widths
 

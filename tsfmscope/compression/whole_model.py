@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope.compression import refit, truncation, two_step
-from tsfmscope.compression.budget import BudgetError, Curve, allocate
+from tsfmscope.compression.budget import PAIRS, BudgetError, Curve, allocate, compare_seconds, forecast_seconds
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.fidelity import last_states, window_errors
 from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.compression.refit import fit_outputs
-from tsfmscope.compression.timing import PAIRS, compare_seconds, forecast_seconds
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.compression_block import Mlp, count_neurons, keep_neurons, neuron_entries

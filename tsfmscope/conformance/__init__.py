@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.conformance import answers, checkpoints, forecasts, matrices, order, roles, states, tokens
-from tsfmscope.conformance.subject import Subject
-from tsfmscope.conformance.verdict import Check, Finding, judge
+from tsfmscope.conformance import answers, checkpoints, matrices, states, tokens
+from tsfmscope.conformance.subject import Check, Finding, Subject, judge
 
 CHECKS: tuple[Check, ...] = (
     checkpoints.class_variables_are_valid,
@@ -24,7 +23,7 @@ CHECKS: tuple[Check, ...] = (
     tokens.missing_steps_are_no_observation,
     tokens.the_future_changes_no_state_before_it,
     tokens.the_future_changes_no_forecast,
-    order.rows_are_in_time_order,
+    states.rows_are_in_time_order,
     states.layers_come_in_order,
     states.layers_are_those_of_the_config,
     states.states_flow_from_block_to_block,
@@ -39,17 +38,17 @@ CHECKS: tuple[Check, ...] = (
     checkpoints.a_checkpoint_is_safe_and_whole,
     checkpoints.a_broken_checkpoint_is_refused,
     checkpoints.half_precision_loads_in_float32,
-    forecasts.forecasts_keep_the_unit_of_the_series,
-    forecasts.forecasts_depend_on_the_context,
-    forecasts.every_block_changes_states_and_forecasts,
+    answers.forecasts_keep_the_unit_of_the_series,
+    answers.forecasts_depend_on_the_context,
+    answers.every_block_changes_states_and_forecasts,
     answers.quantiles_are_in_order,
     answers.seeds_decide_a_forecast,
     answers.forecasts_do_not_depend_on_the_batch,
-    answers.matrices_are_named_once,
+    matrices.matrices_are_named_once,
     matrices.no_matrix_of_a_block_is_left_out,
     matrices.matrices_have_the_width_of_the_states,
-    roles.matrices_fit_their_names,
-    answers.attention_is_written_as_it_was_read,
+    matrices.matrices_fit_their_names,
+    matrices.attention_is_written_as_it_was_read,
     answers.it_runs_in_bfloat16,
     answers.claims_are_kept,
     answers.gradient_steps_lower_the_loss,

@@ -1,25 +1,32 @@
-"""Checks of what a model returns besides states: forecasts, matrices, attention layers, logits, a loss."""
+"""Checks of forecasts, logits and the loss: their units, their order, and what they depend on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.subject import Subject, same_bits, states_of
-from tsfmscope.conformance.verdict import SAME, demand, distance
+from tsfmscope.conformance.matrices import blocks_of
+from tsfmscope.conformance.states import with_other_last_step
+from tsfmscope.conformance.subject import (
+    SAME,
+    NotApplicable,
+    Subject,
+    add_noise,
+    demand,
+    distance,
+    same_bits,
+    states_of,
+)
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.common.capture import in_batches
-from tsfmscope.models.common.head_matrices import head_counts
 from tsfmscope.models.common.layers import run_in
+from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-# Names as in WeightMatrix; those of experts have a suffix, as in mlp_in.3.
-ATTENTION_NAMES = ("q", "k", "v", "o")
-MATRIX_NAMES = (*ATTENTION_NAMES, "mlp_in", "mlp_gate", "mlp_out", "ssm_in", "ssm_out")
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
@@ -41,9 +48,8 @@ def quantiles_are_in_order(subject: Subject) -> str:
     crossed = float((np.diff(forecast.values, axis=1) < 0).mean())
     if crossed > CROSSED and model.direct_quantiles and subject.config is not None:
         return _quantiles_are_learnt(subject, crossed)
-    demand(
-        crossed <= CROSSED * model.direct_quantiles, f"{crossed:.0%} of quantiles lie below the one of a lower level"
-    )
+    in_order = crossed <= CROSSED * model.direct_quantiles
+    demand(in_order, f"{crossed:.0%} of quantiles lie below the one of a lower level")
     return f"levels {LEVELS}, {windows.horizon} steps"
 
 
@@ -56,9 +62,8 @@ def _quantiles_are_learnt(subject: Subject, crossed: float) -> str:
     assert isinstance(model, Forecaster)
     spread = float(window.context.std())
     futures = window.context[:, -1:] + spread * np.linspace(-2, 2, LEARNT_FROM)[:, None] + np.zeros((1, window.horizon))
-    _descend(
-        model, np.repeat(window.context, LEARNT_FROM, axis=0), futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE
-    )
+    contexts = np.repeat(window.context, LEARNT_FROM, axis=0)
+    _descend(model, contexts, futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE)
     values = model.forecast(window, levels=LEVELS, seeds=[0]).values[0]
     wrong = float((values[-1] < values[0]).mean())
     demand(
@@ -98,66 +103,6 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
     return f"differ by {worst:.1e} of the largest value"
 
 
-def matrices_are_named_once(subject: Subject) -> str:
-    """`weights` names each matrix of every block once, finite, with heads that divide it."""
-    model, sizes = subject.model, {}
-    for named_matrix in model.weights():
-        key = (named_matrix.stack, named_matrix.layer, named_matrix.name, named_matrix.attention)
-        location = f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}"
-        demand(key not in sizes, f"{location} ({named_matrix.attention}) comes twice")
-        # A stack whose states are not read may have matrices.
-        last = model.layers.get(named_matrix.stack, named_matrix.layer)
-        demand(1 <= named_matrix.layer <= last, f"{location}: blocks count from 1 to {last}")
-        demand(
-            named_matrix.name.partition(".")[0] in MATRIX_NAMES,
-            f"{location}: got {named_matrix.name!r}, expected one of {MATRIX_NAMES}",
-        )
-        demand(
-            named_matrix.matrix.ndim == 2 and bool(np.isfinite(named_matrix.matrix).all()),
-            f"{location}: no finite matrix [out, in]",
-        )
-        demand(
-            (named_matrix.attention is not None) == (named_matrix.name in ATTENTION_NAMES),
-            f"{location}: attention is {named_matrix.attention!r}",
-        )
-        sizes[key] = named_matrix.matrix.size
-    if not sizes:
-        raise NotApplicable("`weights` names no matrix")
-    for stack, blocks in model.layers.items():
-        missing_blocks = set(range(1, blocks + 1)) - {layer for name, layer, *_ in sizes if name == stack}
-        demand(not missing_blocks, f"{stack}: blocks {sorted(missing_blocks)} have no matrix")
-    # Raises ValueError where heads do not divide q, k, v or o.
-    head_counts(model)
-    n_parameters = sum(part.numel() for part in model.network.parameters())
-    demand(
-        sum(sizes.values()) <= n_parameters, f"matrices hold {sum(sizes.values())} numbers, the network {n_parameters}"
-    )
-    return f"{len(sizes)} matrices, {sum(sizes.values()) / n_parameters:.0%} of the parameters"
-
-
-def attention_is_written_as_it_was_read(subject: Subject) -> str:
-    """Every attention layer that can be compressed, read and written back, leaves the states as they were."""
-    model = subject.copy()
-    layers = list(model.attentions())
-    if not layers:
-        raise NotApplicable("`attentions` names no layer: the family is not compressed")
-    names = [layer.name for layer in layers]
-    demand(len(set(names)) == len(names), f"layers {names} are not named once each")
-    queries = {
-        (named_matrix.stack, named_matrix.layer, named_matrix.attention): named_matrix.matrix
-        for named_matrix in model.weights()
-        if named_matrix.name == "q"
-    }
-    for layer in layers:
-        key = (layer.stack, layer.layer, layer.kind)
-        demand(key in queries, f"{layer.name}: `weights` has no q of it")
-        demand(queries[key].shape == layer.linear("q").weight.shape, f"{layer.name}: q is not that of `weights`")
-        layer.write(layer.read())
-    worst = max(distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items())
-    demand(worst <= SAME, f"states differ by {worst:.1e} of the largest after nothing was changed")
-    return f"{len(layers)} layers"
-
-
 def it_runs_in_bfloat16(subject: Subject) -> str:
     """With the weights of its Linears in bfloat16 its states stay near those in float32, and it forecasts."""
     model = subject.copy()
@@ -182,10 +127,8 @@ def claims_are_kept(subject: Subject) -> str:
         layer_keys = [(layer.stack, layer.layer) for layer in model.attention_inputs(tokens)]
         demand(bool(layer_keys), "plain_attention is True, and the pass names no query projection")
         blocks = {(stack, layer) for stack, count in model.layers.items() for layer in range(1, count + 1)}
-        demand(
-            set(layer_keys) <= blocks and len(set(layer_keys)) == len(layer_keys),
-            f"queries of {layer_keys}, blocks are {blocks}",
-        )
+        are_unique = len(set(layer_keys)) == len(layer_keys)
+        demand(are_unique and set(layer_keys) <= blocks, f"queries of {layer_keys}, blocks are {blocks}")
         results.append(f"{len(layer_keys)} query inputs")
     if model.softmax_head:
         widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
@@ -248,3 +191,90 @@ def _loss(model: Family, context: np.ndarray, future: np.ndarray) -> torch.Tenso
             return model.loss(torch.from_numpy(context), torch.from_numpy(future))
         except NotImplementedError as error:
             raise NotApplicable(f"the family does not train: {error}") from error
+
+
+# Factor and offset: exact in float32 for values in GRID.
+CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
+# Values are multiples of 1 / GRID.
+GRID = 64
+# Share of the largest forecast: allows for rounding and for the smallest scale that some models
+# divide by.
+EXACT = 1e-3
+# Factor on a context. Its forecast must grow by at least a tenth of the factor, whatever is
+# declared.
+LARGER = 1000.0
+# Noise on the weights of a block, relative to their size.
+REWRITTEN = 1.0
+FORECAST_SEED, SAMPLES = 3, 4
+
+
+def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:
+    """A context that is scaled or shifted has its forecast scaled or shifted alike, as `equivariant` declares."""
+    model, windows = subject.forecaster, subject.windows()
+    windows = replace(windows, context=np.round(windows.context * GRID) / GRID)
+    strange = model.equivariant - set(CHANGES)
+    demand(not strange, f"equivariant: got {sorted(strange)}, expected some of {sorted(CHANGES)}")
+    before = _forecast(model, windows)
+    for name in sorted(model.equivariant):
+        factor, offset = CHANGES[name]
+        actual = _forecast(model, replace(windows, context=windows.context * factor + offset))
+        expected = before * factor + offset
+        difference = np.abs(actual - expected).max(axis=(1, 2)) / np.abs(before * factor).max()
+        # A value at the edge of a bin may get another token, so one window may differ.
+        demand(
+            float(np.median(difference)) <= EXACT,
+            f"a context times {factor:g} plus {offset:g} has another forecast than the old one times {factor:g} plus "
+            f"{offset:g}: differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
+            f"family whose forecast cannot follow leaves {name!r} out of `equivariant`",
+        )
+    grown = np.abs(_forecast(model, replace(windows, context=windows.context * LARGER))).max() / np.abs(before).max()
+    demand(grown >= LARGER / 10, f"a context times {LARGER:g} has a forecast only {grown:.1e} times as large")
+    return f"{', '.join(sorted(model.equivariant)) or 'neither scale nor shift is declared'}; grows {grown:.0f} times"
+
+
+def forecasts_depend_on_the_context(subject: Subject) -> str:
+    """Under one seed, windows with another context, or another last step alone, have other forecasts."""
+    model, windows = subject.forecaster, subject.windows()
+    values = _forecast(model, windows)
+    same = [(a, b) for a in range(len(values)) for b in range(a) if np.array_equal(values[a], values[b])]
+    demand(not same, f"windows {same} have equal forecasts under one seed; is the context read?")
+    after = _forecast(model, with_other_last_step(windows))
+    changed = int((np.abs(after - values).max(axis=(1, 2)) > 0).sum())
+    demand(changed > len(windows) // 2, f"another last step changes {changed} of {len(windows)} forecasts")
+    return f"{len(values)} windows differ, {changed} by their last step"
+
+
+def every_block_changes_states_and_forecasts(subject: Subject) -> str:
+    """Other weights of a block change its own states and the forecast, and no state before the block."""
+    model = subject.perturbed_model
+    windows, count = subject.windows(2), 0
+    tokens = model.tokenize(windows)
+    states = states_of(model, tokens)
+    forecast = _forecast(model, windows) if isinstance(model, Forecaster) else None
+    for (stack, layer), block in blocks_of(model, subject).items():
+        if layer not in (1, model.layers[stack]) or not any(True for _ in block.parameters()):
+            # Another check shows that states flow through all blocks: the first and the last are
+            # enough.
+            continue
+        saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
+        add_noise(block, REWRITTEN, seed=layer)
+        other = states_of(model, tokens)
+        changed = [key for key, before in states.items() if distance(other[key], before) > SAME]
+        after = _forecast(model, windows) if isinstance(model, Forecaster) else None
+        block.load_state_dict(saved_weights)
+        change = f"other weights in {stack} block {layer}"
+        demand((stack, layer, False) in changed, f"{change} do not change its states")
+        early = [key for key in changed if key[0] == stack and key[1] < layer]
+        demand(not early, f"{change} change the states {early}, which come before it")
+        if forecast is not None and after is not None:
+            demand(bool((np.abs(after - forecast) > 0).any()), f"{change} do not change the forecast")
+        count += 1
+    if not count:
+        raise NotApplicable("no block has parameters")
+    return f"{count} blocks, the first and the last of each stack"
+
+
+def _forecast(model: Family, windows: Windows) -> np.ndarray:
+    """Return the forecast of every window under the same seed, in float64."""
+    assert isinstance(model, Forecaster)
+    return model.forecast(windows, seeds=[FORECAST_SEED] * len(windows), samples=SAMPLES).values.astype(np.float64)

@@ -1,25 +1,209 @@
-"""Checks of making, saving and loading a model: seeds, files, refusals, weights in half precision."""
+"""Checks of checkpoints: files that are complete and read to the last tensor; making, saving and refusing."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.subject import SEED, Subject, same_bits, states_of
-from tsfmscope.conformance.verdict import demand
+from tsfmscope.conformance.subject import SEED, Failed, NotApplicable, Subject, demand, same_bits, states_of
 from tsfmscope.errors import ModelError
+from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
+from tsfmscope.models.common.checkpoint_folder import LARGEST_CONFIG, PICKLED, check_files
+from tsfmscope.models.common.int8 import SCALE
 from tsfmscope.series.catalog import Modality
 
+if TYPE_CHECKING:
+    import torch
+
+# List of the shards that transformers writes next to them.
+INDEX = "model.safetensors.index.json"
+# Name of a shard, as transformers and huggingface_hub write it.
+SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors")
+# Types of weights that families load in float32, by safetensors' names. I8 is that of `compress --bits 8`.
+FLOATS = ("F32", "F16", "BF16")
+PACKED = "I8"
+# Types of tensors that are no weights, such as counters and masks.
+NO_WEIGHTS = ("BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
+# Names of tensors in a message.
+MOST_NAMES = 3
+AGAIN = "fetch the checkpoint again, or name another revision (hub:ORG/NAME@COMMIT)"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Checkpoint folder under test; the model is loaded when it is first needed.
+
+    options: keywords of the family's `load`. context, horizon: steps of the windows. scratch: a folder of its own.
+    shared: results that several checks read, by name.
+    """
+
+    family: str
+    folder: Path
+    scratch: Path
+    context: int
+    horizon: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The loaded model as the subject of the other checks. Raises what `registry.load` raises."""
+        registry.check_packages(self.family)
+        model = registry.load(self.family, self.folder, options=registry.stored_options(self.options))
+        return Subject(self.family, model, None, self.scratch, self.context, self.horizon)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model was needed, and could be loaded."""
+        return "subject" in vars(self)
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """Files of the weights, in the order of their names."""
+        found = sorted(self.folder.glob("*.safetensors"))
+        pickled = self.folder / PICKLED
+        return found or [path for path in (pickled,) if path.is_file()]
+
+
+def files_are_complete(checkpoint: Checkpoint) -> str:
+    """The folder has config.json and safetensors: one file, or every shard and no other weights."""
+    folder, files = checkpoint.folder, [path.name for path in checkpoint.weight_files]
+    check_files(folder)
+    names = sorted(path.name for path in folder.iterdir())
+    demand(bool(files), f"{folder}: got {names}, expected *.safetensors; convert pickled weights to safetensors first")
+    if files != [PICKLED]:
+        demand("config.json" in names, f"{folder}: got {names}, expected config.json; {AGAIN}")
+        expected = _expected_shards(folder, files)
+        missing, extra = sorted(expected - set(files)), sorted(set(files) - expected)
+        demand(not missing, f"{folder}: {_list_names(missing)} absent, got {files}; {AGAIN}")
+        demand(not extra, f"{folder}: {_list_names(extra)} belong to no other file of weights; remove them")
+    others = [name for name in names if name not in (*files, "config.json")]
+    return ", ".join(files) + (f"; also there: {', '.join(others)}" if others else "")
+
+
+def weights_have_a_float_type(checkpoint: Checkpoint) -> str:
+    """Every weight is stored as float32, float16 or bfloat16, which every CPU converts to float32."""
+    if checkpoint.weight_files == [checkpoint.folder / PICKLED]:
+        return "a pickled file, whose types its reader checks"
+    counts, expected = Counter[str](), f"expected one of {', '.join(FLOATS)}; convert it first"
+    for path, name, dtype in _types(checkpoint):
+        demand(dtype in (*FLOATS, *NO_WEIGHTS), f"{path.name}: {name} is stored as {dtype}, {expected}")
+        counts[dtype] += 1
+    demand(any(dtype in (*FLOATS, PACKED) for dtype in counts), f"got types {sorted(counts)}, expected {FLOATS}")
+    return ", ".join(f"{n} {dtype}" for dtype, n in sorted(counts.items()))
+
+
+def the_model_loads(checkpoint: Checkpoint) -> str:
+    """The family reads config.json and the weights, and refuses neither."""
+    model = checkpoint.subject.model
+    parameters = sum(part.numel() for part in model.network.parameters())
+    layers = ", ".join(f"{stack}: {n} blocks" for stack, n in model.layers.items())
+    return f"{type(model).__name__}, {parameters:,} parameters, {layers}, width {model.width}"
+
+
+def every_tensor_is_read(checkpoint: Checkpoint) -> str:
+    """Saved again, the model has every tensor of the files with the same numbers in float32, and no other tensor."""
+    import torch
+
+    network = checkpoint.subject.model.network
+    stored, saved = _tensors(checkpoint.folder), _tensors(checkpoint.subject.saved_folder)
+    state: Mapping[str, Any] = network.state_dict()
+    # Tied tensors are one tensor under several names, of which files have one or all.
+    tied = _tied(state)
+    # The package itself declares which tensors files may have that it does not read.
+    ignored = "|".join(getattr(network, "_keys_to_ignore_on_load_unexpected", None) or ()) or "(?!)"
+    surplus = sorted(set(stored) - set(saved))
+    unread = [name for name in surplus if not tied.get(name, set()) & set(saved) and not re.search(ignored, name)]
+    demand(not unread, f"{_list_names(unread)}: in the files, but not in the model; {_other_version(checkpoint)}")
+    absent = [name for name in sorted(set(saved) - set(stored)) if not tied.get(name, set()) & set(stored)]
+    demand(not absent, f"{_list_names(absent)}: in the model, but not in the files; {_other_version(checkpoint)}")
+    common = sorted(set(stored) & set(saved))
+    for name in common:
+        before, after = stored[name](), saved[name]()
+        shapes = f"got shape {tuple(before.shape)} in the files, {tuple(after.shape)} in the model"
+        demand(before.shape == after.shape, f"{name}: {shapes}")
+        is_same = before.dtype == torch.int8 or torch.equal(before.to(after.dtype), after)
+        demand(is_same, f"{name}: the model has other numbers than the files; {_other_version(checkpoint)}")
+    others = len(stored) - len(common)
+    return f"{len(common)} tensors" + f", {others} tied or unused" * (others > 0)
+
+
+OF_FILES = (files_are_complete, weights_have_a_float_type, the_model_loads)
+
+
+def _expected_shards(folder: Path, files: list[str]) -> set[str]:
+    """Return the names of the files that belong together. Raises Failed for an index that cannot be read."""
+    path = folder / INDEX
+    if path.is_file():
+        try:
+            names = json.loads(read_text(path, LARGEST_CONFIG))["weight_map"].values()
+            return {Path(str(name)).name for name in names}
+        except (ValueError, LookupError, AttributeError, TypeError, OSError, RecursionError) as error:
+            raise Failed(f"{path}: expected an object with weight_map ({error}); {AGAIN}") from error
+    if match := SHARD.fullmatch(files[0]):
+        total = int(match["total"])
+        return {f"{match['stem']}-{number:05d}-of-{total:05d}.safetensors" for number in range(1, total + 1)}
+    return set(files[:1])
+
+
+def _types(checkpoint: Checkpoint) -> Iterator[tuple[Path, str, str]]:
+    """Yield file, name and type of every tensor."""
+    from safetensors import safe_open
+
+    for path in checkpoint.weight_files:
+        with safe_open(path, "numpy") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield path, name, file.get_slice(name).get_dtype()
+
+
+def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
+    """Return name -> a function that reads the tensor, of all weights in a folder."""
+    from safetensors import safe_open
+
+    from tsfmscope.models.lag_llama import read_lightning
+
+    found: dict[str, Callable[[], torch.Tensor]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        file = safe_open(path, "pt")
+        found |= {name: partial(file.get_tensor, name) for name in file.keys() if not name.endswith(SCALE)}  # noqa: SIM118
+    if not found:
+        state = read_lightning(folder / PICKLED)[0]
+        found = {name: partial(state.__getitem__, name) for name in state}
+    return found
+
+
+def _tied(state: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return name -> names of the same tensor, with itself."""
+    by_place: dict[Any, set[str]] = defaultdict(set)
+    for name, value in state.items():
+        by_place[value.data_ptr(), tuple(value.shape)].add(name)
+    return {name: names for names in by_place.values() for name in names}
+
+
+def _list_names(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _other_version(checkpoint: Checkpoint) -> str:
+    return f"these may be weights of another version of {checkpoint.family}: {AGAIN}, or open an issue"
+
+
 # Suffixes of pickled files, which run code when they are read.
-PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 MISSPELT = "no_such_key_of_a_config"
 # Bytes that a damaged file lacks.
 CUT = 100
@@ -83,7 +267,7 @@ def a_checkpoint_is_safe_and_whole(subject: Subject) -> str:
     names = sorted(path.name for path in folder.iterdir())
     demand("config.json" in names, f"got {names}, expected config.json")
     demand(any(name.endswith(".safetensors") for name in names), f"got {names}, expected *.safetensors")
-    pickled = [name for name in names if name.endswith(PICKLED)]
+    pickled = [name for name in names if name.endswith(PICKLED_SUFFIXES)]
     demand(not pickled, f"{pickled} are pickled: reading them runs code")
     subject.model.save(again)
     for name in names:
@@ -157,7 +341,7 @@ def _store_as(folder: Path, dtype: Any) -> None:
 
 def _cut(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
-        path.write_bytes(path.read_bytes()[:-CUT])
+        os.truncate(path, path.stat().st_size - CUT)
 
 
 def _weightless(folder: Path) -> None:

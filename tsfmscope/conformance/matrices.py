@@ -1,30 +1,97 @@
-"""Checks of `weights`: every matrix of a block is named once, and each name fits how the matrix is used."""
+"""Checks of `weights` and `attentions`: every matrix is named once, and each name fits how the matrix is used.
+
+q, k, v and the matrices of MLPs are judged by what they change further on in their block.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.subject import Subject
-from tsfmscope.conformance.verdict import demand
+from tsfmscope.conformance.subject import SAME, NotApplicable, Subject, demand, distance, states_of
 from tsfmscope.models.base import Family
+from tsfmscope.models.common.capture import Pass, capture
+from tsfmscope.models.common.head_matrices import head_counts
 from tsfmscope.models.types import WeightMatrix
 
 if TYPE_CHECKING:
     import torch
 
+# Names as in WeightMatrix; those of experts have a suffix, as in mlp_in.3.
+ATTENTION_NAMES = ("q", "k", "v", "o")
+MATRIX_NAMES = (*ATTENTION_NAMES, "mlp_in", "mlp_gate", "mlp_out", "ssm_in", "ssm_out")
 # Stack, number from 1.
 Block = tuple[str, int]
 # Largest difference between rows of length 1 that float32 rounding may cause.
 PROPORTIONAL = 1e-5
+# Change of rows [N, out] that a matrix returns.
+Change = Callable[["torch.Tensor"], "torch.Tensor"]
+# Share of the largest number: float32 rounding of sums over a context.
+LINEAR = 1e-4
+# Factor under which no softmax or activation passes for a linear function.
+STEEP = 30.0
+# Matrices that are judged by what they change further on.
+JUDGED = ("q", "k", "v", "mlp_in", "mlp_gate")
 # Matrices that read the states of their own stack.
 READERS = ("q", "mlp_in", "mlp_gate", "ssm_in")
 # Matrices whose output is added to these states.
 WRITERS = ("o", "mlp_out", "ssm_out")
+
+
+def matrices_are_named_once(subject: Subject) -> str:
+    """`weights` names each matrix of every block once, finite, with heads that divide it."""
+    model, sizes = subject.model, {}
+    for named in model.weights():
+        key, location = (named.stack, named.layer, named.name, named.attention), location_of(named)
+        demand(key not in sizes, f"{location} ({named.attention}) comes twice")
+        # A stack whose states are not read may have matrices.
+        last = model.layers.get(named.stack, named.layer)
+        demand(1 <= named.layer <= last, f"{location}: blocks count from 1 to {last}")
+        is_known = named.name.partition(".")[0] in MATRIX_NAMES
+        demand(is_known, f"{location}: got {named.name!r}, expected one of {MATRIX_NAMES}")
+        is_finite = named.matrix.ndim == 2 and bool(np.isfinite(named.matrix).all())
+        demand(is_finite, f"{location}: no finite matrix [out, in]")
+        is_of_attention = named.name in ATTENTION_NAMES
+        demand((named.attention is not None) == is_of_attention, f"{location}: attention is {named.attention!r}")
+        sizes[key] = named.matrix.size
+    if not sizes:
+        raise NotApplicable("`weights` names no matrix")
+    for stack, blocks in model.layers.items():
+        missing_blocks = set(range(1, blocks + 1)) - {layer for name, layer, *_ in sizes if name == stack}
+        demand(not missing_blocks, f"{stack}: blocks {sorted(missing_blocks)} have no matrix")
+    # Raises ValueError where heads do not divide q, k, v or o.
+    head_counts(model)
+    total, n_parameters = sum(sizes.values()), sum(part.numel() for part in model.network.parameters())
+    demand(total <= n_parameters, f"matrices hold {total} numbers, the network {n_parameters}")
+    return f"{len(sizes)} matrices, {total / n_parameters:.0%} of the parameters"
+
+
+def attention_is_written_as_it_was_read(subject: Subject) -> str:
+    """Every attention layer that can be compressed, read and written back, leaves the states as they were."""
+    model = subject.copy()
+    layers = list(model.attentions())
+    if not layers:
+        raise NotApplicable("`attentions` names no layer: the family is not compressed")
+    names = [layer.name for layer in layers]
+    demand(len(set(names)) == len(names), f"layers {names} are not named once each")
+    queries = {
+        (named.stack, named.layer, named.attention): named.matrix for named in model.weights() if named.name == "q"
+    }
+    for layer in layers:
+        key = (layer.stack, layer.layer, layer.kind)
+        demand(key in queries, f"{layer.name}: `weights` has no q of it")
+        demand(queries[key].shape == layer.linear("q").weight.shape, f"{layer.name}: q is not that of `weights`")
+        layer.write(layer.read())
+    worst = max(distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items())
+    demand(worst <= SAME, f"states differ by {worst:.1e} of the largest after nothing was changed")
+    return f"{len(layers)} layers"
 
 
 def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
@@ -44,7 +111,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
             'or declare modules that are neither attention nor MLP: `unnamed = frozenset({"cell"})`',
         )
         rows = {row for _, layouts in parameters for row in row_hashes(layouts[0])}
-        twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]
+        twice = [named.name for named in unmatched if rows.intersection(row_hashes(named.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
         count += len(parameters)
     if not count:
@@ -55,15 +122,13 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices reading states (q, mlp_in, mlp_gate, ssm_in) have `width` columns, those writing them `width` rows."""
     model, n_checked = subject.model, 0
-    for named_matrix in model.weights():
-        role = named_matrix.name.partition(".")[0]
-        if named_matrix.stack not in model.layers or role not in READERS + WRITERS:
+    for named in model.weights():
+        role = named.name.partition(".")[0]
+        if named.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
-        width = named_matrix.matrix.shape[axis]
-        location = (
-            f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
-        )
+        width = named.matrix.shape[axis]
+        location = f"{location_of(named)}, shape {named.matrix.shape}"
         expected = f"the width {model.width}" + " or a divisor of it" * model.divides_rows
         is_fitting = model.width % width == 0 if model.divides_rows else width == model.width
         demand(is_fitting, f"{location}: {'columns' if axis else 'rows'}, expected {expected}")
@@ -73,11 +138,16 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     return f"{n_checked} matrices"
 
 
+def location_of(named: WeightMatrix) -> str:
+    """Return stack, block and name of a matrix."""
+    return f"{named.stack} block {named.layer} {named.name}"
+
+
 def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
     """Return the named matrices of every block; NotApplicable where there are none."""
     matrices_by_block: dict[Block, list[WeightMatrix]] = {}
-    for named_matrix in model.weights():
-        matrices_by_block.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
+    for named in model.weights():
+        matrices_by_block.setdefault((named.stack, named.layer), []).append(named)
     if not matrices_by_block:
         raise NotApplicable("`weights` names no matrix")
     return matrices_by_block
@@ -131,32 +201,19 @@ def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
     rows.
     """
     for layout in layouts:
-        missing = Counter(row_hashes(layout))
-        parts = _parts(missing, unmatched)
-        if not missing:
-            unmatched[:] = [
-                named_matrix for named_matrix in unmatched if not any(named_matrix is part for part in parts)
-            ]
+        missing, parts = Counter(row_hashes(layout)), []
+        for named in unmatched:
+            rows = Counter(row_hashes(named.matrix))
+            # Each row is taken once.
+            if rows <= missing:
+                missing -= rows
+                parts.append(named)
+        if missing:
+            parts = [named for named in unmatched if are_proportional(named.matrix, layout)][:1]
+        if parts or not layout.size:
+            unmatched[:] = [named for named in unmatched if not any(named is part for part in parts)]
             return True
-        for named_matrix in unmatched:
-            if are_proportional(named_matrix.matrix, layout):
-                unmatched[:] = [other for other in unmatched if other is not named_matrix]
-                return True
     return False
-
-
-def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightMatrix]:
-    """Return the matrices all of whose rows are still missing.
-
-    `missing` loses these rows, so that each is taken once.
-    """
-    parts = []
-    for named_matrix in unmatched:
-        rows = Counter(row_hashes(named_matrix.matrix))
-        if rows <= missing:
-            missing -= rows
-            parts.append(named_matrix)
-    return parts
 
 
 def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
@@ -169,14 +226,178 @@ def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(np.abs(first / lengths[0] - second / lengths[1]).max(initial=0) <= PROPORTIONAL)
 
 
-def linears_of(block: torch.nn.Module) -> Mapping[str, torch.nn.Module]:
-    """Return a block's modules with a matrix `weight`, except embeddings, by name."""
+def _linears(block: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a block's modules with a matrix `weight`, except embeddings."""
     import torch
 
-    return {
-        name: module
-        for name, module in block.named_modules()
-        if isinstance(getattr(module, "weight", None), torch.Tensor)
-        and module.weight.ndim == 2
-        and not isinstance(module, torch.nn.Embedding)
-    }
+    weights = {module: getattr(module, "weight", None) for module in block.modules()}
+    return [
+        module
+        for module, weight in weights.items()
+        if isinstance(weight, torch.Tensor) and weight.ndim == 2 and not isinstance(module, torch.nn.Embedding)
+    ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Named matrix in the network: the module that applies it, and its share of the module's outputs."""
+
+    module: torch.nn.Module
+    outputs: list[int]
+
+
+class Use(NamedTuple):
+    """One matrix of a block, with the matrix that reads what becomes of its output.
+
+    The reader is o for q, k and v, and mlp_out for mlp_in and mlp_gate.
+    """
+
+    named: WeightMatrix
+    part: Part
+    reader: Part
+    gated: bool
+
+
+def matrices_fit_their_names(subject: Subject) -> str:
+    """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
+    model, n_checked = subject.perturbed_model, 0
+    matrices_by_block, one_pass = named_in_blocks(model), model._pass(subject.tokens)
+    for key, block in blocks_of(model, subject).items():
+        uses = list(_uses(matrices_by_block.get(key, []), block, model.inert_projections))
+        before = _read(one_pass, {id(use.reader): use.reader for use in uses})
+        for use in uses:
+            reference = before.get(id(use.reader))
+            # There is none of an expert that no row was sent to, or of a weight that no module applies.
+            if reference is not None and reference.size:
+                _judge(use, one_pass, reference)
+                n_checked += 1
+    if not n_checked:
+        raise NotApplicable("no named matrix is the weight of a module that runs, with an o or mlp_out that reads it")
+    n_matrices = sum(map(len, matrices_by_block.values()))
+    return f"{n_checked} of {n_matrices} matrices, those that modules apply and o or mlp_out reads"
+
+
+def _uses(
+    matrices: list[WeightMatrix], block: torch.nn.Module, inert: frozenset[tuple[str, str, str]]
+) -> Iterator[Use]:
+    """Yield every matrix of JUDGED that, with its reader, is found among the block's modules, except inert ones."""
+    modules = _linears(block)
+    parts = {(named.attention, named.name): part for named in matrices if (part := _part(named, modules)) is not None}
+    for named in matrices:
+        role, _, expert = named.name.partition(".")
+        suffix = f".{expert}" if expert else ""
+        reader = parts.get((named.attention, "o" if named.attention else f"mlp_out{suffix}"))
+        part = parts.get((named.attention, named.name))
+        is_inert = (named.stack, named.attention, named.name) in inert
+        if role in JUDGED and part is not None and reader is not None and not is_inert:
+            yield Use(named, part, reader, (None, f"mlp_gate{suffix}") in parts)
+
+
+def _part(named: WeightMatrix, modules: list[torch.nn.Module]) -> Part | None:
+    """Return the module that applies a matrix, and the matrix's outputs; None where there is none.
+
+    The matrix may be all rows of a weight, some rows of a fused one, or rows that were rescaled.
+    """
+    import torch
+
+    rows = row_hashes(named.matrix)
+    for module in modules:
+        weight = module.weight.detach().float().cpu().numpy()  # type: ignore[operator]
+        for layout in [weight] if isinstance(module, torch.nn.Linear) else [weight, weight.T]:
+            if layout.shape[1] != named.matrix.shape[1]:
+                continue
+            at = {row: number for number, row in enumerate(row_hashes(layout))}
+            if at.keys() >= set(rows):
+                return Part(module, [at[row] for row in rows])
+            if are_proportional(named.matrix, layout):
+                return Part(module, list(range(len(layout))))
+    return None
+
+
+def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
+    """Raise Failed unless a matrix changes what its reader reads as its name promises.
+
+    reference: the reader's input [N, in] in a pass of the first window.
+    """
+    named, role = use.named, use.named.name.partition(".")[0]
+    location = f"{location_of(named)} ({named.attention})" if named.attention else location_of(named)
+
+    def read(change: Change) -> np.ndarray:
+        rows = _read(one_pass, {0: use.reader}, (use.part, change))[0]
+        same = rows.shape == reference.shape
+        demand(same, f"{location}: got {rows.shape} further on, expected {reference.shape}")
+        return rows
+
+    def count_changed_rows(at: float = 1.0) -> int:
+        """Return the number of the reader's rows that change with one row of the output, from 0 (first) to 1 (last)."""
+        rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
+        return int((np.abs(rows - reference).max(axis=1) > SAME * np.abs(reference).max()).sum())
+
+    def is_linear() -> bool:
+        """Return whether the reader's input is a linear function of the output, and not a constant."""
+        up, down, none = (read(partial(operator.mul, by)) for by in (STEEP, -STEEP, 0.0))
+        depends = np.abs(up - none).max() > SAME * np.abs(up).max()
+        return bool(depends and np.abs(up + down - 2 * none).max() <= LINEAR * np.abs(up).max())
+
+    question = "are q, k, v and o what they are called?"
+    if role == "q":
+        rows = count_changed_rows()
+        demand(rows <= 1, f"{location}: one query changes {rows} rows of what o reads; {question}")
+    elif role == "k":
+        # One row may attend to itself alone, and a first row may be padding.
+        is_key = len(reference) == 1 or any(count_changed_rows(at) > 1 for at in (0.0, 0.5, 0.9))
+        undeclared = "A projection that weighs nothing is declared in `inert_projections`"
+        demand(is_key, f"{location}: one key changes no other row of what o reads; {question} {undeclared}")
+    elif role == "v":
+        demand(is_linear(), f"{location}: what o reads is no linear function of it; {question}")
+    elif role == "mlp_in" and use.gated:
+        demand(is_linear(), f"{location}: what mlp_out reads is no linear function of it; is it an mlp_gate?")
+    else:
+        changed = count_changed_rows() > 0
+        demand(changed, f"{location}: what mlp_out reads does not depend on it; is it an mlp_out?")
+
+
+def _push(rows: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the rows with one of them moved far off."""
+    import torch
+
+    noise = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
+    rows = rows.clone()
+    rows[number] += noise * max(3 * float(rows.abs().max()), 1.0)
+    return rows
+
+
+def _read(
+    one_pass: Pass, readers: Mapping[int, Part], changed: tuple[Part, Change] | None = None
+) -> dict[int, np.ndarray]:
+    """Return inputs [N, in] of modules in a pass of the first window, by the keys of `readers`.
+
+    Modules that did not run are left out.
+    """
+    import torch
+
+    inputs = {key: part.module for key, part in readers.items()}
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        if changed is not None:
+            stack.enter_context(_changing(*changed))
+        captured = stack.enter_context(capture({}, inputs))
+        one_pass.forward(slice(0, 1))
+    return {key: named.reshape(-1, named.shape[-1]).double().cpu().numpy() for key, named in captured.items()}
+
+
+@contextmanager
+def _changing(part: Part, change: Change) -> Iterator[None]:
+    """Change a matrix's share of its module's output, inside the context."""
+
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+        rows = output.reshape(-1, output.shape[-1]).clone()
+        if len(rows):
+            rows[:, part.outputs] = change(rows[:, part.outputs])
+        return rows.reshape(output.shape)
+
+    handle = part.module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.conformance.checkpoint import Checkpoint
-from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.verdict import demand, distance
+from tsfmscope.conformance.checkpoints import Checkpoint
+from tsfmscope.conformance.subject import NotApplicable, demand, distance
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.capture import Point
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from tsfmscope.conformance.errors import NotApplicable
-from tsfmscope.conformance.subject import Subject, same_bits, states_of, windows_of
-from tsfmscope.conformance.verdict import SAME, demand, distance
+from tsfmscope.conformance.subject import (
+    SAME,
+    NotApplicable,
+    Subject,
+    demand,
+    distance,
+    same_bits,
+    states_of,
+    windows_of,
+)
 from tsfmscope.models.types import TokenKind, Tokens, tokens_from_table, tokens_to_table
 from tsfmscope.series.types import Windows
 

@@ -317,14 +317,10 @@ def score_forecasts(
         )
         origins, quantiles = clean.origin.tolist(), forecast.values
         scores = score(
-            clean.future,
-            quantiles,
-            tuple(levels),
-            context=clean.context[:, -context:],
+            clean.future, quantiles, tuple(levels), context=clean.context[:, -context:],
             past=[histories[name][:origin] for name, origin in zip(clean.series, origins, strict=True)],
-            season=clean.season,
-            printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
-        )
+            season=clean.season, printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
+        )  # fmt: skip
         for index, name in enumerate(clean.series):
             kept = quantiles[index].tolist() if keep_quantiles else None
             rows[name] = {"origin": origins[index], **scores.row(index), "quantiles": kept}

@@ -16,14 +16,9 @@ import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
+from tsfmscope.compression.budget import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.calibration import calibration_windows, timed_windows
-from tsfmscope.compression.compress import (
-    TIMED,
-    compress_and_record,
-    memory_bytes,
-    save_with_record,
-    sizes,
-)
+from tsfmscope.compression.compress import TIMED, compress_and_record, memory_bytes, save_with_record, sizes
 from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.options import (
     METHOD,
@@ -38,7 +33,6 @@ from tsfmscope.compression.options import (
     MethodName,
     Ranks,
 )
-from tsfmscope.compression.timing import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
@@ -193,7 +187,9 @@ def compress(
     # Raised for ranks that are not possible.
     except ValueError as error:
         budget = "to" if budget_seconds is None else "budget_seconds"
-        raise ArgumentError(f"{budget} {share:g}, method {method}: {error}") from None
+        # Users type the budget, not the key of `ranks` that the error names.
+        reason = str(error).removeprefix(f"ranks {rule}: ")
+        raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
     seen = model.calibration
     seen = seen._replace(series=seen.series.union(record[CALIBRATION_SERIES]))
     license = license_of(model.source.folder, model.source.reference)
@@ -219,19 +215,10 @@ def compress(
             if defined := [pair for pair in pairs if all(pair)]:
                 costs["before"][name], costs["after"][name] = map(geometric_mean, zip(*defined, strict=True))
     return CompressedModel(
-        label,
-        small.family,
-        small.source,
-        model.device,
-        seen,
-        costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
-        parts=pd.DataFrame(record["parts"]),
-        judged=judged,
-        windows=counts,
-        license=license,
-        record={"recipe": recipe, **record, **seen.facts},
-        note=note,
-    )
+        label, small.family, small.source, model.device, seen, costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
+        parts=pd.DataFrame(record["parts"]), judged=judged, windows=counts, license=license,
+        record={"recipe": recipe, **record, **seen.facts}, note=note,
+    )  # fmt: skip
 
 
 def _sizes(family: Family) -> dict[str, float]:
@@ -286,14 +273,10 @@ def _calibrate(
     first = next(iter(cases.values()))
     tables = {name: series_table(case.data.loaded.series) for name, case in cases.items()}
     calibration = Calibration(
-        datasets=() if calibrate_on == "synthetic" else tuple(tables),
-        windows=windows,
-        context=first.context,
-        horizon=min(case.horizon for case in cases.values()),
-        held_out=HELD_OUT,
-        seed=first.seed,
+        datasets=() if calibrate_on == "synthetic" else tuple(tables), windows=windows, context=first.context,
+        horizon=min(case.horizon for case in cases.values()), held_out=HELD_OUT, seed=first.seed,
         synthetic=0 if calibrate_on == "data" or model.modality != "series" else SYNTHETIC,
-    )
+    )  # fmt: skip
     counts: dict[str, int] = {}
     if METHODS[method.method].reads_data or method.heal:
         for part in calibration_windows(model, tables, calibration):

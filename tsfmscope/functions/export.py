@@ -42,7 +42,9 @@ class Exported:
     def loader(self) -> str:
         """Function or package that loads the checkpoint, as text for the user."""
         if not self.is_compressed:
-            return f"as any {self.family} checkpoint, with its own package"
+            package = registry.family_class(self.family).package
+            loader = f"tsfmscope.load({str(self.folder)!r})" if package is None else "its own package"
+            return f"as any {self.family} checkpoint, with {loader}"
         return f"tsfmscope.compression.export.pipeline({str(self.folder)!r}, {self.family!r})"
 
 

@@ -102,12 +102,7 @@ def _read_windows(
             f"before {window.cutoff}; their forecasts mean nothing"
         )
     return Windows(
-        context=contexts,
-        future=np.full((len(past), window.horizon), np.nan, dtype=np.float32),
-        series=names,
-        origin=np.array(origins, dtype=np.int64),
-        dataset=task.dataset_path,
-        freq=task.freq,
-        season=task.seasonality,
+        context=contexts, future=np.full((len(past), window.horizon), np.nan, dtype=np.float32), series=names,
+        origin=np.array(origins, dtype=np.int64), dataset=task.dataset_path, freq=task.freq, season=task.seasonality,
         starts=np.array(starts, dtype="datetime64[ms]"),
-    )
+    )  # fmt: skip

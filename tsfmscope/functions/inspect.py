@@ -18,7 +18,7 @@ from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
-    from tsfmscope.report.charts.style import Chart
+    from tsfmscope.report.style import Chart
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
 # Heading of the table -> column of the layers.
@@ -80,8 +80,8 @@ class LayerReport:
         A notebook shows it; `altair.renderers.enable("svg")` does so without a network. Raises ValueError for another
         name.
         """
-        from tsfmscope.report.charts.layers import draw_layers
         from tsfmscope.report.render import apply_style
+        from tsfmscope.report.single_model import draw_layers
 
         charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
         if measure not in charts:
@@ -107,9 +107,8 @@ class LayerReport:
         return target
 
     def _draw(self, suffix: str) -> bytes:
-        from tsfmscope.report.charts.layers import draw_layers
-        from tsfmscope.report.page.single_model_page import render_page
         from tsfmscope.report.render import convert_svg, draw_svg, stack_charts
+        from tsfmscope.report.single_model import draw_layers, render_page
 
         if suffix == ".html":
             return render_page(self.title, self.layers, list(self.sentences())).encode()
@@ -209,12 +208,6 @@ def inspect(
     frame = pd.DataFrame(table).astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
     noisy = f", noise {noise:g}" if noise else ""
     return LayerReport(
-        frame,
-        f"{model.source.name} on {series.name}, context {case.context}{noisy}",
-        len(tokens),
-        len(set(tokens.series)),
-        skipped,
-        observed,
-        license_of(model.source.folder, model.source.reference),
-        notes,
-    )
+        frame, f"{model.source.name} on {series.name}, context {case.context}{noisy}", len(tokens),
+        len(set(tokens.series)), skipped, observed, license_of(model.source.folder, model.source.reference), notes,
+    )  # fmt: skip

@@ -85,7 +85,7 @@ def load(
         ModelError: the checkpoint cannot be read, or a package is missing.
         HubError: the hub cannot be reached, or does not have the model.
     """
-    source = resolve(str(name), family).running_in(precision)
+    source = resolve(name, family).running_in(precision)
     return load_source(source, device)
 
 
@@ -132,13 +132,9 @@ class Case:
         """Columns that name the model, the data set and the condition."""
         noise = f"-noise-{self.noise:g}" if self.noise else ""
         return {
-            "model": self.model.source.name,
-            "base_model": self.model.source.base_model,
-            "dataset": self.data.name,
-            "condition": f"context-{self.context}{noise}",
-            "context": self.context,
-            "noise": self.noise,
-        }
+            "model": self.model.source.name, "base_model": self.model.source.base_model, "dataset": self.data.name,
+            "condition": f"context-{self.context}{noise}", "context": self.context, "noise": self.noise,
+        }  # fmt: skip
 
     @property
     def min_context(self) -> int:
@@ -154,16 +150,10 @@ class Case:
         """
         family = self.model.family
         sample = layer_states.tokenize(
-            family,
-            self.data.loaded.series,
-            context=self.context,
-            horizon=self.horizon,
-            rows=rows,
-            seed=self.seed,
-            min_context=self.min_context,
-            held_out=HELD_OUT if self.data.dataset.source == "bundled" else None,
+            family, self.data.loaded.series, context=self.context, horizon=self.horizon, rows=rows, seed=self.seed,
+            min_context=self.min_context, held_out=HELD_OUT if self.data.dataset.source == "bundled" else None,
             noise=self.noise,
-        )
+        )  # fmt: skip
         skipped = count_reasons(sample.skipped)
         if sample.tokens is None:
             raise DataError(

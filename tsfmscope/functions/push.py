@@ -176,15 +176,10 @@ def read_facts(folder: Path) -> Facts:
     found = registry.facts(folder)
     block = json.loads(read_text(folder / "config.json", LARGEST_RECIPE)).get("compression")
     return Facts(
-        family=family or "not recognised",
-        kind="compressed with tsfmscope" if block else "as a checkpoint",
-        base_model=base_model(folder),
-        method=_method(block),
-        parameters=found["parameters"],
-        bytes=found["bytes"],
-        license=license_of(folder).name,
-        description=None,
-    )
+        family=family or "not recognised", kind="compressed with tsfmscope" if block else "as a checkpoint",
+        base_model=base_model(folder), method=_method(block), parameters=found["parameters"], bytes=found["bytes"],
+        license=license_of(folder).name, description=None,
+    )  # fmt: skip
 
 
 def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
@@ -235,15 +230,11 @@ def _onnx_facts(folder: Path) -> Facts:
     try:
         description = json.loads(read_text(path, LARGEST_RECIPE))
         return Facts(
-            family=description["family"],
-            kind="as an ONNX model",
-            base_model=description["base_model"],
-            method=_method(description["compression"]),
-            parameters=None,
-            bytes=sum(part.stat().st_size for part in folder.glob(f"{MODEL}*")),
-            license=description["license"],
+            family=description["family"], kind="as an ONNX model", base_model=description["base_model"],
+            method=_method(description["compression"]), parameters=None,
+            bytes=sum(part.stat().st_size for part in folder.glob(f"{MODEL}*")), license=description["license"],
             description=description,
-        )
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: expected what `tsfmscope export --onnx` wrote ({error}); export again") from None
 

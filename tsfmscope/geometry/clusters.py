@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.geometry.options import ClusterOptions
-from tsfmscope.geometry.parallel import ParallelMap, blas_workers, chunks
+from tsfmscope.geometry.parallel import ParallelMap, blas_workers, chunks, thread_controller
 from tsfmscope.geometry.spectrum import covariance_spectrum, principal_coordinates
 
 States = Float[np.ndarray, "token width"]
@@ -71,23 +70,17 @@ def _fit(points: np.ndarray, k: int, **options: Any) -> Any:
 
     # Checks of parameters and of the points take a third of the time of the smallest fits. An infinite or NaN point
     # has already stopped the eigendecomposition that the points come from.
-    with config_context(skip_parameter_validation=True, assume_finite=True), _openmp().limit(limits=1):
+    with (
+        config_context(skip_parameter_validation=True, assume_finite=True),
+        thread_controller("openmp").limit(limits=1),
+    ):
         return KMeans(k, **options).fit(points)
-
-
-@functools.cache
-def _openmp() -> Any:
-    """Return the controller of the OpenMP libraries, cached because finding them takes milliseconds."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="openmp")
 
 
 def _means(points: np.ndarray, labels: np.ndarray, k: int) -> Float[np.ndarray, "cluster axis"]:
     """Return the mean of every cluster; 0 for a cluster without rows, which scikit-learn moves to a far row."""
     onehot = (labels == np.arange(k)[:, None]).astype(np.float64)
-    means: np.ndarray = onehot @ points / np.maximum(onehot.sum(axis=1), 1)[:, None]
-    return means
+    return np.asarray(onehot @ points / np.maximum(onehot.sum(axis=1), 1)[:, None])
 
 
 # Rows on each side of a block of distances: 1 MiB in float32, half a second-level cache.

@@ -239,8 +239,7 @@ def permuted_cosines(
         zetas[at] = _cosine(
             shuffled_means if differences is None else shuffled_means[:, own] + differences, counts, starts
         )
-    clipped: np.ndarray = zetas.clip(-1, 1)
-    return clipped
+    return np.asarray(zetas.clip(-1, 1))
 
 
 def _shuffle_columns(
@@ -253,8 +252,7 @@ def _shuffle_columns(
     """
     width, n = columns.shape
     if n < FEW_TYPES:
-        shuffled: np.ndarray = rng.permuted(columns, axis=1)
-        return shuffled
+        return np.asarray(rng.permuted(columns, axis=1))
     order, turned = np.tile(rng.permutation(n), 2), np.empty_like(columns)
     for column, target, turn in zip(columns, turned, rng.integers(n, size=(width,)), strict=True):
         # mode="raise" would allocate a buffer.

@@ -207,8 +207,7 @@ def log_partition(logits: Float[np.ndarray, "*position id"]) -> Float[np.ndarray
     largest = values.max(axis=-1, keepdims=True, initial=-np.inf)
     if np.isneginf(largest).any():
         raise ValueError("logits: expected at least one id above -inf at every position")
-    logs: np.ndarray = largest[..., 0] + np.log(np.exp(values - largest).sum(axis=-1))
-    return logs
+    return np.asarray(largest[..., 0] + np.log(np.exp(values - largest).sum(axis=-1)))
 
 
 def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
@@ -287,5 +286,4 @@ def attention(states: States, interaction: Float[np.ndarray, "width width"]) -> 
     """Return p_ij, the softmax over j of ψ_iᵀ Λ ψ_j."""
     scores = states @ interaction @ states.T
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

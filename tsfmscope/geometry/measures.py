@@ -88,8 +88,7 @@ def sample_one_per_type(types: Types, rng: np.random.Generator) -> Int[np.ndarra
     """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
     shuffled = rng.permutation(len(types))
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
-    row_ids: np.ndarray = shuffled[first]
-    return row_ids
+    return np.asarray(shuffled[first])
 
 
 def _mean_cosine(rows: np.ndarray) -> float | None:

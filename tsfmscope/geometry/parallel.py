@@ -44,7 +44,7 @@ def blas_workers() -> Iterator[ParallelMap]:
     the products run in parallel as well. The result for an item must not depend on the other items; then no
     result depends on the number of threads.
     """
-    blas = _blas()
+    blas = thread_controller("blas")
     threads = max((library.num_threads for library in blas.lib_controllers), default=1)
     if threads < 2:
         yield map
@@ -60,18 +60,18 @@ def one_thread_if_small(rows: np.ndarray) -> Iterator[None]:
     BLAS threads spin while they wait for the next product. With two threads, all measures of 12 layers of at most
     89 rows of width 64 took 4.3 s of processor time, and 1.6 s with one.
     """
-    with _blas().limit(limits=1) if rows.size <= SMALL else nullcontext():
+    with thread_controller("blas").limit(limits=1) if rows.size <= SMALL else nullcontext():
         yield
 
 
 @functools.cache
-def _blas() -> Any:
-    """Return the controller of the BLAS libraries, cached because finding them takes milliseconds."""
+def thread_controller(kind: str) -> Any:
+    """Return the controller of the libraries of a kind, "blas" or "openmp", cached: finding them takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     # scipy has a BLAS of its own, which the controller finds only once it is loaded.
     importlib.import_module("scipy.linalg")
-    return ThreadpoolController().select(user_api="blas")
+    return ThreadpoolController().select(user_api=kind)
 
 
 def _in_order(pool: ThreadPoolExecutor, threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -72,8 +72,7 @@ def covariance_spectrum(states: States) -> Spectrum:
 
     def sum_products(part: slice) -> np.ndarray:
         centred = states[part] - mean
-        product: np.ndarray = centred.T @ centred
-        return product
+        return np.asarray(centred.T @ centred)
 
     with blas_workers() as spread:
         covariance = functools.reduce(operator.iadd, spread(sum_products, chunks(len(states)))) / (len(states) - 1)
@@ -232,5 +231,4 @@ def partition_isotropy(projections: Points) -> LogIsotropy:
 def _log_sum_exp(exponents: np.ndarray) -> np.ndarray:
     largest = exponents.max(axis=0)
     exponents -= largest
-    logs: np.ndarray = largest + np.log(np.exp(exponents, out=exponents).sum(axis=0))
-    return logs
+    return np.asarray(largest + np.log(np.exp(exponents, out=exponents).sum(axis=0)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
@@ -89,7 +89,7 @@ class Scaled(NamedTuple):
     loc: Float64[np.ndarray, "window token"]
     scale: Float64[np.ndarray, "window token"]
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def inputs(self) -> dict[str, np.ndarray]:
         """Return what the network reads."""
         return {"values": self.values, "missing": self.missing, "attended": self.attended}
 
@@ -303,9 +303,8 @@ class FlowState(OwnNetwork):
         patch, masked = self._patch(factor), self._masked(steps, factor)
         kept = self._context(context.shape[1], steps, factor)
         cut = scale_causally(context.cpu().numpy(), kept, masked)
-        predicted = self.network.decoder(
-            self.network(*self._on_device(*cut.arrays().values()), factor), patch, factor
-        )  # [B, T, Q, P]
+        states = self.network(*self._on_device(*cut.inputs().values()), factor)
+        predicted = self.network.decoder(states, patch, factor)  # [B, T, Q, P]
         series = np.concatenate((context.cpu().numpy()[:, -kept:], future.cpu().numpy()), axis=1).astype(np.float64)
         rest = kept + masked + patch - series.shape[1]
         series = np.pad(series, ((0, 0), (0, rest)), constant_values=np.nan)
@@ -319,8 +318,7 @@ class FlowState(OwnNetwork):
         errors = torch.from_numpy(aim).to(device)[:, :, None] - predicted
         levels = torch.tensor(self.levels, device=device)[:, None]
         pinball = 2 * (levels * errors - errors.clamp_max(0))
-        loss: torch.Tensor = (pinball * known).sum() / (known.sum() * len(self.levels)).clamp_min(1)
-        return loss
+        return cast("torch.Tensor", (pinball * known).sum() / (known.sum() * len(self.levels)).clamp_min(1))
 
     def _tokenize(self, windows: Windows) -> Tokens:
         factor = self._factor(windows.season)
@@ -329,13 +327,8 @@ class FlowState(OwnNetwork):
         cut = scale_causally(windows.context, kept, masked)
         kinds = np.where(cut.missing == 0, TokenKind.OBSERVATION, TokenKind.PADDING)
         kinds[:, kept:] = TokenKind.MASK
-        return Tokens(
-            arrays={**cut.arrays(), "factor": np.full(len(kinds), factor)},
-            kinds={"encoder": kinds.astype(np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {**cut.inputs(), "factor": np.full(len(kinds), factor)}
+        return Tokens(arrays, {"encoder": kinds.astype(np.int8)}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()
@@ -375,7 +368,7 @@ class FlowState(OwnNetwork):
                 block[:, :, row : row + patch] = patches[:, number]
             return block[:, :, :steps]
 
-        scaled = _at_levels(self._run_in_batches(run, *cut.arrays().values()), self.levels)
+        scaled = _at_levels(self._run_in_batches(run, *cut.inputs().values()), self.levels)
         return np.asarray(scaled * cut.scale[:, None, -1:] + cut.loc[:, None, -1:])
 
     def _factor(self, season: int) -> float:

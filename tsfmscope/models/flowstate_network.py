@@ -81,8 +81,10 @@ class FlowStateNetwork(PlacedModule):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        self.embed = _Embedding(config["embedding_feature_dim"])
-        self.encoder = _Encoder(config)
+        # A step and whether it is missing.
+        self.embed = nn.ModuleDict({"embed": nn.Linear(2, config["embedding_feature_dim"])})
+        layers = nn.ModuleList(S5Layer(config) for _ in range(config["encoder_num_layers"]))
+        self.encoder = nn.ModuleDict({"layers": layers})
         self.decoder = Decoder(config)
 
     def initialize(self) -> FlowStateNetwork:
@@ -94,7 +96,7 @@ class FlowStateNetwork(PlacedModule):
     @property
     def layers(self) -> list[S5Layer]:
         """Layers of the encoder, first to last."""
-        return cast(list[S5Layer], list(self.encoder.layers))
+        return cast(list[S5Layer], list(cast(nn.ModuleList, self.encoder["layers"])))
 
     def forward(
         self,
@@ -108,24 +110,11 @@ class FlowStateNetwork(PlacedModule):
         values: scaled steps, 0 where a step is missing or masked. missing: 1 there, else 0. attended: False before the
         first step of a series; such rows change no other row. factor: scale factor of the time axis.
         """
-        states: torch.Tensor = self.embed.embed(torch.stack((values, missing), dim=-1))
+        states: torch.Tensor = self.embed["embed"](torch.stack((values, missing), dim=-1))
         mask = None if bool(attended.all()) else attended[..., None]
         for layer in self.layers:
             states = layer(states, mask, factor)
         return states
-
-
-class _Embedding(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        # A step and whether it is missing.
-        self.embed = nn.Linear(2, width)
-
-
-class _Encoder(nn.Module):
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(S5Layer(config) for _ in range(config["encoder_num_layers"]))
 
 
 class S5Layer(nn.Module):
@@ -154,8 +143,7 @@ class S5Layer(nn.Module):
             assert self.out is not None
             mixed = functional.selu(mixed)
             mixed = mixed * torch.sigmoid(self.out(mixed))
-        output: torch.Tensor = states + self.norm(mixed)
-        return output
+        return cast(torch.Tensor, states + self.norm(mixed))
 
 
 class Mlp(nn.Module):
@@ -169,8 +157,7 @@ class Mlp(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         normed = functional.rms_norm(states, self.rms_weight.shape, self.rms_weight, EPSILON)
-        output: torch.Tensor = self.w3(functional.silu(self.w1(normed)) * self.w2(normed)) + states
-        return output
+        return cast(torch.Tensor, self.w3(functional.silu(self.w1(normed)) * self.w2(normed)) + states)
 
 
 class S5Block(nn.Module):
@@ -261,8 +248,7 @@ class Decoder(nn.Module):
         """Return forecasts, in scaled units, of the steps after each state; quantiles are in no order yet."""
         coefficients = self.lin(states).unflatten(-1, (self.num_quantiles, self.size))
         basis = _basis(self.kind, self.size, self.patch, steps, factor).to(coefficients.device)
-        forecast: torch.Tensor = coefficients @ basis.T
-        return forecast
+        return cast(torch.Tensor, coefficients @ basis.T)
 
 
 def _hippo(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +20,9 @@ from transformers.time_series_utils import DistributionOutput
 from tsfmscope.models import moirai_patches, timesfm_patches
 from tsfmscope.models.common.scale import HUGE, LARGEST
 from tsfmscope.models.patchtst_fm import LARGEST_SCALED, LEAST_SCALE
+
+if TYPE_CHECKING:
+    from tsfmscope.models.timesfm import TimesFMFamily
 
 Embed = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
@@ -189,9 +191,7 @@ class PatchTSTGraph(nn.Module):
         self.network, self.horizon, self.levels = network, horizon, len(levels)
         self.pad = int(config.context_length) - context
         starts = np.arange(
-            patchifier.sequence_start,
-            int(config.context_length) - patchifier.patch_length + 1,
-            patchifier.patch_stride,
+            patchifier.sequence_start, int(config.context_length) - patchifier.patch_length + 1, patchifier.patch_stride
         )
         self.register_buffer("steps", torch.from_numpy(starts[:, None] + np.arange(patchifier.patch_length)))
         self.register_buffer("normal", torch.from_numpy(special.ndtri(np.array(levels))))
@@ -319,47 +319,28 @@ def _patch_loc_scale(values: torch.Tensor, observed: torch.Tensor) -> tuple[torc
 Scale = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Parts of a TimesFM model that its forecast consists of.
-
-    decode, outputs: as in TimesFMFamily. patch: steps of a patch. mirrored, keeps_sign: whether a forecast is averaged
-    with that of the mirror image, and whether it has no negative step after a context without one.
-    """
-
-    scale: Scale
-    decode: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-    outputs: Callable[[torch.Tensor], torch.Tensor]
-    patch: int
-    mirrored: bool
-    keeps_sign: bool
-
-
 class TimesFMGraph(nn.Module):
     """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, and frequency ids [B], by TimesFM."""
 
-    def __init__(self, network: Any, parts: Parts, horizon: int) -> None:
-        """Wrap a network of transformers."""
+    def __init__(self, model: TimesFMFamily, horizon: int) -> None:
+        """Wrap a model, whose network is of transformers."""
         super().__init__()
-        self.network, self.parts, self.horizon = network, parts, horizon
+        self.network, self.model, self.horizon = model.network, model, horizon
+        self.size = int(model.network.config.patch_length)
 
     def forward(self, context: torch.Tensor, frequency: torch.Tensor | None = None) -> torch.Tensor:
         """Return the quantiles in the data's units; frequency: ids, for a model that reads them."""
-        parts = self.parts
         steps, masked = fill_gaps(context.double())
-        left = -context.shape[1] % parts.patch
-        patches = nn.functional.pad(steps, (left, 0)).unflatten(1, (-1, parts.patch))
-        masks = nn.functional.pad(masked, (left, 0), value=True).unflatten(1, (-1, parts.patch))
-        scaled, loc, scale = parts.scale(patches, masks)
+        left = -context.shape[1] % self.size
+        patches = nn.functional.pad(steps, (left, 0)).unflatten(1, (-1, self.size))
+        masks = nn.functional.pad(masked, (left, 0), value=True).unflatten(1, (-1, self.size))
+        scaled, loc, scale = self.model.traced_scale()(patches, masks)
         ids = masks[:, 0, 0].long() * 0 if frequency is None else frequency
         inputs = torch.where(masks, 0.0, scaled.clamp(-timesfm_patches.LARGEST, timesfm_patches.LARGEST)).float()
-        output = parts.outputs(parts.decode(inputs, masks, ids)[:, -1])  # [B, H, 1 + Q]
-        if parts.mirrored:
-            other = parts.outputs(parts.decode(-inputs, masks, ids)[:, -1])
-            output = (output - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
+        output = self.model.run_network(inputs, masks, ids)  # [B, H, 1 + Q]
         values = output.double() * scale[:, None, None] + loc[:, None, None]
         quantiles = values[:, : self.horizon, 1:].transpose(1, 2)
-        if parts.keeps_sign:
+        if self.model.keeps_sign:
             negative = (context < 0).any(dim=1)[:, None, None]
             quantiles = torch.where(negative, quantiles, quantiles.clamp(min=0.0))
         return quantiles.clamp(-LARGEST, LARGEST).float()

@@ -12,7 +12,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 
@@ -250,8 +250,7 @@ class LagLlama(OwnNetwork):
         distribution = torch.distributions.StudentT(answer.df, answer.loc, answer.scale, validate_args=False)
         weights = observed[:, positions + 1].float()
         losses = -distribution.log_prob(steps[:, positions + 1])
-        loss: torch.Tensor = (losses * weights).sum() / weights.sum().clamp_min(1.0)
-        return loss
+        return cast("torch.Tensor", (losses * weights).sum() / weights.sum().clamp_min(1.0))
 
     def _tokenize(self, windows: Windows) -> Tokens:
         import torch
@@ -265,20 +264,15 @@ class LagLlama(OwnNetwork):
             part = slice(start, start + SLICE)
             scaled = self._standardise(self._past(torch.from_numpy(context[part])), torch.from_numpy(factor[part]))
             positions = torch.arange(self.max_context - self.tokens, self.max_context)
-            inputs = features(scaled.steps, scaled.static, self._lags.cpu(), positions, calendar[part])
-            arrays["inputs"].append(inputs.numpy())
+            of_tokens = features(scaled.steps, scaled.static, self._lags.cpu(), positions, calendar[part])
+            arrays["inputs"].append(of_tokens.numpy())
             arrays["loc"].append(clip_float32(scaled.loc.double().numpy() * factor[part]))
             arrays["scale"].append(clip_float32(scaled.scale.double().numpy() * factor[part]))
         observed = ~np.isnan(self._past(torch.from_numpy(context))[:, -self.tokens :].numpy())
         kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         rope = np.full(len(windows), self.rope_factor(windows.horizon), dtype=np.float32)
-        return Tokens(
-            arrays={name: np.concatenate(parts) for name, parts in arrays.items()} | {"rope_factor": rope},
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        inputs = {name: np.concatenate(parts) for name, parts in arrays.items()} | {"rope_factor": rope}
+        return Tokens(inputs, {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch

@@ -123,8 +123,7 @@ class PathDecoder:
         weights = torch.softmax(torch.cat((shared, own), dim=-1), dim=-1)
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
-        output: torch.Tensor = attention.c_proj(join_heads(over_context @ values + from_own))
-        return output
+        return cast(torch.Tensor, attention.c_proj(join_heads(over_context @ values + from_own)))
 
 
 # Epsilon of the RMS norms, in the released code.
@@ -262,8 +261,7 @@ class Attention(nn.Module):
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         heads = functional.scaled_dot_product_attention(*self.project(states, cos, sin), is_causal=True)
-        output: torch.Tensor = self.c_proj(join_heads(heads))
-        return output
+        return cast(torch.Tensor, self.c_proj(join_heads(heads)))
 
 
 def _shared_projections(attention: Attention) -> list[str]:
@@ -284,10 +282,8 @@ def _split_heads(attention: Any, state: dict[str, Any], prefix: str, *_: Any) ->
     rows = attention.k_proj.out_features
     for name in _shared_projections(attention):
         if (joint := state.pop(f"{prefix}kv_proj.{name}", None)) is not None:
-            state[f"{prefix}k_proj.{name}"], state[f"{prefix}v_proj.{name}"] = (
-                joint[:rows].clone(),
-                joint[rows:].clone(),
-            )
+            state[f"{prefix}k_proj.{name}"] = joint[:rows].clone()
+            state[f"{prefix}v_proj.{name}"] = joint[rows:].clone()
 
 
 class MLP(nn.Module):
@@ -299,13 +295,11 @@ class MLP(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         inner = -(-int(8 * width / 3) // MULTIPLE) * MULTIPLE
-        self.c_fc1 = nn.Linear(width, inner, bias=False)
-        self.c_fc2 = nn.Linear(width, inner, bias=False)
+        self.c_fc1, self.c_fc2 = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.c_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.c_proj(functional.silu(self.c_fc1(states)) * self.c_fc2(states))
-        return output
+        return cast(torch.Tensor, self.c_proj(functional.silu(self.c_fc1(states)) * self.c_fc2(states)))
 
 
 class Block(nn.Module):
@@ -320,8 +314,7 @@ class Block(nn.Module):
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         states = states + self.attn(self.rms_1(states), cos, sin)
-        output: torch.Tensor = states + self.mlp(self.rms_2(states))
-        return output
+        return cast(torch.Tensor, states + self.mlp(self.rms_2(states)))
 
 
 class StudentTHead(nn.Module):

@@ -1,6 +1,7 @@
 """Moirai 1.0-R and 1.1-R (Woo et al. 2024) of uni2ts: an encoder over patches and mask tokens of one series.
 
-It predicts a mixture distribution for each step."""
+It predicts a mixture distribution for each step.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import importlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -19,9 +20,10 @@ from jaxtyping import Float
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.extras import describe_missing
 from tsfmscope.models.base import BlockFamily, Forecaster
-from tsfmscope.models.common import attention, checkpoint_folder, compression_block
-from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
+from tsfmscope.models.common.attention import BLOCK, PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.compression_block import apply_block, config_block
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import Package, Released, page
 from tsfmscope.models.moirai_patches import MINIMUM_SCALE, RANGES, Packed, pack, patch_range
@@ -31,8 +33,6 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-FAMILY = "moirai"
-REQUIRED = ("d_model", "num_layers", "patch_sizes")
 # Prefix of every `_target_`.
 DISTRIBUTIONS = "uni2ts.distribution."
 # Woo et al. 2024, section 3.1.3; uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
@@ -45,112 +45,10 @@ MIXTURE = {
         {"_target_": f"{DISTRIBUTIONS}log_normal.LogNormalOutput"},
     ],
 }
-# uni2ts, cli/conf/pretrain/model/moirai_{small,base,large}.yaml.
-DEFAULTS = {
-    "distr_output": MIXTURE,
-    "max_seq_len": 512,
-    "dropout_p": 0.0,
-    "scaling": True,
-    # Our own key. None: the size that belongs to the frequency.
-    "patch_size": None,
-}
 # Largest number of patches, layers or neurons in a config; the released models have up to 512 patches.
 LONGEST = 65_536
 # Width of a head. uni2ts makes d_model // 64 heads, and rotates pairs in half of each.
 HEAD = 64
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Config of a version of Moirai.
-
-    required: keys without a default. defaults: values of the other keys. stored: further keys that a checkpoint's
-    config.json must have. find_problem: function from a whole config to the reason why it is unusable, or None.
-    make: function from a usable config to a network of uni2ts. stack: name of its blocks.
-    """
-
-    family: str
-    required: tuple[str, ...]
-    defaults: Mapping[str, Any]
-    stored: tuple[str, ...]
-    find_problem: Callable[[Mapping[str, Any]], str | None]
-    make: Callable[[Mapping[str, Any]], Any]
-    stack: str
-
-
-def new_network(config: Mapping[str, Any], seed: int, schema: Schema) -> tuple[Any, dict[str, Any]]:
-    """Return a network of uni2ts with random weights, and its config filled up with defaults.
-
-    Raises ValueError, which names the key and the value that are wrong.
-    """
-    full = checkpoint_folder.filled_config(config, schema.required, schema.defaults, schema.family)
-    if wrong := schema.find_problem(full):
-        raise ValueError(f"{schema.family} config: {wrong}")
-    return checkpoint_folder.build(lambda: schema.make(full), seed), full
-
-
-def load_network(folder: Path, device: str, schema: Schema) -> tuple[Any, dict[str, Any]]:
-    """Return a network of uni2ts in float32 and eval mode, loaded from safetensors only, and its config.
-
-    uni2ts' own `from_pretrained` is not used: it leaves weights that the file lacks at random values, and
-    calls whatever `_target_` names.
-    Raises ModelError if config.json or the weights are unusable, or do not fit each other.
-    """
-    config = checkpoint_folder.read_config(folder, schema.family)
-    path = folder / "config.json"
-    if missing := sorted({*schema.required, *schema.stored} - set(config)):
-        raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", schema.family))
-    known = {*schema.required, *schema.defaults}
-    full = {**schema.defaults, **{key: value for key, value in config.items() if key in known}}
-    with checkpoint_folder.limit_parameters(folder):
-        if wrong := schema.find_problem(full):
-            raise ValueError(wrong)
-        network = schema.make(full)
-    layers = attentions(network, schema.stack)
-    compression_block.apply_block(network, layers, config.get(attention.BLOCK), str(path))
-    _fill(network, folder)
-    return network.to(device).eval(), full
-
-
-def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
-    """Write config.json and model.safetensors, which `from_pretrained` of the network's class can read.
-
-    Keys without a value are left out. The package ignores our `patch_size`, and cannot read the narrower weights of a
-    compressed model.
-    """
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    entries = {key: value for key, value in config.items() if value is not None}
-    entries |= {"attn_dropout_p": 0.0, **compression_block.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(entries, sort_keys=True, indent=2) + "\n")
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors")
-
-
-def attentions(network: Any, stack: str) -> Iterator[AttentionLayer]:
-    """Yield the self-attention of every block.
-
-    Queries and keys are normed and rotated. The heads of a group share keys and values.
-    """
-    return layers_of_blocks(
-        stack, network.encoder.layers, "self_attn", PARTS | {"o": "out_proj"}, heads="num_heads", groups="num_groups",
-        scale="softmax_scale", plain=False,
-    )  # fmt: skip
-
-
-def _make(config: Mapping[str, Any]) -> Any:
-    return package_class("uni2ts.model.moirai.module", "MoiraiModule", FAMILY)(
-        distr_output=_distribution(config["distr_output"]),
-        d_model=config["d_model"],
-        num_layers=config["num_layers"],
-        patch_sizes=tuple(config["patch_sizes"]),
-        max_seq_len=config["max_seq_len"],
-        # As released. Any other value would act in eval mode too (uni2ts, module/attention.py).
-        attn_dropout_p=0.0,
-        dropout_p=config["dropout_p"],
-        scaling=config["scaling"],
-    )
 
 
 def package_class(module: str, name: str, family: str) -> Any:
@@ -191,16 +89,6 @@ def _distribution(config: Any) -> Any:
     return distribution_class(**options)
 
 
-def _find_problem(config: Mapping[str, Any]) -> str | None:
-    """Return the reason why a config is unusable, or None."""
-    sizes = config["patch_sizes"]
-    if not isinstance(sizes, list | tuple) or not sizes or any(type(size) is not int or size < 1 for size in sizes):
-        return f"got patch_sizes {sizes!r}, expected a list of lengths in steps, such as [8, 16, 32, 64, 128]"
-    if config["patch_size"] is not None and config["patch_size"] not in sizes:
-        return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
-    return find_common_problem(config, ("num_layers", "max_seq_len"))
-
-
 def find_common_problem(config: Mapping[str, Any], counts: tuple[str, ...]) -> str | None:
     """Return the reason why keys that all versions have are unusable, or None; counts: keys of whole numbers."""
     for key in counts:
@@ -218,35 +106,18 @@ def find_common_problem(config: Mapping[str, Any], counts: tuple[str, ...]) -> s
     return None
 
 
-def _fill(network: Any, folder: Path) -> None:
-    """Load a folder's weights into the network.
-
-    Raises ModelError if weights are missing, have another shape, or cannot be read.
-    """
-    tensors = checkpoint_folder.read_weights(folder)
-    expected = network.state_dict()
-    missing = sorted(set(expected) - set(tensors))
-    shapes = [name for name in expected if name in tensors and tensors[name].shape != expected[name].shape]
-    if missing or shapes:
-        raise ModelError(
-            f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape {shapes[:5]}; "
-            "use the config that they were saved with"
-        )
-    network.load_state_dict({name: tensors[name] for name in expected})
-
-
-SCHEMA = Schema(FAMILY, REQUIRED, DEFAULTS, ("distr_output", "max_seq_len"), _find_problem, _make, "encoder")
-
-
 class MoiraiFamily(BlockFamily, Forecaster):
     """A version of Moirai, whose network is one of uni2ts.
 
-    schema: of its config. pipeline: module and class of uni2ts that forecast with the network.
+    required: keys of its config without a default. defaults: values of the other keys. stored: further keys that a
+    checkpoint's config.json must have. pipeline: module and class of uni2ts that forecast with the network.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("uni2ts",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1": "mlp_in", "ffn.fc_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
-    schema: ClassVar[Schema]
+    required: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[Mapping[str, Any]]
+    stored: ClassVar[tuple[str, ...]]
     pipeline: ClassVar[tuple[str, str]]
     deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
     network: Any
@@ -261,36 +132,82 @@ class MoiraiFamily(BlockFamily, Forecaster):
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.
 
-        config: the required keys of the schema, and any of its defaults; they are named as the arguments of the
-        network's class. Raises ValueError for missing or unknown keys and for unusable values.
+        config: the `required` keys, and any of `defaults`; they are named as the arguments of the network's class.
+        Raises ValueError, which names the key and the value that are wrong.
         """
-        return cls(*new_network(config, seed, cls.schema))
+        full = checkpoint_folder.filled_config(config, cls.required, cls.defaults, cls.name)
+        if wrong := cls.find_problem(full):
+            raise ValueError(f"{cls.name} config: {wrong}")
+        return cls(checkpoint_folder.build(lambda: cls.make_network(full), seed), full)
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Return the model of a released or saved checkpoint; only safetensors are read.
 
-        Raises ModelError, which names the wrong file.
+        uni2ts' own `from_pretrained` is not used: it leaves weights that the file lacks at random values, and
+        calls whatever `_target_` names.
+        Raises ModelError if config.json or the weights are unusable, or do not fit each other.
         """
-        return cls(*load_network(Path(folder), device, cls.schema))
+        folder = Path(folder)
+        config, path = checkpoint_folder.read_config(folder, cls.name), folder / "config.json"
+        if missing := sorted({*cls.required, *cls.stored} - set(config)):
+            raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", cls.name))
+        known = {*cls.required, *cls.defaults}
+        full = {**cls.defaults, **{key: value for key, value in config.items() if key in known}}
+        with checkpoint_folder.limit_parameters(folder):
+            if wrong := cls.find_problem(full):
+                raise ValueError(wrong)
+            network = cls.make_network(full)
+        apply_block(network, cls.attention_layers(network), config.get(BLOCK), str(path))
+        weights, names = checkpoint_folder.read_weights(folder), network.state_dict()
+        read = {name: value for name, value in weights.items() if name in names}
+        return cls(own_checkpoint.fill(network, read, folder).to(device), full)
+
+    @classmethod
+    @abstractmethod
+    def find_problem(cls, config: Mapping[str, Any]) -> str | None:
+        """Return the reason why a whole config is unusable, or None."""
+
+    @classmethod
+    @abstractmethod
+    def make_network(cls, config: Mapping[str, Any]) -> Any:
+        """Return a network of uni2ts from a usable config."""
 
     def setting(self, key: str) -> Any:
         """Return a value of the config that the network was made of."""
         return self.config[key]
 
     def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which `from_pretrained` of the network's class can read."""
-        save_network(self.network, self.config, Path(folder))
+        """Write config.json and model.safetensors, which `from_pretrained` of the network's class can read.
+
+        Keys without a value are left out. The package ignores our `patch_size`, and cannot read the narrower weights of
+        a compressed model.
+        """
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        entries = {key: value for key, value in self.config.items() if value is not None}
+        entries |= {"attn_dropout_p": 0.0, **config_block(self.network)}
+        (folder / "config.json").write_text(json.dumps(entries, sort_keys=True, indent=2) + "\n")
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors")
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
         """Blocks of the only stack."""
-        return {self.schema.stack: self.network.encoder.layers}
+        return {self.stacks[0]: self.network.encoder.layers}
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
-        """Yield the self-attention of every block; queries and keys are normed and rotated."""
-        return attentions(network, cls.schema.stack)
+        """Yield the self-attention of every block.
+
+        Queries and keys are normed and rotated. The heads of a group share keys and values.
+        """
+        return layers_of_blocks(
+            cls.stacks[0], network.encoder.layers, "self_attn", PARTS | {"o": "out_proj"}, heads="num_heads",
+            groups="num_groups", scale="softmax_scale", plain=False,
+        )  # fmt: skip
 
     def stock_model(self, **options: Any) -> Any:
         """Return the network as the class that uni2ts forecasts with.
@@ -307,7 +224,7 @@ class MoiraiFamily(BlockFamily, Forecaster):
 
     def read_package_network(self, network_class: Any, folder: Path) -> Any:
         """Return the network of uni2ts that this project reads a folder with."""
-        return load_network(folder, "cpu", self.schema)[0]
+        return type(self).load(folder).network
 
     def _package_run(self, network: Any, windows: Windows, **options: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         """Return uni2ts' class around its network, and its inputs; missing steps are 0."""
@@ -344,7 +261,7 @@ class Moirai(MoiraiFamily):
     package rounds loc and scale to float32 first.
     """
 
-    name: ClassVar[str] = FAMILY
+    name: ClassVar[str] = "moirai"
     released: ClassVar[Released] = Released(
         tuple(
             f"Salesforce/moirai-{version}-R-{size}" for version in ("1.0", "1.1") for size in ("small", "base", "large")
@@ -358,10 +275,34 @@ class Moirai(MoiraiFamily):
     )
     config_keys: ClassVar[tuple[str, ...]] = ("patch_sizes", "distr_output")
     example: ClassVar[Mapping[str, Any]] = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
-    schema: ClassVar[Schema] = SCHEMA
+    required: ClassVar[tuple[str, ...]] = ("d_model", "num_layers", "patch_sizes")
+    # uni2ts, cli/conf/pretrain/model/moirai_{small,base,large}.yaml. `patch_size` is our own key; None: the size that
+    # belongs to the frequency.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "distr_output": MIXTURE, "max_seq_len": 512, "dropout_p": 0.0, "scaling": True, "patch_size": None,
+    }  # fmt: skip
+    stored: ClassVar[tuple[str, ...]] = ("distr_output", "max_seq_len")
     pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai", "MoiraiForecast")
-    stacks: ClassVar[tuple[str, ...]] = (SCHEMA.stack,)
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
+
+    @classmethod
+    def find_problem(cls, config: Mapping[str, Any]) -> str | None:
+        """Return the reason why a config is unusable, or None."""
+        sizes = config["patch_sizes"]
+        if not isinstance(sizes, list | tuple) or not sizes or any(type(size) is not int or size < 1 for size in sizes):
+            return f"got patch_sizes {sizes!r}, expected a list of lengths in steps, such as [8, 16, 32, 64, 128]"
+        if config["patch_size"] is not None and config["patch_size"] not in sizes:
+            return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
+        return find_common_problem(config, ("num_layers", "max_seq_len"))
+
+    @classmethod
+    def make_network(cls, config: Mapping[str, Any]) -> Any:
+        """Return a MoiraiModule."""
+        options = {key: value for key, value in config.items() if key != "patch_size"}
+        options |= {"distr_output": _distribution(config["distr_output"]), "patch_sizes": tuple(config["patch_sizes"])}
+        # As released. Any other value of attn_dropout_p would act in eval mode too (uni2ts, module/attention.py).
+        return package_class("uni2ts.model.moirai.module", "MoiraiModule", cls.name)(**options, attn_dropout_p=0.0)
 
     def patch_size(self, freq: str) -> int:
         """Return the number of steps per patch for a pandas frequency.
@@ -432,13 +373,7 @@ class Moirai(MoiraiFamily):
         packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         kinds[:, packed.start :] = TokenKind.MASK
-        return Tokens(
-            arrays=packed.arrays(),
-            kinds={"encoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        return Tokens(packed.arrays(), {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         encoder = self.network.eval().encoder

@@ -1,6 +1,7 @@
 """Moirai 2.0-R (Liu et al. 2025) of uni2ts: a decoder over the patches of one series.
 
-Each patch predicts quantiles of the patches after it."""
+Each patch predicts quantiles of the patches after it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.scale import level_weights
 from tsfmscope.models.facts import TOLLAMA, Package, Released
-from tsfmscope.models.moirai import MoiraiFamily, Schema, find_common_problem, package_class
+from tsfmscope.models.moirai import MoiraiFamily, find_common_problem, package_class
 from tsfmscope.models.moirai_patches import Packed, pack
 from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
@@ -21,36 +23,8 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-FAMILY = "moirai-2"
-REQUIRED = ("d_model", "d_ff", "num_layers", "patch_size")
-# Arguments of uni2ts' Moirai2Module, as far as the paper names them (Liu et al. 2025); attn_dropout_p is always 0.
-DEFAULTS = {
-    "max_seq_len": 512,
-    "dropout_p": 0.0,
-    "scaling": True,
-    "num_predict_token": 4,
-    "quantile_levels": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-}
 # Keys whose values are whole numbers.
 COUNTS = ("d_ff", "num_layers", "patch_size", "num_predict_token", "max_seq_len")
-
-
-def _make(config: Mapping[str, Any]) -> Any:
-    options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
-    return package_class("uni2ts.model.moirai2.module", "Moirai2Module", FAMILY)(**options)
-
-
-def _find_problem(config: Mapping[str, Any]) -> str | None:
-    """Return the reason why a config is unusable, or None."""
-    levels = config["quantile_levels"]
-    if not isinstance(levels, list | tuple) or not all(isinstance(level, float) and 0 < level < 1 for level in levels):
-        return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
-    if not levels or list(levels) != sorted(set(levels)):
-        return f"got quantile_levels {levels!r}, expected ascending numbers"
-    return find_common_problem(config, COUNTS)
-
-
-SCHEMA = Schema(FAMILY, REQUIRED, DEFAULTS, ("num_predict_token", "quantile_levels"), _find_problem, _make, "decoder")
 
 
 class Moirai2(MoiraiFamily):
@@ -71,7 +45,7 @@ class Moirai2(MoiraiFamily):
     attend to its empty patches.
     """
 
-    name: ClassVar[str] = FAMILY
+    name: ClassVar[str] = "moirai-2"
     released: ClassVar[Released] = Released(("Salesforce/moirai-2.0-R-small",), "cc-by-nc-4.0", TOLLAMA)
     package: ClassVar[Package | None] = Package(
         "uni2ts", "uni2ts.model.moirai2:Moirai2Module", network="uni2ts.model.moirai2:Moirai2Module", first_rows=True
@@ -80,11 +54,33 @@ class Moirai2(MoiraiFamily):
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2,
     }  # fmt: skip
-    schema: ClassVar[Schema] = SCHEMA
+    required: ClassVar[tuple[str, ...]] = ("d_model", "d_ff", "num_layers", "patch_size")
+    # Arguments of uni2ts' Moirai2Module, as far as the paper names them (Liu et al. 2025); attn_dropout_p is always 0.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_seq_len": 512, "dropout_p": 0.0, "scaling": True, "num_predict_token": 4,
+        "quantile_levels": list(QUANTILES),
+    }  # fmt: skip
+    stored: ClassVar[tuple[str, ...]] = ("num_predict_token", "quantile_levels")
     pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai2", "Moirai2Forecast")
-    stacks: ClassVar[tuple[str, ...]] = (SCHEMA.stack,)
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     direct_quantiles: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("out_proj",)
+
+    @classmethod
+    def find_problem(cls, config: Mapping[str, Any]) -> str | None:
+        """Return the reason why a config is unusable, or None."""
+        levels = config["quantile_levels"]
+        if not isinstance(levels, list | tuple) or not all(isinstance(part, float) and 0 < part < 1 for part in levels):
+            return f"got quantile_levels {levels!r}, expected numbers between 0 and 1"
+        if not levels or list(levels) != sorted(set(levels)):
+            return f"got quantile_levels {levels!r}, expected ascending numbers"
+        return find_common_problem(config, COUNTS)
+
+    @classmethod
+    def make_network(cls, config: Mapping[str, Any]) -> Any:
+        """Return a Moirai2Module."""
+        options = {**config, "quantile_levels": tuple(config["quantile_levels"]), "attn_dropout_p": 0.0}
+        return package_class("uni2ts.model.moirai2.module", "Moirai2Module", cls.name)(**options)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches; the context is padded on the left to whole patches."""
@@ -138,13 +134,7 @@ class Moirai2(MoiraiFamily):
     def _tokenize(self, windows: Windows) -> Tokens:
         packed = self._pack_windows(windows.context, windows.future[:, :0])
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays=packed.arrays(),
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        return Tokens(packed.arrays(), {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         decoder = self.network.eval().encoder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
@@ -103,6 +103,10 @@ class Config(SavedConfig):
         return None
 
 
+# Fields of Cut that the network reads.
+INPUTS = ("values", "is_known", "attended")
+
+
 class Cut(NamedTuple):
     """Patches of a context and of the steps to forecast, and how the context was scaled.
 
@@ -116,15 +120,6 @@ class Cut(NamedTuple):
     attended: Bool[np.ndarray, "window token"]
     loc: Float64[np.ndarray, " window"]
     scale: Float64[np.ndarray, " window"]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return what the network reads."""
-        return {"values": self.values, "is_known": self.is_known, "attended": self.attended}
-
-    @staticmethod
-    def inputs(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the arguments of the network."""
-        return arrays["values"], arrays["is_known"], arrays["attended"]
 
 
 def scale_and_cut(
@@ -317,15 +312,14 @@ class Moment(OwnNetwork):
         hidden = self._draw_masks(self._cut(past, ahead).is_known[:, : -(ahead // size)])
         hidden = np.repeat(hidden, size, axis=1)[:, -past.shape[1] :]
         cut = self._cut(past, ahead, hidden)
-        predicted = self.network(*self._on_device(*Cut.inputs(cut.arrays()))).flatten(1)  # [W, T * P]
+        predicted = self.network(*self._on_device(*cut[:3])).flatten(1)  # [W, T * P]
         predicted = predicted[:, predicted.shape[1] - ahead - past.shape[1] :][:, : past.shape[1] + steps]
         masked = np.where(hidden, past, np.nan)
         target = np.concatenate((masked, future.cpu().numpy().astype(np.float64)), axis=1)
         target = np.clip((target - cut.loc[:, None]) / cut.scale[:, None], -LARGEST_TARGET, LARGEST_TARGET)
         is_counted = torch.from_numpy(~np.isnan(target)).to(device)
         aim = torch.from_numpy(np.nan_to_num(target).astype(np.float32)).to(device)
-        loss: torch.Tensor = ((predicted - aim).square() * is_counted).sum() / is_counted.sum().clamp_min(1)
-        return loss
+        return cast("torch.Tensor", ((predicted - aim).square() * is_counted).sum() / is_counted.sum().clamp_min(1))
 
     def _draw_masks(self, is_known: Bool[np.ndarray, "window token"]) -> Bool[np.ndarray, "window token"]:
         """Return which context patches are masked: of n known ones, the whole part of n times `mask_ratio`."""
@@ -341,19 +335,14 @@ class Moment(OwnNetwork):
         cut = self._cut(windows.context, ahead)
         kinds = np.where(cut.is_known & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
         kinds[:, kinds.shape[1] - ahead // self.config["patch_len"] :] = TokenKind.MASK
-        return Tokens(
-            arrays=cut.arrays(),
-            kinds={"encoder": kinds.astype(np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays, kinds = dict(zip(INPUTS, cut[:3], strict=True)), kinds.astype(np.int8)
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()
 
         def forward(part: slice) -> None:
-            network(*self._on_device(*(array[part] for array in Cut.inputs(tokens.arrays))))
+            network(*self._on_device(*(tokens.arrays[name][part] for name in INPUTS)))
 
         encoder = network.encoder
         queries = {"encoder": [block.layer[0].SelfAttention.q for block in encoder.block]}
@@ -375,7 +364,7 @@ class Moment(OwnNetwork):
             flat: torch.Tensor = self.network(*inputs).flatten(1)
             return flat[:, -ahead:][:, :steps]
 
-        point = self._run_in_batches(run, *Cut.inputs(cut.arrays()))
+        point = self._run_in_batches(run, *cut[:3])
         return np.asarray(point * cut.scale[:, None] + cut.loc[:, None])
 
     def _ahead(self, horizon: int) -> int:

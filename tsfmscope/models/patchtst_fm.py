@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
@@ -93,6 +93,10 @@ def shortest_forecast(config: Mapping[str, Any]) -> int:
     return int(config["d_patch"] * max(config["pretrain_mask_cont"], 2))
 
 
+# Fields of Scaled that the network reads.
+INPUTS = ("values", "observed", "attended")
+
+
 class Scaled(NamedTuple):
     """Patches of a context and of the steps to forecast, and how the context was scaled.
 
@@ -106,15 +110,6 @@ class Scaled(NamedTuple):
     attended: Bool[np.ndarray, "window token"]
     loc: Float64[np.ndarray, " window"]
     scale: Float64[np.ndarray, " window"]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return what the network reads."""
-        return {"values": self.values, "observed": self.observed, "attended": self.attended}
-
-    @staticmethod
-    def of(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the arguments of the network."""
-        return arrays["values"], arrays["observed"], arrays["attended"]
 
     def unscale(self, values: Float[np.ndarray, "window quantile step"]) -> Float64[np.ndarray, "window quantile step"]:
         """Return scaled values in the data's units."""
@@ -318,8 +313,7 @@ class PatchTSTFM(OwnNetwork):
         past = past[:, -(self.config["context_length"] - ahead) :].astype(np.float64)
         hidden = self._draw_masks(past)
         cut, device = self._cut(past, ahead, hidden), self.network.device
-        inputs = (torch.from_numpy(part).to(device) for part in Scaled.of(cut.arrays()))
-        predicted = self.network.quantiles(self.network(*inputs)).flatten(2)  # [B, Q, T * P]
+        predicted = self.network.quantiles(self.network(*self._on_device(*cut[:3]))).flatten(2)  # [B, Q, T * P]
         width = past.shape[1] + ahead
         predicted = predicted[:, :, -width:][:, :, : past.shape[1] + steps]
         steps_masked = np.concatenate((np.where(hidden, past, np.nan), later.astype(np.float64)), axis=1)
@@ -330,8 +324,7 @@ class PatchTSTFM(OwnNetwork):
         errors = torch.where(counted, target, 0.0) - predicted
         pinball = 2 * torch.maximum(levels * errors, (levels - 1) * errors) * counted
         by_level = pinball.sum(dim=2) / counted.sum(dim=2).clamp_min(1)  # [B, Q]
-        loss: torch.Tensor = by_level.sum(dim=1).mean() / len(self.levels) ** 0.5
-        return loss
+        return cast("torch.Tensor", by_level.sum(dim=1).mean() / len(self.levels) ** 0.5)
 
     def _draw_masks(self, past: Float[np.ndarray, "window context"]) -> np.ndarray:
         """Return which context steps are masked, [W, C]; none in a window of which nothing else was observed."""
@@ -353,19 +346,14 @@ class PatchTSTFM(OwnNetwork):
         kinds = np.where(cut.observed.any(axis=-1) & cut.attended, TokenKind.OBSERVATION, TokenKind.PADDING)
         # Patches of the forecast alone.
         kinds[:, kinds.shape[1] - ahead // self.config["d_patch"] :] = TokenKind.MASK
-        return Tokens(
-            arrays=cut.arrays(),
-            kinds={"encoder": kinds.astype(np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays, kinds = dict(zip(INPUTS, cut[:3], strict=True)), kinds.astype(np.int8)
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()
 
         def forward(part: slice) -> None:
-            network(*self._on_device(*(array[part] for array in Scaled.of(tokens.arrays))))
+            network(*self._on_device(*(tokens.arrays[name][part] for name in INPUTS)))
 
         queries = {"encoder": [block.attn.q_proj for block in network.layers]}
         return Pass({"encoder": Stack(network.layers, None)}, forward, queries)
@@ -386,7 +374,7 @@ class PatchTSTFM(OwnNetwork):
         def run(*inputs: torch.Tensor) -> torch.Tensor:
             return network.quantiles(network(*inputs)).flatten(2)[:, :, -ahead:][:, :, :steps]
 
-        return cut.unscale(self._run_in_batches(run, *Scaled.of(cut.arrays())))
+        return cut.unscale(self._run_in_batches(run, *cut[:3]))
 
     @property
     def _longest(self) -> int:

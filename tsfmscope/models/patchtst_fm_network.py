@@ -32,8 +32,7 @@ class ResidualMlp(nn.Module):
         self.residual = nn.Linear(inputs, outputs)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.layer2(torch.sigmoid(self.layer1(values))) + self.residual(values)
-        return output
+        return cast(torch.Tensor, self.layer2(torch.sigmoid(self.layer1(values))) + self.residual(values))
 
 
 class Attention(nn.Module):
@@ -53,8 +52,7 @@ class Attention(nn.Module):
         heads = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attended, dropout_p=dropout, scale=self.scale
         )
-        output: torch.Tensor = functional.dropout(self.proj(join_heads(heads)), self.dropout, self.training)
-        return output
+        return functional.dropout(self.proj(join_heads(heads)), self.dropout, self.training)
 
 
 class Mlp(nn.Module):
@@ -68,8 +66,7 @@ class Mlp(nn.Module):
         )
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.layers(states)
-        return output
+        return cast(torch.Tensor, self.layers(states))
 
 
 class Block(nn.Module):
@@ -84,16 +81,7 @@ class Block(nn.Module):
 
     def forward(self, states: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
         states = states + self.attn(self.norm1(states), attended)
-        output: torch.Tensor = states + self.dropout(self.mlp(self.norm2(states)))
-        return output
-
-
-class Positions(nn.Module):
-    """Learned vector of every patch of the window."""
-
-    def __init__(self, patches: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(patches, width)
+        return cast(torch.Tensor, states + self.dropout(self.mlp(self.norm2(states))))
 
 
 class PatchTSTFMNetwork(PlacedModule):
@@ -106,7 +94,8 @@ class PatchTSTFMNetwork(PlacedModule):
         super().__init__()
         width, size = shape["d_model"], shape["d_patch"]
         self.size, self.num_quantiles = size, shape["num_quantile"]
-        self.pos_embed = Positions(shape["context_length"] // size, width)
+        # Learned vector of every patch of the window.
+        self.pos_embed = nn.ModuleDict({"embedding": nn.Embedding(shape["context_length"] // size, width)})
         self.blocks = nn.ModuleList(Block(width, shape["n_head"], shape["dropout"]) for _ in range(shape["n_layer"]))
         self.in_layer = ResidualMlp(2 * size, width, width)
         self.out_layer = ResidualMlp(width, size * (self.num_quantiles + 1), width)
@@ -127,10 +116,9 @@ class PatchTSTFMNetwork(PlacedModule):
         The tokens are the last of the window. values: scaled steps, 0 where a step is missing or masked. observed: 0
         there, else 1. attended: tokens that are not padding.
         """
-        vectors = self.pos_embed.embedding.weight
-        states: torch.Tensor = (
-            self.in_layer(torch.cat((values, observed), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
-        )
+        vectors = self.pos_embed["embedding"].weight
+        embedded = self.in_layer(torch.cat((values, observed), dim=-1))
+        states: torch.Tensor = embedded + vectors[len(vectors) - values.shape[1] :]
         mask = None if bool(attended.all()) else attended[:, None, None]
         for block in self.blocks:
             states = block(states, mask)
@@ -141,5 +129,4 @@ class PatchTSTFMNetwork(PlacedModule):
     ) -> Float[torch.Tensor, "window quantile token patch"]:
         """Return ascending quantiles of every step, in scaled units."""
         raw = self.out_layer(states).unflatten(-1, (self.num_quantiles + 1, self.size)).transpose(1, 2)
-        ascending: torch.Tensor = raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1)
-        return ascending
+        return cast(torch.Tensor, raw[:, :1] + (functional.softplus(raw[:, 1:]) / self.num_quantiles).cumsum(dim=1))

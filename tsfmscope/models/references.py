@@ -79,12 +79,19 @@ class Source:
         return replace(self, options=registry.stored_options(self.options))
 
 
-def resolve(name: str, family: str | None = None) -> Source:
+def resolve(model: str | Path, family: str | None = None) -> Source:
     """Return the checkpoint of a name; a name of the hub is looked up there.
 
     family: the family of a reference or folder that does not name it. Raises ArgumentError, with similar names, for a
-    name that is not valid; ModelError if the checkpoint cannot be obtained.
+    name that is not valid and for a family or a model in place of a name; ModelError if the checkpoint cannot be
+    obtained.
     """
+    if not isinstance(model, str | Path):
+        if isinstance(model, type):
+            raise ArgumentError(f"model: {getattr(model, 'name', model)} is a family; expected FAMILY:FOLDER")
+        kind = type(model).__name__
+        raise ArgumentError(f"model: got a {kind}, expected a name or a folder; save it and give the folder")
+    name = str(model)
     if (block := load_catalog()["models"].get(name)) is not None:
         if family not in (None, block["family"]):
             raise ArgumentError(f"family {family}: model {name!r} is of family {block['family']}; leave the family out")
@@ -125,6 +132,8 @@ def _split_reference(name: str, family: str | None) -> tuple[str | None, str]:
         registry.check_reference(name)
     known = load_catalog()["models"]
     near = difflib.get_close_matches(name, known, 2)
+    if name in registry.families():
+        raise ArgumentError(f"{name}: is a family; expected FAMILY:FOLDER, such as {name}:FOLDER")
     if hub.looks_like_hub(name):
         hint = f"for a model of the hub write {hub.PREFIX}{name}"
     elif near:

@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import json
 import math
 import os
 import re
@@ -26,15 +25,17 @@ from tsfmscope import hub
 from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
-from tsfmscope.files import file_sum, open_regular, read_text
+from tsfmscope.files import file_sum, open_regular
 from tsfmscope.models.common.checkpoint_folder import (
     ADAPTER,
     INDEX,
     LARGEST_CONFIG,
     PICKLED,
     SNAPSHOTS,
+    broken_checkpoint,
     check_adapter,
     files_of_weights,
+    read_object,
     verify_sums,
     weight_files,
 )
@@ -249,7 +250,7 @@ def fingerprint(folder: Path) -> str:
         try:
             digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
         except OSError as error:
-            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+            raise broken_checkpoint(f"{path}: {error.strerror}") from error
     return digest.hexdigest()
 
 
@@ -282,12 +283,9 @@ def facts(folder: Path) -> dict[str, Any]:
                 names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
                 parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
-    return {
-        "parameters": parameters,
-        "bytes": sum(path.stat().st_size for path in files),
-        "license": license_of_card(folder),
-    }
+            raise broken_checkpoint(f"{path}: not a safetensors file ({error})") from error
+    size = sum(path.stat().st_size for path in files)
+    return {"parameters": parameters, "bytes": size, "license": license_of_card(folder)}
 
 
 def license_of_card(folder: Path) -> str | None:
@@ -308,12 +306,7 @@ def license_of_card(folder: Path) -> str | None:
 
 
 def load_planned(
-    family: str,
-    ref: str,
-    *,
-    planned: str | None,
-    device: str = "cpu",
-    options: Mapping[str, Any],
+    family: str, ref: str, *, planned: str | None, device: str = "cpu", options: Mapping[str, Any]
 ) -> Family:
     """Load the model that a reference names, if it is the one that was planned.
 
@@ -464,15 +457,7 @@ def family_of_folder(folder: Path) -> str | None:
     """
     check_adapter(folder)
     path = folder / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(read_text(path, LARGEST_CONFIG))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: expected JSON ({error}); fetch or save the checkpoint again") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{path}: expected an object, got {type(config).__name__}; fetch the checkpoint again")
-    return family_of_config(config)
+    return family_of_config(read_object(path, LARGEST_CONFIG)) if path.is_file() else None
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:

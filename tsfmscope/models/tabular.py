@@ -166,8 +166,7 @@ class Tabular(BlockFamily):
         support = _support(features.shape[1])
         inputs, ids = (torch.from_numpy(part).to(self._device) for part in (features, labels))
         logits = self.network.logits(inputs, ids[:, :support], support)
-        loss: torch.Tensor = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, support:].flatten())
-        return loss
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, support:].flatten())
 
     @property
     def _device(self) -> Any:
@@ -189,13 +188,8 @@ class Tabular(BlockFamily):
         observed[:, support:, -1] = TokenKind.MASK
         # The network's order: the label of a row first.
         kinds[is_table] = np.roll(observed, 1, axis=2)
-        return Tokens(
-            arrays={"features": features, "labels": np.clip(labels[:, :support], 0, None).astype(np.int32)},
-            kinds={"encoder": kinds.reshape(len(windows), -1)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {"features": features, "labels": np.clip(labels[:, :support], 0, None).astype(np.int32)}
+        return Tokens(arrays, {"encoder": kinds.reshape(len(windows), -1)}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -47,8 +47,7 @@ class Attention(nn.Module):
             for part in (self.q(readers), self.k(attended), self.v(attended))
         )
         heads = scaled_dot_product_attention(q, k, v, scale=self.scale)
-        answer: torch.Tensor = self.o(heads.transpose(1, 2).flatten(2))
-        return answer
+        return cast(torch.Tensor, self.o(heads.transpose(1, 2).flatten(2)))
 
 
 class Block(nn.Module):
@@ -77,8 +76,7 @@ class Block(nn.Module):
         else:
             answer = self.attention(table.flatten(0, 1), table.flatten(0, 1)).unflatten(0, table.shape[:2])
         cells = cells + answer.flatten(1, 2)
-        grown: torch.Tensor = cells + self.mlp_out(gelu(self.mlp_in(self.mlp_norm(cells))))
-        return grown
+        return cast(torch.Tensor, cells + self.mlp_out(gelu(self.mlp_in(self.mlp_norm(cells)))))
 
 
 class Tab2D(nn.Module):
@@ -108,14 +106,12 @@ class Tab2D(nn.Module):
         cells = torch.cat((label, self.x_embedding(features[..., None])), dim=2).flatten(1, 2)
         for block in self.blocks:
             cells = block(cells, rows, support)
-        states: torch.Tensor = self.final_layer_norm(cells)
-        return states
+        return cast(torch.Tensor, self.final_layer_norm(cells))
 
     def logits(self, features: torch.Tensor, labels: torch.Tensor, support: int) -> torch.Tensor:
         """Return logits of the classes, [B, R - support, class], for the rows without a label."""
         states = self(features, labels, support).unflatten(1, (features.shape[1], -1))
-        answer: torch.Tensor = self.final_layer(states[:, support:, 0])
-        return answer
+        return cast(torch.Tensor, self.final_layer(states[:, support:, 0]))
 
 
 def attentions(network: Tab2D) -> Iterator[AttentionLayer]:

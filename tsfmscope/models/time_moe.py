@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32
@@ -196,24 +196,14 @@ class TimeMoE(OwnNetwork):
         target = labels[:, 1:].to(device)
         heads = [_huber_loss(head(answer.states), target, counted) for head in self.network.lm_heads]
         spread = balance(answer.routes, self.config["num_experts_per_tok"], counted)
-        loss: torch.Tensor = torch.stack(heads).mean() + self.config["router_aux_loss_factor"] * spread
-        return loss
+        return cast("torch.Tensor", torch.stack(heads).mean() + self.config["router_aux_loss_factor"] * spread)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         scaled = self._scale_context(windows.context)
         kinds = np.where(scaled.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays={
-                "values": scaled.values,
-                "start": scaled.start,
-                "loc": clip_float32(scaled.loc),
-                "scale": clip_float32(scaled.scale),
-            },
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        loc, scale = clip_float32(scaled.loc), clip_float32(scaled.scale)
+        arrays = {"values": scaled.values, "start": scaled.start, "loc": loc, "scale": scale}
+        return Tokens(arrays, {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network, arrays = self.network.eval(), tokens.arrays
@@ -266,5 +256,4 @@ def _huber_loss(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tenso
     windows = functional.pad(target, (0, length - 1), value=float("nan")).unfold(-1, length, 1)  # [B, T, h]
     known = ~windows.isnan() & counted[..., None]
     losses = functional.huber_loss(answer, torch.where(known, windows, 0.0), reduction="none", delta=DELTA)
-    mean: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
-    return mean
+    return (losses * known).sum() / known.sum().clamp_min(1)

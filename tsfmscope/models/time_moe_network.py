@@ -6,6 +6,7 @@ computations are written from that paper and that code's arithmetic.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -73,8 +74,7 @@ class Reader:
             states = states + block.self_attn.attend(query, keys, all_values, mask, causal=free and first == 0)
             states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]
         self._seen = end
-        last: torch.Tensor = network.model.norm(states[:, -1])
-        return last
+        return cast(torch.Tensor, network.model.norm(states[:, -1]))
 
     def _store(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store keys and values; return those of all steps so far, [B, h, T, width].
@@ -111,8 +111,7 @@ class InputEmbedding(nn.Module):
 
     def forward(self, values: Float[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
         steps = values[..., None]
-        embedded: torch.Tensor = functional.silu(self.gate_layer(steps)) * self.emb_layer(steps)
-        return embedded
+        return cast(torch.Tensor, functional.silu(self.gate_layer(steps)) * self.emb_layer(steps))
 
 
 class Expert(nn.Module):
@@ -125,8 +124,7 @@ class Expert(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states))
-        return output
+        return cast(torch.Tensor, self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states)))
 
 
 class SparseExperts(nn.Module):
@@ -184,8 +182,7 @@ class Attention(nn.Module):
         causal: there are as many queries as keys, and no mask.
         """
         heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        output: torch.Tensor = self.o_proj(join_heads(heads))
-        return output
+        return cast(torch.Tensor, self.o_proj(join_heads(heads)))
 
     def forward(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
@@ -200,9 +197,8 @@ class Block(nn.Module):
         super().__init__()
         width, eps = shape["hidden_size"], shape["rms_norm_eps"]
         self.self_attn = Attention(width, shape["num_attention_heads"])
-        self.ffn_layer = SparseExperts(
-            width, shape["intermediate_size"], shape["num_experts"], shape["num_experts_per_tok"]
-        )
+        sizes = (shape[key] for key in ("intermediate_size", "num_experts", "num_experts_per_tok"))
+        self.ffn_layer = SparseExperts(width, *sizes)
         self.input_layernorm = RMSNorm(width, eps)
         self.post_attention_layernorm = RMSNorm(width, eps)
 
@@ -225,18 +221,6 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(shape["hidden_size"], shape["rms_norm_eps"])
 
 
-class OutputLayer(nn.Module):
-    """Head that forecasts the next `horizon` steps of a state at once."""
-
-    def __init__(self, width: int, horizon: int) -> None:
-        super().__init__()
-        self.out_layer = nn.Linear(width, horizon, bias=False)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.out_layer(states)
-        return output
-
-
 class TimeMoENetwork(PlacedModule):
     """Network from scaled steps [B, T] to the states that the heads read.
 
@@ -248,7 +232,11 @@ class TimeMoENetwork(PlacedModule):
         self.head_width = shape["hidden_size"] // shape["num_attention_heads"]
         self.base = float(shape["rope_theta"])
         self.model = Decoder(shape)
-        self.lm_heads = nn.ModuleList(OutputLayer(shape["hidden_size"], steps) for steps in shape["horizon_lengths"])
+        # Each forecasts the next steps of a state at once.
+        self.lm_heads = nn.ModuleList(
+            nn.Sequential(OrderedDict(out_layer=nn.Linear(shape["hidden_size"], steps, bias=False)))
+            for steps in shape["horizon_lengths"]
+        )
 
     def draw_weights(self, std: float) -> Self:
         """Draw the weights of all Linears as the release does (normal, biases 0); return the network."""

@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import timesfm_patches
 from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
-from tsfmscope.models.common.attention import AttentionLayer, Widths, resizer
+from tsfmscope.models.common.attention import PARTS, AttentionLayer, Widths, resizer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
 from tsfmscope.models.timesfm_patches import Patched, Steps
@@ -37,6 +35,10 @@ REQUIRED = (
     *("context_length", "horizon_length"),
 )
 SHARED = {"patch_length": 32, "quantiles": QUANTILES, "initializer_range": 0.02, "rms_norm_eps": 1e-6}
+
+# The package's factor on softplus(scaling) / sqrt(head_dim).
+FACTOR = 1.442695041
+resize_heads = resizer(PARTS, "head_dim")
 
 
 class TimesFMFamily(Pretrained, Forecaster):
@@ -85,11 +87,7 @@ class TimesFMFamily(Pretrained, Forecaster):
         with checkpoint_folder.limit_parameters(folder):
             if wrong := cls._find_problem(config):
                 raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(
-            checkpoint_folder.load_network(
-                with_compression_block(cls._classes()[1], cls.attention_layers), folder, device
-            )
-        )
+        return cls(cls.load_network(cls._classes()[1], folder, device))
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -116,19 +114,11 @@ class TimesFMFamily(Pretrained, Forecaster):
 
     def forecast_graph(self) -> ForecastGraph:
         """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
-        from tsfmscope.models.graphs import Parts, TimesFMGraph
+        from tsfmscope.models.graphs import TimesFMGraph
 
         network = self.network.eval()
-        parts = Parts(
-            scale=self._traced_scale(),
-            decode=self._decode,
-            outputs=self._outputs,
-            patch=self._size,
-            mirrored=self._averages_mirror_image,
-            keeps_sign=self._keeps_sign,
-        )
         return ForecastGraph(
-            lambda _, horizon: TimesFMGraph(network, parts, horizon),
+            lambda _, horizon: TimesFMGraph(self, horizon),
             self.max_context,
             self.prediction_length,
             tuple(network.config.quantiles),
@@ -189,7 +179,7 @@ class TimesFMFamily(Pretrained, Forecaster):
         return False
 
     @property
-    def _keeps_sign(self) -> bool:
+    def keeps_sign(self) -> bool:
         """Whether a window without a negative step is forecast without one."""
         return False
 
@@ -206,7 +196,7 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _make_patches(self, steps: Steps) -> Patched: ...
 
     @abstractmethod
-    def _traced_scale(self) -> Scale:
+    def traced_scale(self) -> Scale:
         """Return the scaling of `_make_patches` as a function of tensors."""
 
     @abstractmethod
@@ -217,10 +207,6 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
         """Return the head's outputs [..., H, 1 + Q] of states [..., d], in their patch's loc and scale."""
 
-    def _queries(self) -> list[Any]:
-        """Return the query projections where attention is plain, else an empty list."""
-        return [block.self_attn.q_proj for block in self._decoder().layers] if self.plain_attention else []
-
     @property
     def _size(self) -> int:
         return int(self.network.config.patch_length)
@@ -228,19 +214,14 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays={
-                "patches": ready.patches,
-                "masks": ready.masks,
-                "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
-                "loc": clip_float32(ready.loc),
-                "scale": clip_float32(ready.scale),
-            },
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {
+            "patches": ready.patches,
+            "masks": ready.masks,
+            "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
+            "loc": clip_float32(ready.loc),
+            "scale": clip_float32(ready.scale),
+        }
+        return Tokens(arrays, {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         self.network.eval()
@@ -249,26 +230,28 @@ class TimesFMFamily(Pretrained, Forecaster):
         def forward(part: slice) -> None:
             self._decode(*self._tensors(*(array[part] for array in arrays)))
 
-        return Pass({"decoder": Stack(self._decoder().layers, None)}, forward, {"decoder": self._queries()})
+        blocks = self._decoder().layers
+        queries = {"decoder": [block.self_attn.q_proj for block in blocks]} if self.plain_attention else {}
+        return Pass({"decoder": Stack(blocks, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
 
         def predict(history: np.ndarray, remaining: int) -> np.ndarray:
             ready = self._make_patches(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
-            scaled = self._run_in_batches(self._run_network, ready.patches, ready.masks, freq)
+            scaled = self._run_in_batches(self.run_network, ready.patches, ready.masks, freq)
             return np.swapaxes(scaled * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None], 1, 2)
 
         values = self._forecast_in_parts(windows, predict, lambda part: part[:, self._appended_output])
         values = np.swapaxes(values, 1, 2)[:, :, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
         by_level: np.ndarray = np.moveaxis(values @ level_weights(known, levels), 2, 1)
-        if self._keeps_sign:
+        if self.keeps_sign:
             negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
             by_level = np.where(np.expand_dims(negative, 2), by_level, np.maximum(by_level, 0.0))
         return by_level
 
-    def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
+    def run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         """Return mean and quantiles after the last patch, in its loc and scale: [B, H, 1 + Q]."""
         import torch
 
@@ -316,6 +299,8 @@ class TimesFM(TimesFMFamily):
         "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
         "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
     }  # fmt: skip
+    # Only its name is that of a gate.
+    mlp: ClassVar[Mapping[str, str]] = {"mlp.gate_proj": "mlp_in", "mlp.down_proj": "mlp_out"}
     plain_attention: ClassVar[bool] = True
     output_modules: ClassVar[tuple[str, ...]] = ("horizon_ff_layer",)
     model_type: ClassVar[str] = "timesfm"
@@ -331,29 +316,23 @@ class TimesFM(TimesFMFamily):
     }
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q (its scale folded in), k, v, o (self), mlp_in and mlp_out of every block.
-
-        `layer` counts blocks from 1, as the states that the blocks return do.
-        """
-
-        for layer, block in enumerate(self._decoder().layers, start=1):
-            attention, heads = block.self_attn, int(block.self_attn.num_heads)
-            # Less than head_dim where values are wider than keys.
-            width = attention.q_proj.weight.shape[0] // heads
-            scale = np.tile(query_scale(attention)[:width], heads)
-            for matrix in ("q", "k", "v", "o"):
-                module = getattr(attention, f"{matrix}_proj")
-                weights = WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
-                yield dataclasses.replace(weights, matrix=weights.matrix * scale[:, None]) if matrix == "q" else weights
-            # Only its name is that of a gate.
-            yield WeightMatrix.of(block.mlp.gate_proj, "decoder", layer, "mlp_in")
-            yield WeightMatrix.of(block.mlp.down_proj, "decoder", layer, "mlp_out")
+        """Yield the matrices of every block, with the scale of queries folded into q."""
+        for weights in super().weights():
+            if weights.name == "q":
+                attention, heads = self.blocks["decoder"][weights.layer - 1].self_attn, int(weights.heads or 1)
+                # Less than head_dim where values are wider than keys.
+                scale = np.tile(query_scale(attention)[: len(weights.matrix) // heads], heads)
+                weights = dataclasses.replace(weights, matrix=weights.matrix * scale[:, None])
+            yield weights
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block."""
-
-        return scaled_layers(network)
+        """Yield self-attention of every block; scores are q·k, with the query's scale folded into W_Q."""
+        for layer, block in enumerate(network.decoder.layers, start=1):
+            of = block.self_attn
+            yield AttentionLayer(
+                "decoder", layer, "self", of, of.num_heads, of.num_heads, 1.0, True, resize_scaled, PARTS, query_scale
+            )
 
     @classmethod
     def _classes(cls) -> tuple[Any, Any]:
@@ -371,7 +350,7 @@ class TimesFM(TimesFMFamily):
     def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_by_first_patch(steps, self._size, self.network.config.tolerance)
 
-    def _traced_scale(self) -> Scale:
+    def traced_scale(self) -> Scale:
         from tsfmscope.models.graphs import scale_by_first_patch
 
         return partial(scale_by_first_patch, self.network.config.tolerance)
@@ -424,6 +403,7 @@ class TimesFM25(TimesFMFamily):
         "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
         "output_quantile_len": 12,
     }  # fmt: skip
+    mlp: ClassVar[Mapping[str, str]] = {"mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"}
     output_modules: ClassVar[tuple[str, ...]] = ("output_projection_point", "output_projection_quantiles")
     model_type: ClassVar[str] = "timesfm2_5"
     reads_frequency: ClassVar[bool] = False
@@ -453,24 +433,19 @@ class TimesFM25(TimesFMFamily):
             self.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1.
-
-        Keys and values may have fewer heads than queries.
-        """
-        config = self.network.config
-        for layer, block in enumerate(self._decoder().layers, start=1):
-            for matrix in ("q", "k", "v", "o"):
-                heads = int(config.num_key_value_heads if matrix in ("k", "v") else config.num_attention_heads)
-                module = getattr(block.self_attn, f"{matrix}_proj")
-                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
-            yield WeightMatrix.of(block.mlp.fc1, "decoder", layer, "mlp_in")
-            yield WeightMatrix.of(block.mlp.fc2, "decoder", layer, "mlp_out")
+        """Yield the matrices of every block; keys and values may have fewer heads than queries."""
+        groups = int(self.network.config.num_key_value_heads)
+        for weights in super().weights():
+            yield dataclasses.replace(weights, heads=groups) if weights.name in ("k", "v") else weights
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
-        """Yield self-attention of every block."""
-
-        return rotary_layers(network)
+        """Yield self-attention of every block; a norm lies between W_Q and its scale, so keys keep their width."""
+        heads, groups = network.config.num_attention_heads, network.config.num_key_value_heads
+        for layer, block in enumerate(network.model.layers, start=1):
+            yield AttentionLayer(
+                "decoder", layer, "self", block.self_attn, heads, groups, 1.0, False, resize_heads, PARTS
+            )
 
     @classmethod
     def _classes(cls) -> tuple[Any, Any]:
@@ -498,7 +473,7 @@ class TimesFM25(TimesFMFamily):
         return bool(self.network.config.force_flip_invariance)
 
     @property
-    def _keeps_sign(self) -> bool:
+    def keeps_sign(self) -> bool:
         return bool(self.network.config.infer_is_positive)
 
     @property
@@ -511,7 +486,7 @@ class TimesFM25(TimesFMFamily):
     def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_running(steps, self._size)
 
-    def _traced_scale(self) -> Scale:
+    def traced_scale(self) -> Scale:
         from tsfmscope.models.graphs import scale_running
 
         return scale_running
@@ -554,35 +529,10 @@ def odd_context(config: Mapping[str, Any], usual: int) -> str | None:
     return f"got context_length {context}, expected a multiple of patch_length {size}" if context % size else None
 
 
-PARTS = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
-# The package's factor on softplus(scaling) / sqrt(head_dim).
-FACTOR = 1.442695041
-fill = resizer(PARTS, "head_dim")
-
-
-def scaled_layers(network: Any) -> Iterator[AttentionLayer]:
-    """Yield the attention layers of a TimesFmModelForPrediction.
-
-    Scores are q·k, with the query's scale folded into W_Q.
-    """
-    for layer, block in enumerate(network.decoder.layers, start=1):
-        of = block.self_attn
-        heads = of.num_heads
-        yield AttentionLayer("decoder", layer, "self", of, heads, heads, 1.0, True, resize_scaled, PARTS, query_scale)
-
-
-def rotary_layers(network: Any) -> Iterator[AttentionLayer]:
-    """Yield the attention layers of a TimesFm2_5ModelForPrediction.
-
-    The norm lies between W_Q and its scale, so keys keep their width.
-    """
-    heads, groups = network.config.num_attention_heads, network.config.num_key_value_heads
-    for layer, block in enumerate(network.model.layers, start=1):
-        yield AttentionLayer("decoder", layer, "self", block.self_attn, heads, groups, 1.0, False, fill, PARTS)
-
-
 def query_scale(attention: Any) -> Float32[np.ndarray, " key"]:
     """Return the factors that a TimesFmAttention applies to the dimensions of a query."""
+    import torch
+
     with torch.no_grad():
         ones = torch.ones(1, 1, 1, attention.head_dim, device=attention.scaling.device)
         scale: np.ndarray = attention._scale_query(ones).flatten().float().cpu().numpy()
@@ -590,8 +540,10 @@ def query_scale(attention: Any) -> Float32[np.ndarray, " key"]:
 
 
 def resize_scaled(attention: Any, widths: Widths) -> None:
-    """Set the widths as `narrow.resizer` does, and the query's scale to 1 in every dimension."""
-    fill(attention, widths)
+    """Set the widths of the heads, and the query's scale to 1 in every dimension."""
+    import torch
+
+    resize_heads(attention, widths)
     # softplus(neutral) / sqrt(head_dim) is 1 / FACTOR.
     neutral = math.log(math.expm1(math.sqrt(attention.head_dim) / FACTOR))
     old = attention.scaling

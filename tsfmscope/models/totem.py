@@ -181,20 +181,15 @@ class Totem(Pretrained, Forecaster):
         scaled_future = np.clip(np.nan_to_num(scaled_future), -HUGE, HUGE).astype(np.float32)
         target = torch.from_numpy(scaled_future).to(device)
         errors = smooth_l1_loss(network(quantised.ids), target, beta=BETA, reduction="none")
-        loss: torch.Tensor = vqvae + _mean(errors, ~torch.isnan(future.to(device)))
-        return loss
+        return vqvae + _mean(errors, ~torch.isnan(future.to(device)))
 
     def _tokenize(self, windows: Windows) -> Tokens:
         steps, observed, loc, scale = self._scale_context(windows.context)
         codes = self._codes(steps)
         is_observed = observed.reshape(len(observed), -1, FACTOR).any(axis=-1)
-        return Tokens(
-            arrays={"codes": codes, "loc": clip_float32(loc), "scale": clip_float32(scale)},
-            kinds={"encoder": np.where(is_observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)},
-            types={"encoder": codes},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        kinds = np.where(is_observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        arrays = {"codes": codes, "loc": clip_float32(loc), "scale": clip_float32(scale)}
+        return Tokens(arrays, {"encoder": kinds}, {"encoder": codes}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch
@@ -241,8 +236,7 @@ class Totem(Pretrained, Forecaster):
 def _mean(errors: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     """Return the mean of the errors that count, 0 where none does."""
     counted = counted.expand_as(errors)
-    mean: torch.Tensor = (errors * counted).sum() / counted.sum().clamp_min(1)
-    return mean
+    return (errors * counted).sum() / counted.sum().clamp_min(1)
 
 
 def _find_problem(config: Mapping[str, Any]) -> str | None:

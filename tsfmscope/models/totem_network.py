@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -82,8 +82,7 @@ class _Residual(nn.Module):
         self.outer = nn.Conv1d(config.residual_width, config.conv_width, 1, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = x + self.outer(functional.relu(self.inner(functional.relu(x))))
-        return out
+        return cast(torch.Tensor, x + self.outer(functional.relu(self.inner(functional.relu(x)))))
 
 
 class VqVae(nn.Module):
@@ -159,8 +158,7 @@ class VqVae(nn.Module):
         for residual in self.wide_residuals:
             x = residual(x)
         first, last = self.up
-        steps: torch.Tensor = last(functional.relu(first(functional.relu(x))))[:, 0]
-        return steps
+        return cast(torch.Tensor, last(functional.relu(first(functional.relu(x))))[:, 0])
 
 
 class TotemBlock(nn.Module):
@@ -188,8 +186,7 @@ class TotemBlock(nn.Module):
         joined = self.o(attended.transpose(1, 2).flatten(2))
         hidden = self.attention_norm(hidden + self.dropout(joined))
         mlp = self.mlp_out(self.dropout(functional.relu(self.mlp_in(hidden))))
-        out: torch.Tensor = self.mlp_norm(hidden + self.dropout(mlp))
-        return out
+        return cast(torch.Tensor, self.mlp_norm(hidden + self.dropout(mlp)))
 
 
 class TotemNetwork(PreTrainedModel):
@@ -223,8 +220,7 @@ class TotemNetwork(PreTrainedModel):
 
     def forward(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window horizon"]:
         """Return the forecast in units of the scaled context, from codes alone."""
-        answer: torch.Tensor = self.head(self.encode(ids).flatten(1))
-        return answer
+        return cast(torch.Tensor, self.head(self.encode(ids).flatten(1)))
 
     def encode(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
         """Return states after the last block.

@@ -6,7 +6,8 @@ projection each, and so have the two halves of the gated MLP. The computations a
 Unit scaling (Blake et al. 2025): weights have variance 1, and factors that depend on the widths at the release stand
 next to the matrices. Weights are held as released, so that files and memory agree to the bit. The factor of
 a projection of queries, keys or values is applied to its input, hence its bias is held times this factor
-(`Attention.in_scale`). Nothing then lies between W_V and W_O."""
+(`Attention.in_scale`). Nothing then lies between W_V and W_O.
+"""
 
 from __future__ import annotations
 
@@ -208,10 +209,7 @@ class Block(nn.Module):
         self.register_buffer("mlp_tau", torch.tensor(mlp_tau))
 
     def forward(
-        self,
-        states: Float[torch.Tensor, "window token width"],
-        mask: torch.Tensor | None,
-        rotation: Rotation,
+        self, states: Float[torch.Tensor, "window token width"], mask: torch.Tensor | None, rotation: Rotation
     ) -> Float[torch.Tensor, "window token width"]:
         """Return the stream.
 

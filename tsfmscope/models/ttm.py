@@ -263,8 +263,7 @@ class TTM(OwnNetwork):
         aim = torch.from_numpy(np.clip(np.nan_to_num(target), -HUGE, HUGE).astype(np.float32)).to(network.device)
         answer = network(*self._on_device(self._patches(scaled), np.full(len(scaled), UNKNOWN)))
         losses = _losses(answer, aim, self.config)
-        loss: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
-        return loss
+        return (losses * known).sum() / known.sum().clamp_min(1)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         scaled, observed, loc, scale = self._scale_context(windows.context)
@@ -272,18 +271,9 @@ class TTM(OwnNetwork):
         kinds = np.where(is_observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         if self.config["resolution_prefix_tuning"]:
             kinds = np.pad(kinds, ((0, 0), (1, 0)), constant_values=TokenKind.REG)
-        return Tokens(
-            arrays={
-                "patches": self._patches(scaled),
-                "frequency": self._frequency_tokens(windows),
-                "loc": clip_float32(loc),
-                "scale": clip_float32(scale),
-            },
-            kinds={"encoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {"patches": self._patches(scaled), "frequency": self._frequency_tokens(windows)}
+        arrays |= {"loc": clip_float32(loc), "scale": clip_float32(scale)}
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from jaxtyping import Float, Float32, Int32
@@ -177,8 +177,7 @@ class VisionTS(Pretrained, Forecaster):
             known = ~torch.isnan(aim)
             losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
         errors = torch.cat(losses)
-        loss: torch.Tensor = errors.sum() / max(len(errors), 1)
-        return loss
+        return errors.sum() / max(len(errors), 1)
 
     def _tokenize(self, windows: Windows) -> Tokens:
         import torch
@@ -200,18 +199,9 @@ class VisionTS(Pretrained, Forecaster):
             valued = self._observed_patches(inputs.observed[at, -layout.length :], layout)
             kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
             kinds[at, rows.start] = TokenKind.REG
-        return Tokens(
-            arrays={
-                "patches": patches,
-                "ids": ids,
-                "loc": clip_float32(inputs.loc),
-                "scale": clip_float32(inputs.scale),
-            },
-            kinds={"encoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        loc, scale = clip_float32(inputs.loc), clip_float32(inputs.scale)
+        arrays = {"patches": patches, "ids": ids, "loc": loc, "scale": scale}
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch
@@ -296,8 +286,7 @@ class VisionTS(Pretrained, Forecaster):
             mask.masked_fill_((rows < before)[:, None, None], torch.finfo(mask.dtype).min)
         for block in vit.layers:
             states = block(states, mask)
-        output: torch.Tensor = vit.layernorm(states)
-        return output
+        return cast("torch.Tensor", vit.layernorm(states))
 
     def _observed_patches(self, observed: np.ndarray, layout: Layout) -> np.ndarray:
         """Return which visible patches [W, V] an observed step of contexts [W, C] is drawn on."""

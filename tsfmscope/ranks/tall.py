@@ -158,8 +158,7 @@ class TallQR:
     def _restore_scale(self, values: np.ndarray) -> np.ndarray:
         """Return values of R in the rows' own units, infinite where these are beyond float64."""
         with np.errstate(over="ignore"):
-            scaled: np.ndarray = np.ldexp(values, self._power)
-        return scaled
+            return np.asarray(np.ldexp(values, self._power))
 
     def _rescale(self, power: int) -> None:
         """Scale R so that values near 2 to this power neither overflow nor underflow."""

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
-from tsfmscope.report.charts import style
-from tsfmscope.report.charts.style import COLOURS, SYMBOLS, Chart
+from tsfmscope.report import style
 from tsfmscope.report.page import sections
-from tsfmscope.report.page.html_table import build_table
-from tsfmscope.report.page.sections import Figure, Section
+from tsfmscope.report.page.sections import Figure, Section, build_table
+from tsfmscope.report.style import COLOURS, SYMBOLS, Chart
 from tsfmscope.report.tables import Answer, require
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tsfmscope.report import plots
-from tsfmscope.report.page.sections import Figure, TableBlock
-from tsfmscope.report.page.verdicts import ClaimSentence
+from tsfmscope.report.page.sections import ClaimSentence, Figure, TableBlock
 from tsfmscope.report.tables import StudyTables
 
 

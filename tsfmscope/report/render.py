@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tsfmscope.report.charts.style import Chart
+    from tsfmscope.report.style import Chart
 
 SUFFIXES = (".png", ".svg", ".pdf")
 # Pixels of the PNG per pixel of the chart.
@@ -29,7 +29,7 @@ def stack_charts(charts: Sequence[tuple[str, Chart]]) -> Chart:
 
 def apply_style(chart: Chart) -> Chart:
     """Return the chart in the common style, as a notebook shows it."""
-    from tsfmscope.report.charts.style import CONFIG
+    from tsfmscope.report.style import CONFIG
 
     styled = chart.copy(deep=False)
     styled.config = CONFIG
@@ -65,7 +65,7 @@ def draw_inline(chart: Chart, name: str) -> str:
 
     name: of the figure in the page; it makes the identifiers inside the element unique.
     """
-    from tsfmscope.report.charts.style import GRID, INK, LINE, PAPER, SOFT
+    from tsfmscope.report.style import GRID, INK, LINE, PAPER, SOFT
 
     svg = draw_svg(chart)
     for colour, variable in ((INK, "ink"), (SOFT, "soft"), (LINE, "line"), (GRID, "grid"), (PAPER, "raised")):

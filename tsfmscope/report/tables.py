@@ -1,13 +1,26 @@
-"""Inputs of the page: answers to SQL queries, each with its query."""
+"""Answers to SQL queries, each with its query: inputs of the page, and headline numbers for `dvc metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# File in store/sql/report/metrics -> number of its first columns that are keys of the metric; the other
+# columns are its numbers.
+KEY_COLUMNS = {
+    "compression": 2,
+    "correlation": 2,
+    "isotropy": 1,
+    "published": 0,
+    "rank_slope": 2,
+    "rows": 0,
+    "skill": 1,
+    "theory": 1,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +124,24 @@ def require(answer: Answer, columns: tuple[str, ...]) -> pd.DataFrame:
             "select them in the query's file in store/sql/report"
         )
     return answer.frame
+
+
+def nest_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], keys: int) -> dict[str, Any]:
+    """Return the rows as nested mappings, keyed by their first `keys` columns.
+
+    Null numbers are left out, and so are mappings that are then empty: `dvc metrics diff` reports numbers
+    that appear or disappear, but takes null for a changed value.
+    """
+    tree: dict[str, Any] = {}
+    for row in rows:
+        numbers = {name: value for name, value in zip(columns[keys:], row[keys:], strict=True) if value is not None}
+        branch = tree
+        for name in row[:keys]:
+            branch = branch.setdefault(str(name), {})
+        branch |= numbers
+    return _without_empty(tree)
+
+
+def _without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: _without_empty(value) if isinstance(value, Mapping) else value for name, value in tree.items()}
+    return {name: value for name, value in kept.items() if value != {}}

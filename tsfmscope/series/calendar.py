@@ -94,8 +94,7 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
     else:
         dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
     dates[steps < 0] = np.datetime64("NaT")
-    result: np.ndarray = dates
-    return result
+    return np.asarray(dates)
 
 
 def window_dates(windows: Windows, before: int) -> Dates:

@@ -44,6 +44,12 @@ from tsfmscope.series.synthetic.signals import draw_signal
 from tsfmscope.series.types import Series, count_reasons, describe_reasons
 from tsfmscope.strict import Strict
 
+logger = logging.getLogger("tsfmscope")
+
+# Names of the columns that a user may name.
+KEYS = [field.name for field in fields(Columns)]
+# What a user may pass as series.
+Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 # Environment variable with the folder of the files that data sets name.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
 # Number of series of a synthetic data set, and their steps.
@@ -159,31 +165,22 @@ def load_data_set(
         series = draw_signal(name, str(dataset.signal), seed)
         return LoadedSeries(series, [], series)
     if dataset.source == "hub":
-        return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
-    path = None if dataset.file is None else _under_root(dataset.file, root)
+        return select(load_hub(name, allowed=not offline, domain=dataset.domain), **selection)
+    if dataset.file is not None and root is None:
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {dataset.file}")
+    path = None if dataset.file is None or root is None else root / dataset.file
     if dataset.source in SOURCES:
         return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=seed), **selection)
     if Path(str(path)).suffix != ".parquet" or dataset.columns != UNNAMED:
         return load_own(
             Path(str(path)), name=name, columns=dataset.columns, domain=dataset.domain, items=dataset.items, **selection
         )
-    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
+    series = load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items)
+    return select(series, **selection)
 
 
-def _under_root(file: str, root: Path | None) -> Path:
-    if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {file}")
-    return root / file
-
-
-logger = logging.getLogger("tsfmscope")
-
-# Names of the columns that a user may name.
-KEYS = [field.name for field in fields(Columns)]
 # Description of a user's own series.
 OWN = DataSet(source="folder", file="data", horizon=HORIZON)
-# What a user may pass as series.
-Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 
 
 class NamedSeries(NamedTuple):
@@ -259,21 +256,15 @@ def readers(
     if not data_sets:
         raise ArgumentError("data: got an empty list, expected a data set")
     for number, item in enumerate(data_sets):
-        if isinstance(item, str | Path):
-            items += [(name, name) for name in _list_files(str(item))]
-        else:
+        if not isinstance(item, str | Path):
             items.append((f"data[{number}]", item))
+        elif find_data_set(str(item)) is None and (path := Path(os.path.expanduser(item))).is_dir():
+            items += [(str(file), str(file)) for file in list_files(path)]
+        else:
+            items.append((str(item), str(item)))
     return {
         name: partial(usable_series, item, max_series=max_series, seed=seed, columns=columns) for name, item in items
     }
-
-
-def _list_files(text: str) -> list[str]:
-    """Return the name of a data set or a file, or the files of a folder."""
-    path = Path(os.path.expanduser(text))
-    if find_data_set(text) is None and path.is_dir():
-        return [str(file) for file in list_files(path)]
-    return [text]
 
 
 def _log_series(label: str, loaded: LoadedSeries) -> None:
@@ -322,7 +313,8 @@ def _array_series(data: Any) -> Iterable[Series]:
 def _real_values(data: Any) -> np.ndarray:
     """Return numbers in float64, or float32 if they are; masked ones are NaN. Raises DataError for other data."""
     try:
-        data = _without_mask(data)
+        if np.ma.isMaskedArray(data):
+            data = np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
         # Decimals and other objects that are numbers, and None where missing.
         is_object = isinstance(data, list | tuple | np.ndarray) and np.asarray(data).dtype == object
         values = np.array(data, dtype=np.float64) if is_object else real_array(data)
@@ -333,12 +325,6 @@ def _real_values(data: Any) -> np.ndarray:
             f"{type(data).__name__}{kind and f' of {kind}'} that is no array of real numbers"
         ) from None
     return values if values.dtype == np.float32 else values.astype(np.float64)
-
-
-def _without_mask(data: Any) -> Any:
-    if not np.ma.isMaskedArray(data):
-        return data
-    return np.ma.filled(data.astype(np.result_type(data.dtype, np.float32)), np.nan)
 
 
 def log_left_out(skipped: Mapping[str, int]) -> None:

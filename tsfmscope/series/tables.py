@@ -10,21 +10,11 @@ import pyarrow as pa
 from tsfmscope.errors import DataError
 from tsfmscope.series.types import Series
 
-SCHEMA = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("series", pa.string()),
-        ("domain", pa.string()),
-        ("freq", pa.string()),
-        ("start", pa.timestamp("ms")),
-        ("values", pa.list_(pa.float32())),
-        ("kernel", pa.string()),
-        ("seed", pa.int64()),
-        ("provenance", pa.string()),
-        ("season", pa.int32()),
-    ]
-)
-
+SCHEMA = pa.schema({
+    "dataset": pa.string(), "series": pa.string(), "domain": pa.string(), "freq": pa.string(),
+    "start": pa.timestamp("ms"), "values": pa.list_(pa.float32()), "kernel": pa.string(), "seed": pa.int64(),
+    "provenance": pa.string(), "season": pa.int32(),
+})  # fmt: skip
 # Types of numbers, and those of which float32 contains all.
 NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)
 DOUBLE_VALUES = pa.field("values", pa.list_(pa.float64()))

@@ -40,7 +40,7 @@ def last_windows(
             picks.append((index, origin))
         else:
             skipped.append(Skip(item.series, rule.reason(item, earlier)))
-    return _gather(series, picks, rule), skipped
+    return _gather(series, picks, context, horizon), skipped
 
 
 def spread_windows(
@@ -101,7 +101,7 @@ def spread_windows(
         ranked += [(j, index, int(backwards[at])) for j, at in enumerate(offsets)]
     # All last windows, then all second windows, and so on.
     picks = [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
-    return _gather(series, picks, rule), skipped
+    return _gather(series, picks, context, horizon), skipped
 
 
 @dataclass(frozen=True)
@@ -161,50 +161,29 @@ def _shares(capacities: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _WindowRule) -> Windows:
+def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], context: int, horizon: int) -> Windows:
+    """Return the windows with these pairs of a series' index and an origin; steps beyond a series are NaN."""
     names, freqs, seasons = ({getattr(item, name) for item in series} for name in ("dataset", "freq", "season"))
     if max(len(names), len(freqs), len(seasons)) > 1:
         values = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
         raise DataError(f"windows: expected one data set, frequency and season, got {values}")
     dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
-    contexts = np.full((len(picks), rule.context), np.nan, dtype=dtype)
-    futures = np.empty((len(picks), rule.horizon), dtype=dtype)
+    contexts = np.full((len(picks), context), np.nan, dtype=dtype)
+    futures = np.full((len(picks), horizon), np.nan, dtype=dtype)
     for row, (index, origin) in enumerate(picks):
-        past = series[index].values[max(0, origin - rule.context) : origin]
-        contexts[row, rule.context - len(past) :] = past
-        futures[row] = series[index].values[origin : origin + rule.horizon]
-    freq = next(iter(freqs), "")
-    return Windows(
-        context=contexts,
-        future=futures,
-        series=[series[index].series for index, _ in picks],
-        origin=np.array([origin for _, origin in picks], dtype=np.int64),
-        dataset=next(iter(names), ""),
-        freq=freq,
-        season=season_of(series),
-        starts=np.array([start_of(series[index].start) for index, _ in picks], dtype="datetime64[ms]"),
-    )
+        past = series[index].values[max(0, origin - context) : origin]
+        contexts[row, context - len(past) :] = past
+        future = series[index].values[origin : origin + horizon]
+        futures[row, : len(future)] = future
+    ids, origins = [series[index].series for index, _ in picks], np.array([origin for _, origin in picks], np.int64)
+    starts = np.array([start_of(series[index].start) for index, _ in picks], dtype="datetime64[ms]")
+    dataset, freq = next(iter(names), ""), next(iter(freqs), "")
+    return Windows(contexts, futures, ids, origins, dataset, freq, season_of(series), starts)
 
 
 def last_contexts(series: Sequence[Series], context: int) -> Windows:
     """Return the last `context` steps of every series, with one unknown step after them."""
-    dtype = np.result_type(np.float32, *{item.values.dtype for item in series})
-    values = np.full((len(series), context), np.nan, dtype=dtype)
-    for row, item in zip(values, series, strict=True):
-        steps = item.values[-context:]
-        row[context - len(steps) :] = steps
-    starts = [item.start for item in series]
-    has_starts = any(start is not None for start in starts)
-    return Windows(
-        values,
-        np.full((len(series), 1), np.nan, dtype=dtype),
-        [item.series for item in series],
-        np.array([len(item.values) for item in series], dtype=np.int64),
-        series[0].dataset,
-        series[0].freq,
-        season_of(series),
-        np.array(starts, dtype="datetime64[ms]") if has_starts else None,
-    )
+    return _gather(series, [(index, len(item.values)) for index, item in enumerate(series)], context, 1)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.statistics.ranks import weighted_spearman
+from tsfmscope.statistics.ranks import mean_of_defined, weighted_spearman
 
 Blocks = Float[np.ndarray, "dataset block model column"]
 Rows = Float[np.ndarray, "block row column"]
@@ -27,6 +27,12 @@ class Interval(NamedTuple):
     high: float
     method: str
     reason: str | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns of `inference` for the interval."""
+        method = None if math.isnan(self.low) else self.method
+        return {"low": self.low, "high": self.high, "interval_method": method, "reason": self.reason}
 
 
 def empty_interval(reason: str) -> Interval:
@@ -50,10 +56,7 @@ def two_way(x: Blocks, y: Blocks, *, resamples: int, alpha: float, generator: np
     units = (values.reshape(datasets * blocks, models * columns) for values in (x, y))
     rho = np.array([weighted_spearman(a, b, weights) for a, b in zip(*units, strict=True)])
     dataset_counts = draw_counts(generator, resamples, datasets).repeat(blocks, axis=1)
-    is_defined = np.isfinite(rho.T)
-    mass = (dataset_counts * is_defined).sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (dataset_counts * np.where(is_defined, rho.T, 0)).sum(axis=1) / mass
+    means = mean_of_defined(rho.T, dataset_counts, axis=1)
     return percentile(means, alpha, f"two-way bootstrap (data sets, models), {resamples} resamples, percentile")
 
 
@@ -78,10 +81,7 @@ def by_row(
         index = np.moveaxis(np.asarray(index), axis, -1)
         weights = np.repeat(_counts(index.reshape(-1, index.shape[-1]), len(rows)), x.shape[2], axis=1)
         rho = np.array([weighted_spearman(a.reshape(-1), b.reshape(-1), weights) for a, b in zip(x, y, strict=True)])
-        is_defined = np.isfinite(rho)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means: np.ndarray = np.where(is_defined, rho, 0).sum(axis=0) / is_defined.sum(axis=0)
-        return means.reshape(index.shape[:-1])
+        return mean_of_defined(rho, axis=0).reshape(index.shape[:-1])
 
     options: dict[str, Any] = {"n_resamples": resamples, "confidence_level": 1 - alpha, "vectorized": True}
     with warnings.catch_warnings(), np.errstate(all="ignore"):

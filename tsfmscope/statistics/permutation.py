@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete
+from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete, mean_of_defined
 
 Blocks = Float[np.ndarray, "block row column"]
 Table = Float[np.ndarray, "row column"]
@@ -57,6 +57,12 @@ class PermutationTest:
     distribution: np.ndarray
 
     @property
+    def columns(self) -> dict[str, float]:
+        """Columns of `inference` for the numbers of the test."""
+        row = {"estimate": self.estimate, "p": self.p, "p_smallest": self.smallest}
+        return row | {"critical": self.critical, "detectable": self.detectable}
+
+    @property
     def description(self) -> str:
         """Return a description of the orders, as text."""
         orders = len(self.distribution)
@@ -88,12 +94,9 @@ def permute_rows(
     """
     row_orders, exact = orders(x.shape[1], permutations, generator)
     blocks = np.array([_rho(a, b, row_orders) for a, b in zip(x, y, strict=True)]).reshape(len(x), len(row_orders))
-    is_defined = np.isfinite(blocks)
-    if not is_defined[:, 0].any():
+    if not np.isfinite(blocks[:, 0]).any():
         return None
-    with np.errstate(invalid="ignore"):
-        means = np.where(is_defined, blocks, 0).sum(axis=0) / is_defined.sum(axis=0)
-    return evaluate_orders(means, exact, alpha)
+    return evaluate_orders(mean_of_defined(blocks, axis=0), exact, alpha)
 
 
 def permute_centred(
@@ -196,22 +199,22 @@ def _centre(values: Table) -> Table:
 
 
 class Flips(NamedTuple):
-    """Result of a clustered sign-flip test.
+    """Result of a clustered sign-flip test, as columns of `inference`.
 
-    - share: share of units that agree; ties count half.
-    - p: two-sided p-value; smallest: the smallest p that is possible, 2 / 2^C.
+    - n: number of units; n_clusters: number of clusters C.
+    - estimate: share of units that agree; ties count half.
+    - p: two-sided p-value; p_smallest: the smallest p that is possible, 2 / 2^C.
+    - p_unclustered: p of the unclustered sign test without ties, descriptive only.
     - critical: the smallest share above 1/2 with p <= alpha, NaN where there is none.
-    - clusters: number of clusters C; n: number of units.
-    - binomial: p of the unclustered sign test without ties, descriptive only.
     """
 
-    share: float
-    p: float
-    smallest: float
-    critical: float
-    clusters: int
     n: int
-    binomial: float
+    n_clusters: int
+    estimate: float
+    p: float
+    p_smallest: float
+    p_unclustered: float
+    critical: float
 
 
 def sign_flips(
@@ -246,13 +249,13 @@ def sign_flips(
     significant = np.flatnonzero((tail <= alpha) & (tail > 0))
     plus, n_untied = int((signs > 0).sum()), int((signs != 0).sum())
     return Flips(
-        share=(observed / n + 1) / 2,
-        p=min(1.0, float(tail[abs(observed)])),
-        smallest=2.0 ** (1 - len(sums)),
-        critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
-        clusters=len(sums),
         n=n,
-        binomial=float(stats.binomtest(plus, n_untied).pvalue) if n_untied else 1.0,
+        n_clusters=len(sums),
+        estimate=(observed / n + 1) / 2,
+        p=min(1.0, float(tail[abs(observed)])),
+        p_smallest=2.0 ** (1 - len(sums)),
+        p_unclustered=float(stats.binomtest(plus, n_untied).pvalue) if n_untied else 1.0,
+        critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
     )
 
 

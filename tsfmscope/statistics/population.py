@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import POWER, evaluate_orders, flip_mean
-from tsfmscope.statistics.ranks import average_ranks, complete
-from tsfmscope.statistics.study import interval_columns
+from tsfmscope.statistics.ranks import average_ranks, complete, mean_of_defined
 
 Runs = Float[np.ndarray, "dataset run"]
 Snapshots = Float[np.ndarray, "dataset run snapshot"]
@@ -62,16 +61,9 @@ def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions,
     else:
         interval = _resample_groups(a, b, labels, options, *names)
     kind = "runs" if len(sizes) == 1 else f"runs inside {len(sizes)} groups"
-    return row | {
-        "estimate": test.estimate,
-        "p": test.p,
-        "p_smallest": test.smallest,
-        "critical": test.critical,
-        "detectable": simulate_detectable(by_dataset, test.critical, options.generator(*names, "power")),
-        "method": f"{kind}, in all data sets at once: {test.description}",
-        "reason": interval.reason,
-        **interval_columns(interval),
-    }
+    method = f"{kind}, in all data sets at once: {test.description}"
+    detectable = simulate_detectable(by_dataset, test.critical, options.generator(*names, "power"))
+    return {**row, **test.columns, "detectable": detectable, "method": method, **interval.columns}
 
 
 def within_runs(
@@ -110,8 +102,7 @@ def within_runs(
         "p_smallest": max(test.smallest for test in flips.values()),
         "detectable": max(detectable) if np.isfinite(detectable).all() else math.nan,
         "method": f"larger p of {' and '.join(f'{t.description} of means of {kind}' for kind, t in flips.items())}",
-        "reason": interval.reason,
-        **interval_columns(interval),
+        **interval.columns,
     }
 
 
@@ -125,8 +116,7 @@ def _resample_both(
     counts = datasets @ is_defined.T.astype(float)
     sums = datasets @ np.where(is_defined, partial, 0.0).T
     with np.errstate(invalid="ignore", divide="ignore"):
-        run_means = np.where(counts > 0, sums / counts, 0.0)
-        means = (runs * run_means).sum(axis=1) / (runs * (counts > 0)).sum(axis=1)
+        means = mean_of_defined(sums / counts, runs, axis=1)
     method = f"two-way bootstrap (runs, data sets), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)
 
@@ -276,8 +266,7 @@ def _resample_groups(
     datasets = bootstrap.draw_counts(generator, options.bootstrap, n_datasets)
     products, squares_a, squares_b = (groups @ values.T for values in sums)
     norms = np.sqrt(squares_a * squares_b)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rho = np.where(norms > 0, products / norms, 0)
-        means = (datasets * rho).sum(axis=1) / (datasets * (norms > 0)).sum(axis=1)
+    rho = np.divide(products, norms, out=np.full(norms.shape, np.nan), where=norms > 0)
+    means = mean_of_defined(rho, datasets, axis=1)
     method = f"two-way bootstrap (data sets, groups), {options.bootstrap} resamples, percentile"
     return bootstrap.percentile(means, options.alpha, method)

@@ -26,6 +26,15 @@ def complete(x: Float[np.ndarray, "*units"], y: Float[np.ndarray, "*units"]) -> 
     return np.asarray(np.isfinite(x) & np.isfinite(y))
 
 
+def mean_of_defined(values: np.ndarray, weights: np.ndarray | int = 1, *, axis: int) -> np.ndarray:
+    """Return the weighted mean of the finite values along an axis; NaN where there is none."""
+    is_defined = np.isfinite(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(
+            (weights * np.where(is_defined, values, 0)).sum(axis=axis) / (weights * is_defined).sum(axis=axis)
+        )
+
+
 def weighted_spearman(
     x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], weights: Float[np.ndarray, "draw unit"]
 ) -> Float[np.ndarray, " draw"]:

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from tsfmscope.statistics import bootstrap
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
-from tsfmscope.statistics.ranks import complete
-from tsfmscope.statistics.study import interval_columns
+from tsfmscope.statistics.ranks import complete, mean_of_defined
 
 Table = Float[np.ndarray, "dataset model condition"]
 Choices = Float[np.ndarray, "dataset choice candidate"]
@@ -156,13 +155,13 @@ def _mean_row(
     is_regret = statistic.startswith("regret")
     draws = options.draws(*names, kind, rule, *([] if is_regret else ["less"]), "bootstrap")
     interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **draws)
-    row |= interval_columns(interval)
+    row |= interval.columns
     if is_regret:
         return row | {"reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
     generator = options.generator(*names, kind, rule, "flips")
     test = flip_mean(defined, permutations=options.permutations, generator=generator)
     method = f"{test.description} of data sets' differences"
-    return row | {"p": test.p, "p_smallest": test.smallest, "method": method, "reason": interval.reason}
+    return row | {"p": test.p, "p_smallest": test.smallest, "method": method}
 
 
 def _models_row(
@@ -179,14 +178,10 @@ def _models_row(
     step = max(1, CHUNK // max(1, isotropy.size))
     parts = [_by_dataset(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
     by_dataset = np.concatenate(parts)
-    is_defined = np.isfinite(by_dataset)
-    with np.errstate(invalid="ignore"):
-        values = np.where(is_defined, by_dataset, 0).sum(axis=-1) / is_defined.sum(axis=-1)
-    n = int(is_defined[0].sum())
-    row = _row(kind, "advised_less_chance_models", n)
-    test = evaluate_orders(values, exact, options.alpha)
+    test = evaluate_orders(mean_of_defined(by_dataset, axis=-1), exact, options.alpha)
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
-    return {**row, **numbers, "method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
+    row = _row(kind, "advised_less_chance_models", int(np.isfinite(by_dataset[0]).sum())) | numbers
+    return row | {"method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
 
 
 def _by_dataset(
@@ -209,8 +204,7 @@ def _over_choices(
     one of them is NaN.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        means: np.ndarray = np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1)
-    return means
+        return np.asarray(np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1))
 
 
 def _row(kind: str, statistic: str, n: int) -> dict[str, Any]:

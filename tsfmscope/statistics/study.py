@@ -290,20 +290,9 @@ def signs(
     sizes, sums = cluster_sums((values[is_complete] + 1) / 2, index)
     key = [str(row[name]) for name in ("study", "answer", "measure", "block", "statistic")]
     interval = bootstrap.by_cluster(sums, sizes, **options.draws(*key))
-    return {
-        **row,
-        "n": result.n,
-        "n_clusters": result.clusters,
-        "estimate": result.share,
-        "p": result.p,
-        "p_smallest": result.smallest,
-        "p_unclustered": result.binomial,
-        "critical": result.critical,
-        "detectable": _detectable_share(sizes, sums, options.alpha),
-        "method": f"all 2^{result.clusters} sign flips of {unit_name}",
-        **interval_columns(interval),
-        "reason": interval.reason,
-    }
+    method = f"all 2^{result.n_clusters} sign flips of {unit_name}"
+    detectable = _detectable_share(sizes, sums, options.alpha)
+    return {**row, **result._asdict(), "detectable": detectable, "method": method, **interval.columns}
 
 
 def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarray, " cluster"], alpha: float) -> float:
@@ -351,15 +340,7 @@ def _with_test(
     """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
     if test is None:
         return {**row, "reason": reason}
-    columns = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
-    columns |= {"critical": test.critical, "detectable": test.detectable, **interval_columns(interval)}
-    return {**row, **columns, "method": f"{unit_name}: {test.description}", "reason": interval.reason}
-
-
-def interval_columns(interval: bootstrap.Interval) -> dict[str, Any]:
-    """Return the columns of `inference` for an interval."""
-    is_defined = not math.isnan(interval.low)
-    return {"low": interval.low, "high": interval.high, "interval_method": interval.method if is_defined else None}
+    return {**row, **test.columns, **interval.columns, "method": f"{unit_name}: {test.description}"}
 
 
 def _no_mean_reason(x: np.ndarray, y: np.ndarray) -> str:

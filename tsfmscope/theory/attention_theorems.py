@@ -1,4 +1,4 @@
-"""Yu et al. 2026, Theorems 3 to 6 and Corollary 1: how attention keeps and lifts the rank of its input.
+"""Yu et al. 2026, Theorems 3 to 6 and Corollary 1: how attention keeps and lifts the rank.
 
 - Theorems 3 and 5: attention is compressible on low-rank inputs, not on high-rank ones.
 - Theorem 4 and Corollary 1: residual attention lifts small singular values.
@@ -147,7 +147,7 @@ def _compressible(rng: np.random.Generator, count: int, width: int) -> list[Boun
     ]
 
 
-def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int = 24) -> list[dict[str, float | bool]]:
+def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int = 24) -> list[dict[str, float]]:
     """Return the error against L for a U that repeats one column of Ξ = diag(σ) L times.
 
     σ_{d̃+1} is fixed, and the error grows as √L.
@@ -159,7 +159,7 @@ def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int =
     bound, points = printed_bound(width, float(values[rank])), []
     for power in range(0, longest + 1, 2):
         inputs = Input(np.diag(values)[:, [rank]], np.array([2**power]), "repeated")
-        points.append({"x": 2.0**power, "y": compression_error(heads, small, inputs), "fitted": True, "bound": bound})
+        points.append({"x": 2.0**power, "y": compression_error(heads, small, inputs), "bound": bound})
     return points
 
 

@@ -1,4 +1,4 @@
-"""Statements of Yu et al. 2026 at random instances, and experiments of Appendix J and of rates as rows of points.
+"""Statements of Yu et al. 2026 at random instances, and experiments of Appendix J and of rates.
 
 - J.1: error of attention with projected weights, against σ_{d̃+1} and width.
 - J.2: loss of an input's row space under a sparse sketch (eq. 30).
@@ -85,8 +85,8 @@ Scores = Literal["spread", "bounded"]
 def compression_by_rank(seed: int, *, width: int, columns: int, points: int) -> list[Row]:
     """Return the points of J.1, Fig. 15 left: the error against σ_{d̃+1} at `points` ranks d̃ of 1..d-1.
 
-    The bound is `theorem3.repaired_bound` for distinct columns. `fitted` is true where d̃ ≤ d/2. At larger d̃, few
-    singular values remain after σ_{d̃+1}, and the line bends. Yu et al. 2026 use every d̃.
+    The bound is `repaired_bound` for distinct columns. `fitted` is true where d̃ ≤ d/2. At larger d̃, few singular
+    values remain after σ_{d̃+1}, and the line bends. Yu et al. 2026 use every d̃.
     """
     rng = np.random.default_rng([seed, 31])
     values = exponential_values(width, COMPRESSION_DECAY)
@@ -96,9 +96,8 @@ def compression_by_rank(seed: int, *, width: int, columns: int, points: int) -> 
     for rank, y in zip(ranks, errors, strict=True):
         tail = float(values[rank])
         check = BoundCheck("repaired", "upper", tail, y, 3 * math.e * math.sqrt(width) * tail, 1e-12)
-        point = {"x": tail, "y": y, "fitted": 2 * rank <= width}
         setting = {"width": width, "columns": columns, "rank": rank}
-        rows.append(_point("J.1 rank", point, setting, LOGS, 1.0) | _bound(check))
+        rows.append(_point("J.1 rank", tail, y, setting, LOGS, 1.0, fitted=2 * rank <= width) | _bound(check))
     return rows
 
 
@@ -113,8 +112,7 @@ def compression_by_width(seed: int, *, widths: Sequence[int], columns: int, kept
         rng = np.random.default_rng([seed, 32, width])
         values = np.exp(-COMPRESSION_DECAY * np.arange(width) / (min(widths) - 1))
         (y,) = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), [kept])
-        point = {"x": float(width), "y": y, "fitted": True}
-        rows.append(_point("J.1 width", point, {"columns": columns, "rank": kept}, LOGS, 0.5))
+        rows.append(_point("J.1 width", width, y, {"columns": columns, "rank": kept}, LOGS, 0.5, fitted=True))
     return rows
 
 
@@ -129,15 +127,15 @@ def sketch_by_heads(seed: int, *, width: int, kept: int, heads: Sequence[int], s
     dense_points = sketch_points(seed, width=width, rank=kept, heads=heads, dense=True)
     for name, points in (("sparse", sparse_points), ("dense", dense_points)):
         for point in points:
+            x, y, distance, least = (point[key] for key in ("x", "y", "distance", "least"))
             count = {"heads": point["heads"]}
-            fitted = name == "sparse" and point["y"] > 0
-            rows.append(_point(f"J.2 {name}", point | {"fitted": fitted}, setting, LOGS, 1.0) | count)
-            check = BoundCheck("printed", "lower", point["x"], point["distance"], point["least"], 1e-7 * point["least"])
-            distance = {"x": point["x"], "y": point["distance"]}
-            rows.append(_point(f"J.2 {name} distance", distance, setting, None, None) | count | _bound(check))
+            fitted = name == "sparse" and y > 0
+            rows.append(_point(f"J.2 {name}", x, y, setting, LOGS, 1.0, fitted=fitted) | count)
+            check = BoundCheck("printed", "lower", x, distance, least, 1e-7 * least)
+            rows.append(_point(f"J.2 {name} distance", x, distance, setting) | count | _bound(check))
     for sparse, dense in zip(sparse_points, dense_points, strict=True):
-        ratio = {"x": sparse["x"], "y": sparse["distance"] / dense["distance"], "fitted": True}
-        rows.append(_point("J.2 sparse to dense", ratio, setting, LOGS, 0.0) | {"heads": sparse["heads"]})
+        ratio, count = sparse["distance"] / dense["distance"], {"heads": sparse["heads"]}
+        rows.append(_point("J.2 sparse to dense", sparse["x"], ratio, setting, LOGS, 0.0, fitted=True) | count)
     return rows
 
 
@@ -157,9 +155,8 @@ def flow_by_heads(seed: int, *, width: int, columns: int, heads: Sequence[int], 
             output = inputs + attend(inputs, scale_heads(matrices, count, inputs, scores))
             values = np.linalg.svd(output, compute_uv=False)
             values = values / values[0]
-            point = {"x": float(count), "y": float((values > EPSILON).sum()), "fitted": True}
-            setting = {"width": width, "columns": columns}
-            rows.append(_point(f"J.3 {scores}", point, setting, LOGS, None) | {"heads": count})
+            rank, setting = (values > EPSILON).sum(), {"width": width, "columns": columns}
+            rows.append(_point(f"J.3 {scores}", count, rank, setting, LOGS, fitted=True) | {"heads": count})
             if spectra and scores == "spread":
                 rows += _spectrum("J.3 spectrum", values, count)
     return rows
@@ -172,18 +169,22 @@ def repeated_columns(seed: int, *, width: int = 16, rank: int = 8) -> list[Row]:
     """
     rows = []
     for point in repeated_points(seed, width=width, rank=rank):
-        side = BoundCheck("printed", "upper", point["x"], point["y"], point["bound"])
-        rows.append(_point("Theorem 3.1 length", point, {"width": width, "rank": rank}, LOGS, 0.0) | _bound(side))
+        x, y, setting = point["x"], point["y"], {"width": width, "rank": rank}
+        side = BoundCheck("printed", "upper", x, y, point["bound"])
+        rows.append(_point("Theorem 3.1 length", x, y, setting, LOGS, 0.0, fitted=True) | _bound(side))
     return rows
 
 
 def decay_rates(seed: int) -> list[Row]:
     """Return the points of Corollary 2's rate: the printed decay of -ln ρ per step is the slowest allowed."""
-    return [
-        _point(f"Corollary 2 rate, beta {beta:g}", point, {"beta": beta, "width": 64}, SEMI, -math.log(radius(beta)))
-        for beta in BETAS
-        for point in rate_points(seed, beta)
-    ]
+    rows: list[Row] = []
+    for beta in BETAS:
+        name, setting, slope = f"Corollary 2 rate, beta {beta:g}", {"beta": beta, "width": 64}, -math.log(radius(beta))
+        rows += [
+            _point(name, point["x"], point["y"], setting, SEMI, slope, fitted=bool(point["fitted"]))
+            for point in rate_points(seed, beta)
+        ]
+    return rows
 
 
 EXPERIMENTS: Mapping[str, Callable[..., list[Row]]] = {
@@ -197,13 +198,10 @@ EXPERIMENTS: Mapping[str, Callable[..., list[Row]]] = {
 
 
 def _point(
-    name: str, point: Mapping[str, Any], setting: Mapping[str, Any], scale: str | None, slope: float | None
+    name: str, x: float, y: float, setting: Row, scale: str = "", slope: float | None = None, *, fitted: bool = False
 ) -> Row:
-    fitted = bool(point.get("fitted", False))
-    return {
-        "experiment": name, "x": float(point["x"]), "y": float(point["y"]), "fitted": fitted, "scale": scale,
-        "claimed": slope, "setting": dict(setting),
-    }  # fmt: skip
+    row = {"experiment": name, "x": float(x), "y": float(y), "fitted": bool(fitted)}
+    return row | {"scale": scale or None, "claimed": slope, "setting": setting}
 
 
 def _bound(side: BoundCheck) -> Row:
@@ -213,8 +211,8 @@ def _bound(side: BoundCheck) -> Row:
 def _spectrum(name: str, values: np.ndarray, heads: int) -> list[Row]:
     """Return σ_j against j, thinned to at most MAX_POINTS points. heads: 0 for the input itself."""
     step = -(-len(values) // MAX_POINTS)
-    spectrum = [{"x": at + 1, "y": values[at]} for at in range(0, len(values), step)]
-    return [_point(name, point, {"width": len(values)}, None, None) | {"heads": heads} for point in spectrum]
+    setting = {"width": len(values)}
+    return [_point(name, at + 1, values[at], setting) | {"heads": heads} for at in range(0, len(values), step)]
 
 
 def projected_errors(

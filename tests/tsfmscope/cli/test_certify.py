@@ -122,15 +122,12 @@ def copy_of_mini(folder: Path) -> str:
     return "chronos-bolt:copy"
 
 
-@pytest.mark.parametrize(
-    ("factor", "outcome", "code", "sentence"),
-    [
-        (1.0, "certified", 0, "certified: with 95 % confidence, the WQL of copy is on average below 1.02"),
-        (1.03, "not certified", 4, "fails: mean ratio, upper 95 % limit."),
-        (1.2, "not certified", 4, "fails: mean ratio, upper 95 % limit; largest ratio."),
-        (0.5, "certified", 0, "mean ratio 0.500 over 11 sources."),
-    ],
-)
+@pytest.mark.parametrize(("factor", "outcome", "code", "sentence"), [
+    (1.0, "certified", 0, "certified: with 95 % confidence, the WQL of copy is on average below 1.02"),
+    (1.03, "not certified", 4, "fails: mean ratio, upper 95 % limit."),
+    (1.2, "not certified", 4, "fails: mean ratio, upper 95 % limit; largest ratio."),
+    (0.5, "certified", 0, "mean ratio 0.500 over 11 sources."),
+])  # fmt: skip
 def test_the_outcome_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, copy_of_mini: str, factor: float, outcome: str, code: int, sentence: str
 ) -> None:
@@ -166,13 +163,10 @@ def write_table(path: str, n_series: int) -> None:
     frame.assign(ds=pd.date_range("2000-01-01", periods=160, freq="D")).to_csv(path, index=False)
 
 
-@pytest.mark.parametrize(
-    ("factor", "code", "sentence"),
-    [
-        (1.0, 0, "on average below 1.02 times that of chronos-bolt-mini on series like those of shops.csv; mean ratio"),
-        (1.03, 4, "not certified: copy against chronos-bolt-mini fails: mean ratio, upper 95 % limit."),
-    ],
-)
+@pytest.mark.parametrize(("factor", "code", "sentence"), [
+    (1.0, 0, "on average below 1.02 times that of chronos-bolt-mini on series like those of shops.csv; mean ratio"),
+    (1.03, 4, "not certified: copy against chronos-bolt-mini fails: mean ratio, upper 95 % limit."),
+])  # fmt: skip
 def test_one_table_is_judged_by_its_series(
     monkeypatch: pytest.MonkeyPatch, copy_of_mini: str, factor: float, code: int, sentence: str
 ) -> None:
@@ -310,14 +304,11 @@ def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
         assert {row["data"] for row in found["left_out"]} == {one, two}, folder
 
 
-@pytest.mark.parametrize(
-    ("method", "names"),
-    [
-        ({"method": "activation-aware"}, {"many/set-0.csv"}),
-        ({"method": "joint"}, set()),
-        ({"method": "joint", "heal": 50}, {"many/set-0.csv"}),
-    ],
-)
+@pytest.mark.parametrize(("method", "names"), [
+    ({"method": "activation-aware"}, {"many/set-0.csv"}),
+    ({"method": "joint"}, set()),
+    ({"method": "joint", "heal": 50}, {"many/set-0.csv"}),
+])  # fmt: skip
 def test_a_record_without_digests_names_its_data_sets(
     copy_of_mini: str, method: dict[str, Any], names: set[str]
 ) -> None:
@@ -358,29 +349,25 @@ def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
     assert first["wql_base"] != other["wql_base"] and first["wql_small"] == other["wql_small"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("t5-text-nano", MODELS[1], "--data", "nile"), 2, "expected models that forecast; family t5-text does not"),
-        ((*MODELS, "--data", "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
-        ((MODELS[1], MODELS[1], "--data", "nile"), 2, "expected another model than the base, got the same checkpoint"),
-        ((MODELS[1], str(CHECKPOINTS / MODELS[1]), "--data", "nile"), 2, "got the same checkpoint"),
-        ((*MODELS, "--data", "none.csv"), 2, "got 'none.csv', which is no file, no folder and no data set"),
-        ((*MODELS, "--data", "nile", "--data", "nille"), 2, "got 'nille', which is no file"),
-        ((*MODELS,), 2, "Missing option '--data'"),
-        ((MODELS[0],), 2, "Missing argument"),
-        ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a bundled model, a folder"),
-        ((*MODELS, "--data", "nile", "--horizon", "0"), 2, "Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--horizon", "-3"), 2, "Input should be greater than or equal to 1"),
-        ((*MODELS, "--data", "nile", "--margin", "1"), 2, "--margin: got 1.0, expected above 1"),
-        ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "--margin: got nan, expected above 1"),
-        ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "--worst: got 0.9, expected above 1"),
-        ((*MODELS, "--data", "nile", "--picture", "a.gif"), 2, "--picture a.gif: expected a name that ends in .png"),
-        ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
-        ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (("t5-text-nano", MODELS[1], "--data", "nile"), 2, "expected models that forecast; family t5-text does not"),
+    ((*MODELS, "--data", "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
+    ((MODELS[1], MODELS[1], "--data", "nile"), 2, "expected another model than the base, got the same checkpoint"),
+    ((MODELS[1], str(CHECKPOINTS / MODELS[1]), "--data", "nile"), 2, "got the same checkpoint"),
+    ((*MODELS, "--data", "none.csv"), 2, "got 'none.csv', which is no file, no folder and no data set"),
+    ((*MODELS, "--data", "nile", "--data", "nille"), 2, "got 'nille', which is no file"),
+    ((*MODELS,), 2, "Missing option '--data'"),
+    ((MODELS[0],), 2, "Missing argument"),
+    ((MODELS[0], "nothing", "--data", "nile"), 2, "nothing: expected a bundled model, a folder"),
+    ((*MODELS, "--data", "nile", "--horizon", "0"), 2, "Input should be greater than or equal to 1"),
+    ((*MODELS, "--data", "nile", "--horizon", "-3"), 2, "Input should be greater than or equal to 1"),
+    ((*MODELS, "--data", "nile", "--margin", "1"), 2, "--margin: got 1.0, expected above 1"),
+    ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "--margin: got nan, expected above 1"),
+    ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "--worst: got 0.9, expected above 1"),
+    ((*MODELS, "--data", "nile", "--picture", "a.gif"), 2, "--picture a.gif: expected a name that ends in .png"),
+    ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
+    ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else None)  # fmt: skip
 def test_bad_input_is_one_line(arguments: tuple[str, ...], code: int, message: str) -> None:
     done = run(*arguments)
     assert message in " ".join(done.stderr.split())

@@ -33,17 +33,7 @@ ROOT = Path(__file__).parents[3]
 NAMES = (
     *("inspect", "compress", "certify", "embed", "export", "push", "verify", "check-family", "doctor"),
     *("sql", "tables", "report"),
-    *(
-        "save-results",
-        "plan",
-        "profile",
-        "status",
-        "failures",
-        "retry",
-        "corpus",
-        "commit-checkpoints",
-        "new study",
-    ),
+    *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
 )
 # Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.
 WITHOUT_EXAMPLES = {
@@ -118,21 +108,17 @@ def test_every_command_that_prints_results_has_json() -> None:
     assert without == {"profile", "commit-checkpoints"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "keys"),
-    [
-        (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
-        (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
-        (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
-        (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
-        (("tables", "geometry"), {"name", "meaning", "columns"}),
-        (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),
-        (("plan",), {"studies", "contexts", "absent", "models", "work"}),
-        (("retry",), {"stages"}),
-        (("new", "study", "mine", "--models", "all", "--measures", "weights"), {"study", "file", "line"}),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
+@pytest.mark.parametrize(("arguments", "keys"), [
+    (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
+    (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
+    (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
+    (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
+    (("tables", "geometry"), {"name", "meaning", "columns"}),
+    (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),
+    (("plan",), {"studies", "contexts", "absent", "models", "work"}),
+    (("retry",), {"stages"}),
+    (("new", "study", "mine", "--models", "all", "--measures", "weights"), {"study", "file", "line"}),
+], ids=lambda value: value[0] if isinstance(value, tuple) else "")  # fmt: skip
 def test_json_is_one_document(folder: Path, arguments: tuple[str, ...], keys: set[str]) -> None:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
@@ -140,19 +126,15 @@ def test_json_is_one_document(folder: Path, arguments: tuple[str, ...], keys: se
     assert keys <= (document[0] if isinstance(document, list) else document).keys()
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "line"),
-    [
-        (ParamsError("params.yaml: wrong"), 2, "tsfmscope: params.yaml: wrong\n"),
-        (QueryError("no such column"), 2, "tsfmscope: no such column\n"),
-        (StoreError("damaged"), 1, "tsfmscope: damaged\n"),
-        (ModelError("not a checkpoint"), 1, "tsfmscope: not a checkpoint\n"),
-        (FileNotFoundError(2, "No such file", "a.csv"), 1, "tsfmscope: a.csv: No such file; check the path"),
-        (KeyboardInterrupt(), 130, "tsfmscope: interrupted\n"),
-        (KeyboardInterrupt("stopped by SIGINT, and reported"), 130, ""),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
-)
+@pytest.mark.parametrize(("error", "code", "line"), [
+    (ParamsError("params.yaml: wrong"), 2, "tsfmscope: params.yaml: wrong\n"),
+    (QueryError("no such column"), 2, "tsfmscope: no such column\n"),
+    (StoreError("damaged"), 1, "tsfmscope: damaged\n"),
+    (ModelError("not a checkpoint"), 1, "tsfmscope: not a checkpoint\n"),
+    (FileNotFoundError(2, "No such file", "a.csv"), 1, "tsfmscope: a.csv: No such file; check the path"),
+    (KeyboardInterrupt(), 130, "tsfmscope: interrupted\n"),
+    (KeyboardInterrupt("stopped by SIGINT, and reported"), 130, ""),
+], ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None)  # fmt: skip
 def test_errors_decide_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
 ) -> None:
@@ -307,18 +289,15 @@ class TestReport:
         assert (folder / "opened").read_text().strip() == (folder / "data" / "report.html").as_uri()
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "–"),
-        (0.0, "0.000"),
-        (0.12345, "0.123"),
-        (-1e-7, "-1e-07"),
-        (123456.0, "1.23e+05"),
-        (7, "7"),
-        ("[b]", "[b]"),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), [
+    (None, "–"),
+    (0.0, "0.000"),
+    (0.12345, "0.123"),
+    (-1e-7, "-1e-07"),
+    (123456.0, "1.23e+05"),
+    (7, "7"),
+    ("[b]", "[b]"),
+])  # fmt: skip
 def test_cells_are_short(value: Any, text: str) -> None:
     assert cell(value) == text
 

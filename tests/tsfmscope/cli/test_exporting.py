@@ -37,16 +37,8 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: Path, tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        "-m",
-        "tsfmscope",
-        "export",
-        str(compressed),
-        "out",
-        "--dense",
-        "--family",
-        "chronos-bolt",
-    ]
+        sys.executable, "-m", "tsfmscope", "export", str(compressed), "out", "--dense", "--family", "chronos-bolt",
+    ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -87,16 +79,13 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "family", "wrong"),
-    [
-        ("chronos-t5-minni", None, "did you mean chronos-t5-"),
-        ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
-        (".", None, "names no known family; pass one with --family"),
-        (".", "chronos-9", "unknown family 'chronos-9'"),
-        ("chronos-t5-mini", "moirai", "is of family chronos-t5; leave the family out"),
-    ],
-)
+@pytest.mark.parametrize(("name", "family", "wrong"), [
+    ("chronos-t5-minni", None, "did you mean chronos-t5-"),
+    ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
+    (".", None, "names no known family; pass one with --family"),
+    (".", "chronos-9", "unknown family 'chronos-9'"),
+    ("chronos-t5-mini", "moirai", "is of family chronos-t5; leave the family out"),
+])  # fmt: skip
 def test_a_name_that_cannot_be_used_is_named(tmp_path: Path, name: str, family: str | None, wrong: str) -> None:
     with pytest.raises(ArgumentError, match=wrong):
         export(load(name, family=family), tmp_path / "out", dense=True)

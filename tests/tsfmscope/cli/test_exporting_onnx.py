@@ -52,16 +52,13 @@ def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> N
     assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("bolt", "out", "--bits", "4"), 2, "bits: got 4, expected one of 8, 32"),
-        (("chronos-t5-mini", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
-        (("bolt", "out", "--context", "33"), 2, "export bolt with onnx: context: got 33, expected 1 to 32"),
-        (("bolt", "out", "--dense"), 2, "dense and onnx: got both, expected one"),
-        (("bolt", "bolt"), 2, "bolt: is there already, and not empty; name a new folder"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (("bolt", "out", "--bits", "4"), 2, "bits: got 4, expected one of 8, 32"),
+    (("chronos-t5-mini", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
+    (("bolt", "out", "--context", "33"), 2, "export bolt with onnx: context: got 33, expected 1 to 32"),
+    (("bolt", "out", "--dense"), 2, "dense and onnx: got both, expected one"),
+    (("bolt", "bolt"), 2, "bolt: is there already, and not empty; name a new folder"),
+])  # fmt: skip
 def test_what_cannot_be_exported_is_one_line_and_nothing_is_written(
     arguments: tuple[str, ...], code: int, words: str, tmp_path: Path
 ) -> None:

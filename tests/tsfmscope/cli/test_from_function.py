@@ -58,14 +58,11 @@ def files(name: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("data", "options"),
-    [
-        ("nile", {"context": 64}),
-        ("mine.csv", {"rows": 100, "max_series": 2, "share": 0.9, "epsilon": 0.1, "seed": 4} | STEPS),
-        ("co2", {"horizon": 9, "rows": 100, "noise": 0.5, "context": 64, "seed": 3}),
-    ],
-)
+@pytest.mark.parametrize(("data", "options"), [
+    ("nile", {"context": 64}),
+    ("mine.csv", {"rows": 100, "max_series": 2, "share": 0.9, "epsilon": 0.1, "seed": 4} | STEPS),
+    ("co2", {"horizon": 9, "rows": 100, "noise": 0.5, "context": 64, "seed": 3}),
+])  # fmt: skip
 def test_inspect_has_the_layers_of_the_function(data: str, options: dict[str, Any]) -> None:
     report = ts.inspect(MODEL, data, **options)
     expected = [row | report.license.columns for row in plain(report.layers)]
@@ -85,13 +82,10 @@ def test_embed_has_the_vectors_of_the_function(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(written.drop(columns="series").to_numpy(), vectors.to_numpy())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"to": 0.5, "method": "joint"} | STEPS,
-        {"method": "activation-aware", "windows": 8, "calibrate_on": "data", "bits": 8, "seed": 2} | STEPS,
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"to": 0.5, "method": "joint"} | STEPS,
+    {"method": "activation-aware", "windows": 8, "calibrate_on": "data", "bits": 8, "seed": 2} | STEPS,
+])  # fmt: skip
 def test_compress_has_the_costs_and_writes_the_files_of_the_function(options: dict[str, Any]) -> None:
     small = ts.compress(MODEL, ["nile", "mine.csv"], **options)
     small.save("function")
@@ -171,14 +165,11 @@ def command_of_measure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("command_of_measure")
-@pytest.mark.parametrize(
-    ("words", "values"),
-    [
-        ((), {"scale": 1.5, "count": None, "mode": "mean", "is_whole": False}),
-        (("--scale", "2", "--count", "3"), {"scale": 2.0, "count": 3}),
-        (("--mode", "sum", "--is-whole"), {"mode": "sum", "is_whole": True}),
-    ],
-)
+@pytest.mark.parametrize(("words", "values"), [
+    ((), {"scale": 1.5, "count": None, "mode": "mean", "is_whole": False}),
+    (("--scale", "2", "--count", "3"), {"scale": 2.0, "count": 3}),
+    (("--mode", "sum", "--is-whole"), {"mode": "sum", "is_whole": True}),
+])  # fmt: skip
 def test_an_option_of_a_function_is_one_of_its_command(words: tuple[str, ...], values: dict[str, Any]) -> None:
     defaults = measure(ts.load(MODEL), "nile")
     assert document("measure", MODEL, "nile", *words) == defaults | values
@@ -196,17 +187,14 @@ def test_an_option_has_the_default_bounds_and_help_of_the_function() -> None:
 
 
 @pytest.mark.usefixtures("command_of_measure")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--scale", "9"), "scale: got 9.0, expected above 0 and at most 5"),
-        (("--scale", "inf"), "scale: got inf, expected above 0 and at most 5"),
-        (("--scale", "0"), "scale: got 0.0, expected above 0 and at most 5"),
-        (("--count", "0"), "'--count': Input should be greater than or equal to 1"),
-        (("--count", "1.5"), "'--count': Input should be a valid integer"),
-        (("--mode", "median"), "'--mode'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--scale", "9"), "scale: got 9.0, expected above 0 and at most 5"),
+    (("--scale", "inf"), "scale: got inf, expected above 0 and at most 5"),
+    (("--scale", "0"), "scale: got 0.0, expected above 0 and at most 5"),
+    (("--count", "0"), "'--count': Input should be greater than or equal to 1"),
+    (("--count", "1.5"), "'--count': Input should be a valid integer"),
+    (("--mode", "median"), "'--mode'"),
+])  # fmt: skip
 def test_a_value_out_of_bounds_is_refused(words: tuple[str, ...], message: str) -> None:
     done = run("measure", MODEL, "nile", *words)
     assert done.exit_code == 2 and done.stdout == ""

@@ -181,15 +181,12 @@ def test_noise_changes_the_context_and_is_named_in_the_condition() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "data"),
-    [
-        ("t5-text-nano", "english"),
-        ("tabular-nano", "tables"),
-        ("lag-llama-mini-rope", "linear-1"),
-        ("vit-nano", "photographs"),
-    ],
-)
+@pytest.mark.parametrize(("model", "data"), [
+    ("t5-text-nano", "english"),
+    ("tabular-nano", "tables"),
+    ("lag-llama-mini-rope", "linear-1"),
+    ("vit-nano", "photographs"),
+])  # fmt: skip
 def test_other_modalities_and_options_are_looked_at_under_their_own_condition(model: str, data: str) -> None:
     found = rows(model, data, "--rows", "64", "--max-series", "8")
     assert found and all(math.isfinite(row["zeta"]) for row in found)

@@ -268,15 +268,12 @@ def test_a_hub_that_cannot_be_reached_is_one_line(folder: Path, monkeypatch: pyt
     assert done.exit_code == 1 and "check the network and HF_ENDPOINT" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "repository", "words"),
-    [
-        ("nowhere", "org/tiny", "expected a folder of a checkpoint, found none"),
-        ("empty", "org/tiny", "not a checkpoint: got no file, expected model.safetensors"),
-        ("smaller", "tiny", "tiny: expected the repository's name, ORG/NAME"),
-        ("smaller", "hub:org/tiny", "hub:org/tiny: expected the repository's name, ORG/NAME"),
-    ],
-)
+@pytest.mark.parametrize(("name", "repository", "words"), [
+    ("nowhere", "org/tiny", "expected a folder of a checkpoint, found none"),
+    ("empty", "org/tiny", "not a checkpoint: got no file, expected model.safetensors"),
+    ("smaller", "tiny", "tiny: expected the repository's name, ORG/NAME"),
+    ("smaller", "hub:org/tiny", "hub:org/tiny: expected the repository's name, ORG/NAME"),
+])  # fmt: skip
 def test_what_cannot_be_pushed_is_one_line_and_no_request(
     server: Hub, folder: Path, name: str, repository: str, words: str
 ) -> None:

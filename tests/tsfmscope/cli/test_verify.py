@@ -150,14 +150,11 @@ def test_a_wrong_reference_has_exit_code_2_and_one_line(server: Hub, reference: 
     assert done.stderr.startswith("tsfmscope: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("files", "text"),
-    [
-        ({"config.json": "{"}, "expected model.safetensors"),
-        ({"notes.txt": ""}, "not a checkpoint"),
-        ({"config.json": "{}", "checksums.sha256": "0" * 64 + "  config.json\n"}, "config.json"),
-    ],
-)
+@pytest.mark.parametrize(("files", "text"), [
+    ({"config.json": "{"}, "expected model.safetensors"),
+    ({"notes.txt": ""}, "not a checkpoint"),
+    ({"config.json": "{}", "checksums.sha256": "0" * 64 + "  config.json\n"}, "config.json"),
+])  # fmt: skip
 def test_a_folder_that_is_no_whole_checkpoint_fails_the_check_of_files(
     server: Hub, files: dict[str, str], text: str
 ) -> None:

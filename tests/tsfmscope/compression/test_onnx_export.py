@@ -114,13 +114,10 @@ def small(family: str) -> Forecaster:
     return model
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(pytest.param(partial(small, family), id=family) for family in SMALL),
-        *(pytest.param(partial(load, name), id=name, marks=[pytest.mark.slow, pytest.mark.long]) for name in MODELS),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    *(pytest.param(partial(small, family), id=family) for family in SMALL),
+    *(pytest.param(partial(load, name), id=name, marks=[pytest.mark.slow, pytest.mark.long]) for name in MODELS),
+])  # fmt: skip
 def test_onnxruntime_forecasts_as_the_model_does(make: Callable[[], Forecaster], tmp_path: Path) -> None:
     model = make()
     graph = model.forecast_graph()

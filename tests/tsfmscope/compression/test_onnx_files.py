@@ -78,9 +78,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_an_export_with_a_data_file_states_the_size_of_both(
-    exported: tuple[OnnxModel, Path, OnnxModel, Path],
-) -> None:
+def test_an_export_with_a_data_file_states_the_size_of_both(exported: tuple[OnnxModel, Path, OnnxModel, Path]) -> None:
     whole, _, parts, folder = exported
     sizes = {name: (folder / name).stat().st_size for name in (MODEL, DATA)}
     assert names(folder) == [MODEL, DATA, DESCRIPTION]

@@ -38,15 +38,11 @@ def run(path: Path, x: np.ndarray) -> np.ndarray:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("weight", "node"),
-    [
-        (rounded(64, 48), helper.make_node("MatMul", ["x", "w"], ["y"])),
-        (rounded(64, 48, axis=1), helper.make_node("MatMul", ["x", "w"], ["y"])),
-        (rounded(24, 64, 3), helper.make_node("Conv", ["x", "w"], ["y"])),
-    ],
-    ids=["rows", "columns", "convolution"],
-)
+@pytest.mark.parametrize(("weight", "node"), [
+    (rounded(64, 48), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(64, 48, axis=1), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(24, 64, 3), helper.make_node("Conv", ["x", "w"], ["y"])),
+], ids=["rows", "columns", "convolution"])  # fmt: skip
 def test_the_output_stays_the_same_and_the_file_is_a_quarter(weight: np.ndarray, node: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     write(path, weight, node)

@@ -18,14 +18,11 @@ def size_ratio(ranks: list[int], full: int) -> float:
     return sum(min(rank, full) for rank in ranks) / (len(ranks) * full)
 
 
-@pytest.mark.parametrize(
-    ("rounding", "origin", "expected"),
-    [
-        ("ceiling", 2, [0.086, 0.161, 0.246]),
-        ("ceiling", 1, [0.082, 0.151, 0.229]),
-        ("power_of_two", 1, [0.073, 0.141, 0.219]),
-    ],
-)
+@pytest.mark.parametrize(("rounding", "origin", "expected"), [
+    ("ceiling", 2, [0.086, 0.161, 0.246]),
+    ("ceiling", 1, [0.082, 0.151, 0.229]),
+    ("power_of_two", 1, [0.073, 0.141, 0.219]),
+])  # fmt: skip
 def test_size_ratios_at_twelve_layers(rounding: str, origin: int, expected: list[float]) -> None:
     found = [size_ratio(flow(*one, 12, rounding=rounding, origin=origin), 64) for one in PRINTED]  # type: ignore[arg-type]
     assert found == pytest.approx(expected, abs=5e-4)

@@ -47,32 +47,28 @@ def begin(recipe: Mapping[str, Any], embedding: Path | None = None) -> Any:
 def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
     extra = {} if embedding is None else {"embedding": embedding}
     job = Job(
-        Task("pretrain", 1, "tasks.pretraining:pretrain"),
-        {"model": "m", "recipe": recipe(family, **changes), **extra},
+        Task("pretrain", 1, "tasks.pretraining:pretrain"), {"model": "m", "recipe": recipe(family, **changes), **extra}
     )
     result = pretrain(job, folder, None)
     return job, result
 
 
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        ({"flat": 3}, {"encoder.1.self": 3, "encoder.3.self": 3, "decoder.2.self": 3, "decoder.2.cross": 3}),
-        (FLOW, {"encoder.1.self": 1, "encoder.3.self": 3, "decoder.2.self": 2, "decoder.2.cross": 2}),
-        (
-            {"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True, "origin": 1}},
-            {"encoder.3.self": 3, "decoder.1.self": 1, "decoder.1.cross": 4, "decoder.2.cross": 5},
-        ),
-        (
-            {"flow": {"first": 3.0, "growth": 1.0, "rounding": "power_of_two", "origin": 2}},
-            {"encoder.1.self": 8, "encoder.2.self": 8, "encoder.3.self": 16, "decoder.1.cross": 8},
-        ),
-        (  # 4 + (8 - 4) (l - 1)^0.5 / 2^0.5 over 2 heads; half the width where none is named
-            {"guideline": {"smallest": 4.0, "bend": 0.5}},
-            {"encoder.1.self": 2, "encoder.2.self": math.ceil((4 + 4 / 2**0.5) / 2), "encoder.3.self": 4},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("schedule", "expected"), [
+    ({"flat": 3}, {"encoder.1.self": 3, "encoder.3.self": 3, "decoder.2.self": 3, "decoder.2.cross": 3}),
+    (FLOW, {"encoder.1.self": 1, "encoder.3.self": 3, "decoder.2.self": 2, "decoder.2.cross": 2}),
+    (
+        {"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True, "origin": 1}},
+        {"encoder.3.self": 3, "decoder.1.self": 1, "decoder.1.cross": 4, "decoder.2.cross": 5},
+    ),
+    (
+        {"flow": {"first": 3.0, "growth": 1.0, "rounding": "power_of_two", "origin": 2}},
+        {"encoder.1.self": 8, "encoder.2.self": 8, "encoder.3.self": 16, "decoder.1.cross": 8},
+    ),
+    (  # 4 + (8 - 4) (l - 1)^0.5 / 2^0.5 over 2 heads; half the width where none is named
+        {"guideline": {"smallest": 4.0, "bend": 0.5}},
+        {"encoder.1.self": 2, "encoder.2.self": math.ceil((4 + 4 / 2**0.5) / 2), "encoder.3.self": 4},
+    ),
+])  # fmt: skip
 def test_every_attention_layer_has_the_rank_of_its_schedule(schedule: Any, expected: dict[str, int]) -> None:
     layers = list(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).attentions())
     found = attention_widths(HeadRanks.model_validate(schedule).schedule, layers)
@@ -85,15 +81,12 @@ VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 12, "decoder_inter
 VISIONTS |= {"decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2}
 
 
-@pytest.mark.parametrize(
-    ("schedule", "encoder", "decoder"),
-    [
-        ({"flow": {"first": 1.0, "growth": 1.0}}, [1, 2, 3], [1, 2]),
-        ({"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True}}, [1, 2, 3], [1, 2]),  # no cross-attention
-        ({"flat": 2}, [2, 2, 2], [2, 2]),
-        ({"guideline": {"smallest": 2.0, "bend": 1.0}}, [1, 3, 4], [1, 3]),  # to half of 16, and half of 12, over 2
-    ],
-)
+@pytest.mark.parametrize(("schedule", "encoder", "decoder"), [
+    ({"flow": {"first": 1.0, "growth": 1.0}}, [1, 2, 3], [1, 2]),
+    ({"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True}}, [1, 2, 3], [1, 2]),  # no cross-attention
+    ({"flat": 2}, [2, 2, 2], [2, 2]),
+    ({"guideline": {"smallest": 2.0, "bend": 1.0}}, [1, 3, 4], [1, 3]),  # to half of 16, and half of 12, over 2
+])  # fmt: skip
 def test_a_decoder_of_which_nothing_is_embedded_is_as_deep_and_wide_as_its_attention(
     schedule: Any, encoder: list[int], decoder: list[int]
 ) -> None:

@@ -24,7 +24,7 @@ from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.common.layers import factors
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.sources import load_bundled, load_parquet
+from tsfmscope.series.files.sources import load_bundled, load_parquet, select
 from tsfmscope.series.synthetic.kernels import parse_kernel
 from tsfmscope.series.synthetic.kernelsynth import synthetic_set
 from tsfmscope.series.tables import series_table, table_series
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
     """By the last states of the calibration windows themselves, two lost 7 and 19 % more than `activation-aware`."""
     base = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
     files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
-    real = {name: load_parquet(path, dataset=name, sample=(32, 0)).series for name, path in files.items()}
+    real = {name: select(load_parquet(path, dataset=name), sample=(32, 0)).series for name, path in files.items()}
     parts = []
     for name in calibrating:
         spec: dict[str, Any] = {"datasets": [name], "windows": 32, "context": 512, "horizon": CATALOG[name].horizon}
@@ -269,7 +269,7 @@ def test_a_quarter_fitted_on_synthetic_series_is_no_worse_than_a_candidate_and_n
     spec: dict[str, Any] = {"datasets": [], "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "seed": 0}
     parts = calibration_tokens(base, {}, Calibration(**spec, synthetic=8))
     files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
-    real = {name: load_parquet(path, dataset=name, sample=(32, 0)).series for name, path in files.items()}
+    real = {name: select(load_parquet(path, dataset=name), sample=(32, 0)).series for name, path in files.items()}
     unseen = [last_of(found, CATALOG[name].horizon) for name, found in real.items()]
     assert_no_candidate_is_better(base, 0.25, parts, unseen, two_step.REFIT)
     made = copy.deepcopy(base)

@@ -211,22 +211,19 @@ def test_no_calibration_window_and_no_mlp_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match="no calibration window"):
         whole_model.compress(copy.deepcopy(toy), method_of(0.3), [toy.tokenize(windows).take(np.arange(0))])
-    monkeypatch.setattr(whole_model.neurons, "mlps", lambda _: [])
+    monkeypatch.setattr(whole_model.refit, "find_mlps", lambda _: [])
     with pytest.raises(ModelError, match="names no MLP whose matrices are Linears"):
         whole_model.compress(toy, method_of(0.3), [toy.tokenize(windows)])
 
 
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (
-            {"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
-            "got budget, expected bytes or time with method whole-model",
-        ),
-        ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
-        ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
-    ],
-)
+@pytest.mark.parametrize(("block", "message"), [
+    (
+        {"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
+        "got budget, expected bytes or time with method whole-model",
+    ),
+    ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
+    ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
+])  # fmt: skip
 def test_params_that_do_not_fit_are_refused(block: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Method.model_validate(block)

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tsfmscope.models.families import change_config, example_model
-from tsfmscope.conformance.checkpoint import OF_FILES, Checkpoint, every_tensor_is_read
-from tsfmscope.conformance.verdict import Finding, judge
+from tsfmscope.conformance.checkpoints import OF_FILES, Checkpoint, every_tensor_is_read
+from tsfmscope.conformance.subject import Finding, judge
 
 Damage = Callable[[Path], object]
 WEIGHTS = "model.safetensors"

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from tests.tsfmscope.models.families import CLASSES, FAMILIES, change_config, example_model
 from tsfmscope.cli.app import app
-from tsfmscope.conformance.checkpoint import Checkpoint
+from tsfmscope.conformance.checkpoints import Checkpoint
 from tsfmscope.conformance.package import (
     forecasts_are_those_of_the_package,
     load_package_network,
     states_are_those_of_the_package,
 )
-from tsfmscope.conformance.verdict import judge
+from tsfmscope.conformance.subject import judge
 from tsfmscope.errors import ModelError
 
 CHECKS = (states_are_those_of_the_package, forecasts_are_those_of_the_package)

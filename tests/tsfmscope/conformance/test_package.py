@@ -14,15 +14,14 @@ import pytest
 import torch
 
 from tests.tsfmscope.models.families import CLASSES, example_model, hard_windows, shake
-from tsfmscope.conformance.checkpoint import Checkpoint
+from tsfmscope.conformance.checkpoints import Checkpoint
 from tsfmscope.conformance.package import (
     CLOSE,
     compare_with_package,
     forecasts_are_those_of_the_package,
     states_are_those_of_the_package,
 )
-from tsfmscope.conformance.subject import Subject, states_of
-from tsfmscope.conformance.verdict import Finding, judge
+from tsfmscope.conformance.subject import Finding, Subject, judge, states_of
 
 CHECKS = (states_are_those_of_the_package, forecasts_are_those_of_the_package)
 NETWORKS = {name: cls.package.network for name, cls in CLASSES.items() if cls.package and cls.package.network}

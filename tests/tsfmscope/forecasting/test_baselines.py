@@ -18,17 +18,14 @@ def _windows(context: list[list[float]], *, horizon: int = 5, season: int = 3) -
     return Windows(rows, future, [str(i) for i in range(len(rows))], origin, "made-up", "D", season)
 
 
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [
-        ([1, 2, 3, 4, 5, 6], [4, 5, 6, 4, 5]),
-        ([9, 1, 2, 3, NAN, 5], [3, 1, 5, 3, 1]),
-        ([NAN, NAN, NAN, NAN, 7, 8], [8, 7, 8, 8, 7]),
-        ([NAN, NAN, NAN, NAN, NAN, NAN], [0, 0, 0, 0, 0]),
-        ([NAN, NAN, NAN, NAN, NAN, 2], [2, 2, 2, 2, 2]),
-        ([5, 6], [6, 5, 6, 6, 5]),
-    ],
-)
+@pytest.mark.parametrize(("context", "expected"), [
+    ([1, 2, 3, 4, 5, 6], [4, 5, 6, 4, 5]),
+    ([9, 1, 2, 3, NAN, 5], [3, 1, 5, 3, 1]),
+    ([NAN, NAN, NAN, NAN, 7, 8], [8, 7, 8, 8, 7]),
+    ([NAN, NAN, NAN, NAN, NAN, NAN], [0, 0, 0, 0, 0]),
+    ([NAN, NAN, NAN, NAN, NAN, 2], [2, 2, 2, 2, 2]),
+    ([5, 6], [6, 5, 6, 6, 5]),
+])  # fmt: skip
 def test_seasonal_naive_repeats_the_last_observed_season(context: list[float], expected: list[float]) -> None:
     forecast = seasonal_naive(_windows([context]), 2)
     np.testing.assert_array_equal(forecast, [[expected, expected]])

@@ -62,27 +62,23 @@ def test_ratios_do_not_depend_on_the_unit_of_the_series() -> None:
     assert other["mae"] == pytest.approx(1024 * one["mae"])
 
 
-@pytest.mark.parametrize(
-    ("context", "future", "nulls", "reason"),
-    [
-        # The last value is repeated exactly.
-        ([[1, 2, 2]], [[2, 2]], {"wql_ratio", "mae_ratio"}, "wql_ratio, mae_ratio: seasonal naive has no error"),
-        ([[1, 2, 3]], [[0, 0]], {"wql", "wql_seasonal"}, "wql: the targets are zero"),
-        (
-            [[1, 0, 0]],
-            [[0, 0]],
-            {"wql", "wql_seasonal", "wql_ratio", "mae_ratio"},
-            "wql: the targets are zero; wql_ratio, mae_ratio: seasonal naive has no error",
-        ),
-        (
-            np.zeros((0, 3)),
-            np.zeros((0, 2)),
-            {"wql", "wql_seasonal", "wql_ratio", "mae", "mae_seasonal", "mae_ratio"},
-            "no window with an observed target",
-        ),
-    ],
-    ids=["no seasonal error", "targets of 0", "both", "no window"],
-)
+@pytest.mark.parametrize(("context", "future", "nulls", "reason"), [
+    # The last value is repeated exactly.
+    ([[1, 2, 2]], [[2, 2]], {"wql_ratio", "mae_ratio"}, "wql_ratio, mae_ratio: seasonal naive has no error"),
+    ([[1, 2, 3]], [[0, 0]], {"wql", "wql_seasonal"}, "wql: the targets are zero"),
+    (
+        [[1, 0, 0]],
+        [[0, 0]],
+        {"wql", "wql_seasonal", "wql_ratio", "mae_ratio"},
+        "wql: the targets are zero; wql_ratio, mae_ratio: seasonal naive has no error",
+    ),
+    (
+        np.zeros((0, 3)),
+        np.zeros((0, 2)),
+        {"wql", "wql_seasonal", "wql_ratio", "mae", "mae_seasonal", "mae_ratio"},
+        "no window with an observed target",
+    ),
+], ids=["no seasonal error", "targets of 0", "both", "no window"])  # fmt: skip
 def test_an_undefined_number_is_null_with_a_reason(
     context: Sequence, future: Sequence, nulls: set[str], reason: str
 ) -> None:

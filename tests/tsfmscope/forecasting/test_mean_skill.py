@@ -28,15 +28,12 @@ def test_the_mean_is_the_root_of_the_product_of_real_and_of_synthetic_sets_apart
     assert all(real[f"{name}_{end}"] is None for name in ("wql", "mae") for end in ("low", "high"))
 
 
-@pytest.mark.parametrize(
-    ("facts", "is_counted"),
-    [
-        ({"trained_on": True}, False),
-        ({"trained_on": None}, True),
-        ({"wql_ratio": None, "mae_ratio": None}, False),
-        ({}, True),
-    ],
-)
+@pytest.mark.parametrize(("facts", "is_counted"), [
+    ({"trained_on": True}, False),
+    ({"trained_on": None}, True),
+    ({"wql_ratio": None, "mae_ratio": None}, False),
+    ({}, True),
+])  # fmt: skip
 def test_what_was_trained_on_and_what_has_no_ratio_is_left_out(facts: dict[str, Any], is_counted: bool) -> None:
     (found,) = mean_skill([row("a", 0.5), row("b", 8.0) | facts], **ASKED)
     assert found["n_datasets"] == 1 + is_counted

@@ -84,19 +84,16 @@ def test_a_case_worked_by_hand() -> None:
     assert seasonal["reason"] == "mase: the seasonal error of the past is zero or undefined (season 2)"
 
 
-@pytest.mark.parametrize(
-    ("target", "context", "nulls", "reason"),
-    [
-        ([np.nan, np.nan], [1.0, 2.0], {"nmse", "nmse_power", "wql_window", "mase"}, "no observed target"),
-        ([1.5, 1.5], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
-        ([1.5, np.nan], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
-        ([1.5e6 + 1e-9, 1.5e6], [1e6, 2e6], {"nmse"}, "does not leave the context's mean"),
-        ([0.0, 0.0], [1.0, 2.0], {"nmse_power", "wql_window"}, "the future is zero"),
-        ([3.0, 4.0], [2.0, 2.0], {"mase"}, "seasonal error"),
-        ([3.0, 4.0], [np.nan, 2.0], {"mase"}, "seasonal error"),
-        ([3.0, 4.0], [np.nan, np.nan], {"mase", "nmse"}, "seasonal error"),
-    ],
-)
+@pytest.mark.parametrize(("target", "context", "nulls", "reason"), [
+    ([np.nan, np.nan], [1.0, 2.0], {"nmse", "nmse_power", "wql_window", "mase"}, "no observed target"),
+    ([1.5, 1.5], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
+    ([1.5, np.nan], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
+    ([1.5e6 + 1e-9, 1.5e6], [1e6, 2e6], {"nmse"}, "does not leave the context's mean"),
+    ([0.0, 0.0], [1.0, 2.0], {"nmse_power", "wql_window"}, "the future is zero"),
+    ([3.0, 4.0], [2.0, 2.0], {"mase"}, "seasonal error"),
+    ([3.0, 4.0], [np.nan, 2.0], {"mase"}, "seasonal error"),
+    ([3.0, 4.0], [np.nan, np.nan], {"mase", "nmse"}, "seasonal error"),
+])  # fmt: skip
 def test_a_score_without_a_value_is_null_with_its_reason(
     target: list[float], context: list[float], nulls: set[str], reason: str
 ) -> None:
@@ -149,14 +146,11 @@ def test_float32_and_float16_inputs_are_summed_in_float64() -> None:
     assert np.isfinite(quantile_losses(huge, -huge[:, None], (0.5,))).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"quantiles": np.zeros((6, 3, 12))}, r"quantiles: got shape \(6, 3, 12\), expected"),
-        ({"quantiles": np.full((6, 9, 12), np.nan)}, "quantiles: got NaN"),
-        ({"past": []}, "got 6 contexts and 0 pasts, expected one per window, 6"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"quantiles": np.zeros((6, 3, 12))}, r"quantiles: got shape \(6, 3, 12\), expected"),
+    ({"quantiles": np.full((6, 9, 12), np.nan)}, "quantiles: got NaN"),
+    ({"past": []}, "got 6 contexts and 0 pasts, expected one per window, 6"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _score({**_case(0), **change})
@@ -168,19 +162,16 @@ def test_levels_without_the_median_are_refused() -> None:
         score(case["target"], case["quantiles"][:, :1], (0.1,), context=case["context"], past=case["past"], season=1)
 
 
-@pytest.mark.parametrize(
-    ("past", "season", "expected"),
-    [
-        ([1.0, 2.0, 4.0], 1, 1.5),
-        ([1.0, 2.0, 4.0], 2, 3.0),
-        ([1.0, 2.0, 4.0], 3, np.nan),
-        ([1.0, 2.0, 4.0], 9, 1.5),
-        ([1.0, np.nan, 4.0], 1, np.nan),
-        ([1.0, np.nan, 4.0, 6.0], 1, 2.0),
-        ([], 1, np.nan),
-        ([5.0] * 5, 1, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("past", "season", "expected"), [
+    ([1.0, 2.0, 4.0], 1, 1.5),
+    ([1.0, 2.0, 4.0], 2, 3.0),
+    ([1.0, 2.0, 4.0], 3, np.nan),
+    ([1.0, 2.0, 4.0], 9, 1.5),
+    ([1.0, np.nan, 4.0], 1, np.nan),
+    ([1.0, np.nan, 4.0, 6.0], 1, 2.0),
+    ([], 1, np.nan),
+    ([5.0] * 5, 1, 0.0),
+])  # fmt: skip
 def test_seasonal_error_of_short_and_broken_pasts(past: list[float], season: int, expected: float) -> None:
     np.testing.assert_equal(seasonal_error(np.array(past), season), expected)
 
@@ -188,15 +179,12 @@ def test_seasonal_error_of_short_and_broken_pasts(past: list[float], season: int
 NAN = np.nan
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ([0.0, 1.0, 2.0, 3.0], (2, 4)),
-        ([0.9, 1.0, 2.0, 2.1], (2, 4)),
-        ([NAN, 1.5, NAN, 9.0], (1, 2)),
-        ([NAN] * 4, (0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("target", "expected"), [
+    ([0.0, 1.0, 2.0, 3.0], (2, 4)),
+    ([0.9, 1.0, 2.0, 2.1], (2, 4)),
+    ([NAN, 1.5, NAN, 9.0], (1, 2)),
+    ([NAN] * 4, (0, 0)),
+])  # fmt: skip
 def test_targets_inside_are_counted_among_the_observed_ones(target: list[float], expected: tuple[int, int]) -> None:
     assert count_covered(np.array(target), np.full(4, 1.0), np.full(4, 2.0)) == expected
 

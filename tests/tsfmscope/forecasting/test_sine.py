@@ -70,16 +70,13 @@ def test_the_largest_error_is_that_of_the_period_that_a_forecaster_misses() -> N
     }
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (lambda windows: windows.future, 0.0),
-        (lambda windows: 0 * windows.future, 1.0),
-        (lambda windows: -windows.future, 2.0),
-        (lambda windows: 0.75 * windows.future, 0.25),
-        (lambda windows: windows.context[:, -PERIOD:][:, np.arange(HORIZON) % PERIOD], 0.0),  # seasonal naive
-    ],
-)
+@pytest.mark.parametrize(("answer", "error"), [
+    (lambda windows: windows.future, 0.0),
+    (lambda windows: 0 * windows.future, 1.0),
+    (lambda windows: -windows.future, 2.0),
+    (lambda windows: 0.75 * windows.future, 0.25),
+    (lambda windows: windows.context[:, -PERIOD:][:, np.arange(HORIZON) % PERIOD], 0.0),  # seasonal naive
+])  # fmt: skip
 def test_the_error_is_relative_to_forecasting_zero(answer: Callable[[Windows], np.ndarray], error: float) -> None:
     assert sine_errors(_FixedForecaster(answer), **ASKED)["sine_error"] == pytest.approx(error, abs=1e-5)
 

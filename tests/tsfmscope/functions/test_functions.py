@@ -155,23 +155,20 @@ def test_the_columns_of_a_table_can_be_named(model: Model, frame: pd.DataFrame) 
         ts.embed(model, "nile", columns={"id": "shop"})
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("english", "english: text data, but model chronos-bolt-mini reads series"),
-        (np.ones(100) * 1j, "data: expected .* numbers .* complex128"),
-        (np.ma.masked_array(np.ones(100) * 1j), "data: expected .* numbers .* complex128"),
-        ([np.zeros((2, 3)), np.zeros(4)], "data: expected .* numbers"),
-        (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
-        (np.array(["a", "b"]), "expected .* numbers"),
-        (np.full(100, np.nan), "data: no usable series: 1 "),
-        (np.zeros(0), "data: no usable series"),
-        ("~no-such-user/x", "got '~no-such-user/x', which is no file, no folder and no data set"),
-        ("x" * 5000, "which is no file, no folder and no data set"),
-        ("no-such-thing", "got 'no-such-thing', which is no file, no folder and no data set"),
-        (pd.DataFrame({"a": ["x"] * 50}), "expected a column of numbers"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [
+    ("english", "english: text data, but model chronos-bolt-mini reads series"),
+    (np.ones(100) * 1j, "data: expected .* numbers .* complex128"),
+    (np.ma.masked_array(np.ones(100) * 1j), "data: expected .* numbers .* complex128"),
+    ([np.zeros((2, 3)), np.zeros(4)], "data: expected .* numbers"),
+    (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
+    (np.array(["a", "b"]), "expected .* numbers"),
+    (np.full(100, np.nan), "data: no usable series: 1 "),
+    (np.zeros(0), "data: no usable series"),
+    ("~no-such-user/x", "got '~no-such-user/x', which is no file, no folder and no data set"),
+    ("x" * 5000, "which is no file, no folder and no data set"),
+    ("no-such-thing", "got 'no-such-thing', which is no file, no folder and no data set"),
+    (pd.DataFrame({"a": ["x"] * 50}), "expected a column of numbers"),
+])  # fmt: skip
 def test_data_that_are_no_series_are_named(model: Model, data: pd.DataFrame, message: str) -> None:
     with pytest.raises((DataError, ArgumentError), match=message):
         ts.inspect(model, data)
@@ -182,20 +179,17 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
         ts.states(model, np.random.default_rng(0).normal(size=100), context=64, horizon=500)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"context": 8}, "context: got 8, expected at least 16"),
-        ({"horizon": 0}, "horizon: got 0, expected at least 1"),
-        ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
-        ({"rows": 0}, "rows: got 0"),
-        ({"max_series": 0}, "max_series: got 0"),
-        ({"share": 2.0}, "share: got 2.0, expected above 0 and at most 1"),
-        ({"epsilon": -1.0}, "epsilon: got -1.0"),
-        ({"epsilon": math.inf}, "epsilon: got inf, expected"),
-        ({"share": None}, "share: got None, expected a number"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"context": 8}, "context: got 8, expected at least 16"),
+    ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+    ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
+    ({"rows": 0}, "rows: got 0"),
+    ({"max_series": 0}, "max_series: got 0"),
+    ({"share": 2.0}, "share: got 2.0, expected above 0 and at most 1"),
+    ({"epsilon": -1.0}, "epsilon: got -1.0"),
+    ({"epsilon": math.inf}, "epsilon: got inf, expected"),
+    ({"share": None}, "share: got None, expected a number"),
+])  # fmt: skip
 def test_inspect_names_an_argument_out_of_range(model: Model, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ts.inspect(model, "nile", **{"context": 64, "rows": 50} | arguments)
@@ -526,6 +520,14 @@ def test_a_wrong_name_is_answered_with_a_near_one() -> None:
             ts.load(f"chronos-bolt:{name}")
     with pytest.raises(ArgumentError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
         ts.load("amazon/chronos-bolt-tiny")
+
+
+def test_a_family_or_its_model_is_no_name_of_a_model(model: Model) -> None:
+    for family in ("chronos-bolt", type(model.family)):
+        with pytest.raises(ArgumentError, match=r"chronos-bolt:? is a family; expected FAMILY:FOLDER"):
+            ts.inspect(family, "nile")
+    with pytest.raises(ArgumentError, match=r"model: got a ChronosBolt, expected .*; save it and give the folder"):
+        ts.inspect(model.family, "nile")
 
 
 def test_load_takes_a_folder_and_names_a_wrong_device(model: Model) -> None:

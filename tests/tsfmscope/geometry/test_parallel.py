@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from tsfmscope.geometry.clusters import choose_clusters
-from tsfmscope.geometry.parallel import CHUNK, _blas, blas_workers, chunks
+from tsfmscope.geometry.parallel import CHUNK, blas_workers, chunks, thread_controller
 from tsfmscope.geometry.spectrum import log_isotropy
 
 
@@ -33,7 +33,7 @@ def test_results_come_in_the_order_of_the_items(threads: int) -> None:
 
 def test_blas_has_one_thread_inside_and_its_own_number_again_outside(threads: int) -> None:
     def seen(_: int) -> list[int]:
-        return [library.num_threads for library in _blas().lib_controllers]
+        return [library.num_threads for library in thread_controller("blas").lib_controllers]
 
     with blas_workers() as spread:
         assert {tuple(one) for one in spread(seen, range(4))} == {(1,) * len(seen(0))}

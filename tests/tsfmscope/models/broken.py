@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from tsfmscope.conformance import answers, checkpoints, states, tokens
+from tsfmscope.conformance import answers, checkpoints, matrices, states, tokens
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.types import TokenKind, Tokens
@@ -252,18 +252,18 @@ BROKEN: list[tuple[Any, Any, str]] = [
      "other seeds draw the same samples"),
     (answers.forecasts_do_not_depend_on_the_batch,
      after("ForecastsTogether", "_forecast", lambda _, values, *more: values - values.mean(axis=0)), "differ by"),
-    (answers.matrices_are_named_once, after("NamesTwice", "weights", lambda _, ws: (ws := list(ws)) + ws[:1]),
+    (matrices.matrices_are_named_once, after("NamesTwice", "weights", lambda _, ws: (ws := list(ws)) + ws[:1]),
      "encoder block 1 q .self. comes twice"),
-    (answers.matrices_are_named_once,
+    (matrices.matrices_are_named_once,
      after("CountsFromZero", "weights", lambda _, ws: (replace(w, layer=w.layer - 1) for w in ws)),
      "blocks count from 1 to 2"),
-    (answers.matrices_are_named_once,
+    (matrices.matrices_are_named_once,
      after("ForgetsABlock", "weights", lambda _, ws: (w for w in ws if w.layer > 1)),
      r"blocks \[1\] have no matrix"),
-    (answers.matrices_are_named_once,
+    (matrices.matrices_are_named_once,
      after("OddHeads", "weights", lambda _, ws: (replace(w, heads=w.heads and 3) for w in ws)),
      "ValueError: .*expected a multiple of 3"),
-    (answers.attention_is_written_as_it_was_read,
+    (matrices.attention_is_written_as_it_was_read,
      after("Rescales", "attentions", lambda _, layers: (replace(one, resize=halve_scores) for one in layers), PatchTST),
      "after nothing was changed"),
     (answers.it_runs_in_bfloat16, ReadsWeights, "RuntimeError: .*dtype"),

@@ -21,9 +21,7 @@ from tests.tsfmscope.models.families import CLASSES
 from tests.tsfmscope.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import CHECKS, answers, findings
-from tsfmscope.conformance.errors import Failed
-from tsfmscope.conformance.subject import Subject
-from tsfmscope.conformance.verdict import demand_of, distance, judge, name_of
+from tsfmscope.conformance.subject import Failed, Subject, demand_of, distance, judge, name_of
 from tsfmscope.models import registry
 from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
@@ -151,7 +149,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
         module.Added = cls  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "added_family", module)
         entry = EntryPoint(name, "added_family:Added", registry.GROUP)
-        monkeypatch.setattr(registry, "entries", lambda: {name: (entry,)})
+        monkeypatch.setattr(registry, "plugin_entries", lambda: {name: (entry,)})
 
     return add
 

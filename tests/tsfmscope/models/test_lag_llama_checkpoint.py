@@ -18,8 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tsfmscope.conformance.checkpoint import OF_FILES, Checkpoint, every_tensor_is_read
-from tsfmscope.conformance.verdict import judge
+from tsfmscope.conformance.checkpoints import OF_FILES, Checkpoint, every_tensor_is_read
+from tsfmscope.conformance.subject import judge
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.attention import Widths, shapes

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.tsfmscope.models.families import shake
-from tsfmscope.conformance.checkpoint import Checkpoint, every_tensor_is_read
-from tsfmscope.conformance.verdict import judge
+from tsfmscope.conformance.checkpoints import Checkpoint, every_tensor_is_read
+from tsfmscope.conformance.subject import judge
 from tsfmscope.models.common.capture import capture
 from tsfmscope.models.moment import UNUSED, Config, Moment
 from tsfmscope.models.moment_network import MomentNetwork

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tests.tsfmscope.models.broken import PatchLine, after, before, variant
-from tsfmscope.conformance import answers, forecasts, matrices, order, roles
+from tsfmscope.conformance import answers, matrices, states
 from tsfmscope.models.common.capture import Pass
 from tsfmscope.models.types import Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
@@ -100,40 +100,40 @@ SeededNoise = variant("SeededNoise", _forecast=noise, direct_quantiles=False)
 # Of a direct head, which an untrained model need not have in order.
 LevelsReversed = after("LevelsReversed", "_forecast", lambda _, values, *more: values[:, ::-1])
 WRONG_NUMBERS: list[tuple[Any, Any, str]] = [
-    (order.rows_are_in_time_order,
+    (states.rows_are_in_time_order,
      before("DropsTheLastStep", "_patches",
             lambda _, context: (np.concatenate((np.full((len(context), 1), np.nan), context[:, :-1]), axis=1),)),
      "no state changes with the last step"),
-    (order.rows_are_in_time_order, change_patches("BlanksTheLastStep", blank_last),
+    (states.rows_are_in_time_order, change_patches("BlanksTheLastStep", blank_last),
      "the last step changes rows .*is the step not read"),
-    (order.rows_are_in_time_order,
+    (states.rows_are_in_time_order,
      change_patches("PatchesReversed", lambda _, v, padding, *loc: (v[:, ::-1].copy(), padding[:, ::-1].copy(), *loc)),
      "are rows in another order than time"),
-    (order.rows_are_in_time_order, change_patches("PatchesShuffled", shuffle_patches), "expected ascending rows"),
-    (forecasts.forecasts_keep_the_unit_of_the_series,
+    (states.rows_are_in_time_order, change_patches("PatchesShuffled", shuffle_patches), "expected ascending rows"),
+    (answers.forecasts_keep_the_unit_of_the_series,
      change_patches("NotRescaled", lambda _, *found: (*found[:3], np.ones_like(found[3]))),
      "a context times 4 plus 0 has another forecast"),
-    (forecasts.forecasts_keep_the_unit_of_the_series,
+    (answers.forecasts_keep_the_unit_of_the_series,
      change_patches("NotShiftedBack", lambda _, *found: (*found[:2], np.zeros_like(found[2]), found[3])),
      "a context times 1 plus 64 has another forecast"),
-    (forecasts.forecasts_keep_the_unit_of_the_series,  # declares that its forecasts follow nothing
+    (answers.forecasts_keep_the_unit_of_the_series,  # declares that its forecasts follow nothing
      change_patches("NeitherNorDeclared", lambda _, v, padding, loc, scale: (v, padding, 0 * loc, 0 * scale + 1),
                     equivariant=frozenset()),
      "a forecast only 1.0e.00 times as large"),
-    (forecasts.forecasts_keep_the_unit_of_the_series,
+    (answers.forecasts_keep_the_unit_of_the_series,
      variant("MisspeltChange", equivariant=frozenset({"scale", "translation"})),
      r"got \['translation'\], expected some of"),
-    (forecasts.forecasts_keep_the_unit_of_the_series, SeededNoise, "has another forecast"),
-    (forecasts.forecasts_depend_on_the_context, SeededNoise, "have equal forecasts under one seed"),
-    (forecasts.forecasts_depend_on_the_context,
+    (answers.forecasts_keep_the_unit_of_the_series, SeededNoise, "has another forecast"),
+    (answers.forecasts_depend_on_the_context, SeededNoise, "have equal forecasts under one seed"),
+    (answers.forecasts_depend_on_the_context,
      before("ForecastsFromAStepBefore", "_forecast",
             lambda _, windows, *how: (replace(windows, context=windows.context[:, :-1]), *how)),
      "another last step changes 0 of 5"),
-    (forecasts.every_block_changes_states_and_forecasts, variant("Naive", _forecast=naive),
+    (answers.every_block_changes_states_and_forecasts, variant("Naive", _forecast=naive),
      "block 1 do not change the forecast"),
-    (forecasts.every_block_changes_states_and_forecasts,
+    (answers.every_block_changes_states_and_forecasts,
      variant("ScaledNoise", _forecast=scaled_noise, direct_quantiles=False), "block 1 do not change the forecast"),
-    (forecasts.every_block_changes_states_and_forecasts, BlocksShareWeights,
+    (answers.every_block_changes_states_and_forecasts, BlocksShareWeights,
      r"block 2 change the states \[.'encoder', 1, False.\]"),
     (answers.quantiles_are_in_order, LevelsReversed, "100% of quantiles 0.9 lie below those of 0.1 after 40 training"),
     (matrices.no_matrix_of_a_block_is_left_out, after("NamesHalf", "weights", lambda _, ws: list(ws)[::2]),
@@ -148,12 +148,12 @@ WRONG_NUMBERS: list[tuple[Any, Any, str]] = [
      "does not name .* as .out, in."),
     (matrices.matrices_have_the_width_of_the_states, swap("Swaps", "mlp_in", "mlp_out"),
      r"mlp_out, shape \(32, 16\): rows, expected the width 16"),
-    (roles.matrices_fit_their_names, swap("SwapsInASquare", "mlp_in", "mlp_out", Square),
+    (matrices.matrices_fit_their_names, swap("SwapsInASquare", "mlp_in", "mlp_out", Square),
      "does not depend on it; is it an mlp_out"),
-    (roles.matrices_fit_their_names, swap("SwapsQueriesAndKeys", "q", "k"),
+    (matrices.matrices_fit_their_names, swap("SwapsQueriesAndKeys", "q", "k"),
      "one key changes no other row of what o reads"),
-    (roles.matrices_fit_their_names, swap("SwapsValuesAndOutputs", "v", "o"), "one key changes no other row"),
-    (roles.matrices_fit_their_names, swap("SwapsKeysAndValues", "k", "v"),
+    (matrices.matrices_fit_their_names, swap("SwapsValuesAndOutputs", "v", "o"), "one key changes no other row"),
+    (matrices.matrices_fit_their_names, swap("SwapsKeysAndValues", "k", "v"),
      "what o reads is no linear function of it"),
     (answers.the_loss_depends_on_context_and_future,
      before("LossWithoutFuture", "loss", lambda _, context, future: (context, context[:, -future.shape[1] :])),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from tsfmscope.report.charts.style import Chart
+from tsfmscope.report.style import Chart
 
 
 class Layer(NamedTuple):

@@ -81,7 +81,7 @@ def answer_study(connection: duckdb.DuckDBPyConnection, name: str, plot: str, **
 
     def answer(query: str) -> Answer:
         filled = queries[query].fill(study=name, models=[], datasets=[], conditions=[], layer="last", tokens=TOKENS)
-        return Answer(filled.title, filled.sql, connection.sql(filled.sql).df())
+        return Answer(filled.title, filled.sql, filled.run(connection).df())
 
     plot_queries = load_plot(plot).queries
     tests = answer("rank_tests") if load_plot(plot).has_rank_tests else None

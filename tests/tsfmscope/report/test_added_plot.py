@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,33 +22,20 @@ from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report import plots
 from tsfmscope.report.page.page import render
 from tsfmscope.report.page.studies import draw_figures
-from tsfmscope.report.render import draw_svg
 from tsfmscope.report.tables import ReportTables
 
 ROOT = Path(__file__).parents[3]
-MODULE = '''"""Number of parameters, one bar per model."""
-
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Add a plot")[2].partition("## Add a table")[0]
+MODULE = """
 from collections.abc import Iterator, Sequence
 
 import altair as alt
 
+from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot
 from tsfmscope.report.tables import StudyTables
-
-COLUMNS = ("model", "parameters")
-
-
-def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
-    """Draw one bar per model."""
-    frame = study.rows("parameters", COLUMNS)
-    if len(frame):
-        bars = alt.Chart(frame).mark_bar().encode(x="model:N", y="parameters:Q")
-        yield Figure("parameters", bars, f"Bar chart of {len(frame)} models.", "Biases are counted.")
-
-
-PLOT = Plot("Number of parameters of each model.", {"parameters": COLUMNS}, draw)
-'''
+"""
 SQL = """-- Number of parameters
 select
     model,
@@ -60,7 +49,9 @@ order by model
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the plot `parameters` to copies of the two folders."""
     (tmp_path / "plots").mkdir()
-    (tmp_path / "plots" / "parameters.py").write_text(MODULE)
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    module = f'"""Number of parameters, one bar per model."""\n{MODULE}\n{textwrap.dedent(code)}'
+    (tmp_path / "plots" / "parameters.py").write_text(module.replace('"NAME"', '"parameters"'))
     with importlib.resources.as_file(report_queries.ROOT) as folder:
         shutil.copytree(folder, tmp_path / "sql")
     (tmp_path / "sql" / "study" / "parameters.sql").write_text(SQL)
@@ -93,7 +84,14 @@ def test_a_module_and_an_sql_file_add_a_plot_to_the_page(
     (figure,) = draw_figures(study, [])
     bars = read_panels(figure.chart)[0].layer("bar")
     assert bars.values("y") == tables.checkpoints.frame["parameters"].tolist()
-    assert "<svg" in draw_svg(figure.chart)
+
+
+@pytest.mark.usefixtures("added")
+def test_the_command_of_the_guide_draws_the_added_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"python -c '\n(.*?)'\n", GUIDE, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(textwrap.dedent(code).replace("PLOT", "parameters"), {})
+    assert "<svg" in (tmp_path / "isotropy-0.svg").read_text()
 
 
 @pytest.mark.usefixtures("added")

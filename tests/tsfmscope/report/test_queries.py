@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pytest
 
+from store import report_queries
+from store.errors import StoreError
 from store.report_queries import PARAMETER, ReportQuery, Value, load_queries
 from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report.page.page import render
@@ -91,6 +95,19 @@ def test_errors_metrics_and_plots_of_dvc_leave_snapshots_of_a_population_out(
         assert models == {f"r{run}" for run in range(6)}, name
 
 
-def test_a_parameter_without_a_value_is_an_error() -> None:
-    with pytest.raises(KeyError, match="study"):
-        load_queries("page")["correlation"].fill()
+def test_errors_name_the_file_of_the_query(
+    empty: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "sizes.sql").write_text("-- Sizes\nselect model, size\nfrom checkpoints\nwhere model = $name")
+    monkeypatch.setattr(report_queries, "ROOT", tmp_path)
+    queries = load_queries("study")
+    with pytest.raises(StoreError, match=r"expected the file size\.sql in store/sql/report/study, .* mean sizes\?"):
+        queries["size"]
+    with pytest.raises(StoreError, match=r"report/study/sizes\.sql: unknown parameter \$name, expected \$study"):
+        queries["sizes"].fill(study="s")
+    with pytest.raises(StoreError, match=r"report/study/sizes\.sql cannot be run: .*size"):
+        queries["sizes"].fill(name="s").run(empty)
+    (tmp_path / "study" / "sizes.sql").write_text("select model from checkpoints")
+    with pytest.raises(StoreError, match=r"study/sizes\.sql: expected the question as first line, .* 'select model"):
+        load_queries("study")

@@ -10,7 +10,7 @@ import pytest
 from stages.planning.sources import sources
 from store.schema import arrow_schema
 from tests.tsfmscope.report import recorded
-from tsfmscope.report.charts.islands import project
+from tsfmscope.report.plots.islands import project
 
 FIX = "record them again: python -m tests.tsfmscope.report.recorded FOLDER"
 

@@ -10,9 +10,8 @@ import pytest
 
 from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tsfmscope.report import theory
-from tsfmscope.report.charts import theory as theory_figures
-from tsfmscope.report.charts.style import GREY
 from tsfmscope.report.page.page import render
+from tsfmscope.report.style import GREY
 from tsfmscope.report.tables import Answer, ReportTables
 
 
@@ -25,7 +24,7 @@ def test_every_section_has_its_picture_and_what_is_behind_it(tables: ReportTable
 
 def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportTables) -> None:
     frame = tables.theory_compression.frame
-    panels = read_panels(theory_figures.draw_compression(frame))
+    panels = read_panels(theory.draw_compression(frame))
     for panel, name, slope, text in zip(panels, ("J.1 rank", "J.1 width"), (1.0, 0.5), ("1", "½"), strict=True):
         part = frame[frame["experiment"] == name].sort_values("x")
         points, (line, _) = panel.layer("point"), panel.select("line")
@@ -34,12 +33,12 @@ def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportT
         logs = np.log([(row["x"], row["y"]) for row in line.rows])
         assert np.polyfit(*logs.T, 1)[0] == pytest.approx(slope)
         assert [row["text"] for row in panel.layer("text").rows] == [f"slope {text}"]
-        assert points.encoding["y"]["title"] == f"{theory_figures.ERROR} (log)"
+        assert points.encoding["y"]["title"] == f"{theory.ERROR} (log)"
 
 
 def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: ReportTables) -> None:
     frame = tables.theory_sketch.frame
-    left, right = read_panels(theory_figures.draw_sketching(frame))
+    left, right = read_panels(theory.draw_sketching(frame))
     mapped = left.layer("point")
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")["y"]
@@ -54,7 +53,7 @@ def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: Re
 
 
 def test_fig_17_has_a_named_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
-    colours = read_scale(theory_figures.draw_flow(tables.theory_flow.frame), "stroke")
+    colours = read_scale(theory.draw_flow(tables.theory_flow.frame), "stroke")
     assert list(colours) == ["input X", "1 head", "4 heads", "16 heads"] and colours["input X"] == GREY
 
 
@@ -66,7 +65,7 @@ def two_theorems(tables: ReportTables) -> pd.DataFrame:
 
 def test_the_picture_of_the_bounds_is_sorted_and_says_what_fails(tables: ReportTables) -> None:
     rows = two_theorems(tables)
-    (panel,) = read_panels(theory_figures.draw_ratios(rows))
+    (panel,) = read_panels(theory.draw_ratios(rows))
     points = panel.layer("point")
     names = ["Theorem 3.2, printed: 42 of 100 fail", "Theorem 2, printed", "Theorem 3.2, repaired"]
     assert points.encoding["y"]["scale"]["domain"] == names

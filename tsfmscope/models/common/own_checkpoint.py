@@ -136,7 +136,7 @@ def read(
     try:
         config = release.config.fill(shape, str(folder))
     except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
+        raise checkpoint_folder.broken_checkpoint(str(error)) from error
     network = make_empty(lambda: make(config), attentions, saved.get(BLOCK), folder)
     weights = checkpoint_folder.read_weights(folder)
     if release.prefix:
@@ -145,10 +145,7 @@ def read(
 
 
 def make_empty(
-    make: Callable[[], Network],
-    attentions: Callable[[Network], Iterable[AttentionLayer]],
-    block: Any,
-    folder: Path,
+    make: Callable[[], Network], attentions: Callable[[Network], Iterable[AttentionLayer]], block: Any, folder: Path
 ) -> Network:
     """Return a network without weights, of the widths that the `compression` block requires.
 
@@ -204,10 +201,7 @@ def fill(
 
 
 def write(
-    folder: Path,
-    network: torch.nn.Module,
-    config: Mapping[str, Any],
-    weights: Mapping[str, torch.Tensor] | None = None,
+    folder: Path, network: torch.nn.Module, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
     """Write model.safetensors, and config.json with the network's `compression` block, if any.
 

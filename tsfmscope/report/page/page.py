@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tsfmscope.report import advice, theory
-from tsfmscope.report.charts import figures
-from tsfmscope.report.page import layout, published, studies
-from tsfmscope.report.page.html_table import build_table
-from tsfmscope.report.page.introduction import DEFINITIONS, PAPERS
-from tsfmscope.report.page.questions import list_questions
+from tsfmscope.report import advice, scatter, theory
+from tsfmscope.report.page import layout, studies, verdicts
 from tsfmscope.report.page.run_page import find_date, list_provenance
-from tsfmscope.report.page.sections import Figure, Section, build_section, list_rows
-from tsfmscope.report.page.summary import describe_small_models, summarise
-from tsfmscope.report.page.verdict_table import list_verdicts
+from tsfmscope.report.page.sections import Figure, Section, build_section, build_table, list_rows
+from tsfmscope.report.page.summary import Part, describe_small_models, summarise
+from tsfmscope.report.plot import load_plot
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables, order_models, require
 
-POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
+POINTS = ("model", "dataset", "condition", *scatter.AXES, "nmse")
 # Columns of the table of models: errors on real data sets, and errors on unseen windows.
 ON_REAL = ("n_real", "real_wql", "real_low", "real_high", "real_mae")
 ON_UNSEEN = ("n_datasets", "wql_vs_seasonal", "seasonal_low", "seasonal_high")
@@ -78,6 +75,17 @@ HYPOTHESES = (
 NO_HEADS = "No model of this run has such heads."
 # Facts of `list_provenance` that the page shows; run.html shows all.
 ORIGIN = ("commit", "hardware", "DVC lock")
+OWN = Part("own", "Your own studies", ["Studies of params.yaml that reproduce no figure of a paper."])
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of the page. answer: sentences under the title; name: its id."""
+
+    name: str
+    title: str
+    answer: tuple[str, ...]
+    sections: tuple[Section, ...]
 
 
 def render(tables: ReportTables, outs: Mapping[str, str] | None = None) -> str:
@@ -92,10 +100,10 @@ def render(tables: ReportTables, outs: Mapping[str, str] | None = None) -> str:
         "report.html.j2",
         tables=tables,
         caution=[sentence for part in summary if not part.question for sentence in part.sentences],
-        verdicts=list(list_verdicts(tables.studies)),
+        verdicts=list(verdicts.list_verdicts(tables.studies)),
         models=_models(tables.models),
-        papers=PAPERS,
-        definitions=DEFINITIONS,
+        papers=layout.PAPERS,
+        definitions=layout.DEFINITIONS,
         date=find_date(tables.runs.frame),
         questions=questions,
         sections=[section for question in questions for section in question.sections],
@@ -120,7 +128,7 @@ def _studies(tables: ReportTables) -> Iterator[tuple[StudyTables, Section]]:
 
 def _sections(tables: ReportTables) -> dict[str, list[Section]]:
     """Return part of the summary -> its sections that belong to no study."""
-    compared = [published.build_section(tables.printed)] if published.is_shown(tables) else []
+    compared = [verdicts.build_section(tables.printed)] if verdicts.is_shown(tables) else []
     return {
         "isotropy": [
             _scatter(tables.nmse_against_isotropy, order_models(tables)),
@@ -165,13 +173,47 @@ def _correlation(answer: Answer) -> Section:
 
 def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
-    drawable = len(figures.select_drawable(frame))
+    drawable = len(scatter.select_drawable(frame))
     lead = "One point per model, data set and condition."
-    caption = "Thin lines join the models of one data set." + figures.NOT_EVENNESS
-    caption += figures.describe_undrawable(len(frame), drawable)
+    caption = "Thin lines join the models of one data set." + scatter.NOT_EVENNESS
+    caption += scatter.describe_undrawable(len(frame), drawable)
     alt = (
         f"Scatter plot of NMSE against the distance of ζ′ from its null mean, {drawable} points, both axes logarithmic."
     )
     name = "nmse_against_isotropy"
-    shown = (Figure(name, figures.draw_nmse_against_isotropy(frame, models=named), alt, caption),) if drawable else ()
+    shown = (Figure(name, scatter.draw_nmse_against_isotropy(frame, models=named), alt, caption),) if drawable else ()
     return build_section(name, answer, lead, figures=shown)
+
+
+def list_questions(
+    parts: Iterable[Part],
+    studies: Sequence[tuple[StudyTables, Section]],
+    others: Mapping[str, Sequence[Section]],
+) -> Iterator[Question]:
+    """Yield the questions that have an answer, a study or rows; a user's own studies come first.
+
+    The sections of own studies are open. Of another question only the first section with rows is open.
+
+    parts: questions and answers from the summary.
+    studies: every study with its section, in the order of the page.
+    others: name of a part -> its sections that belong to no study.
+    """
+    own = tuple(section for study, section in studies if study.is_own)
+    if own:
+        yield Question(OWN.name, OWN.question, tuple(OWN.sentences), own)
+    for part in parts:
+        chosen = [
+            section for study, section in studies if not study.is_own and load_plot(study.plot).topic == part.name
+        ]
+        sections = [*chosen, *others.get(part.name, ())]
+        if part.question and (part.sentences or chosen or any(section.rows for section in sections)):
+            yield Question(part.name, part.question, tuple(part.sentences), tuple(_fold(sections)))
+
+
+def _fold(sections: Sequence[Section]) -> Iterator[Section]:
+    """Yield the sections, folded except the first that has rows."""
+    opened = False
+    for section in sections:
+        is_open = not opened and section.rows > 0
+        opened = opened or is_open
+        yield replace(section, folded=not is_open)

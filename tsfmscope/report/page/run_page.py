@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tsfmscope.report.charts import figures
+import altair as alt
+
+from tsfmscope.report import style
 from tsfmscope.report.page import layout
-from tsfmscope.report.page.html_table import build_table
-from tsfmscope.report.page.sections import Figure, Section, build_section, list_rows
+from tsfmscope.report.page.sections import Figure, Section, build_section, build_table, list_rows
+from tsfmscope.report.style import COLOURS, Chart
 from tsfmscope.report.tables import Answer, ReportTables, order_models, require
 
 if TYPE_CHECKING:
@@ -109,15 +111,39 @@ def _runs(answer: Answer) -> Section:
 
 def _training(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, LOSSES)
-    alt = (
+    words = (
         f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
     )
     caption = "Each family has its own loss; lines show the ratio to its first value."
-    shown = (Figure("training", figures.draw_training(frame, models=named), alt, caption),) if len(frame) else ()
+    shown = (Figure("training", draw_training(frame, models=named), words, caption),) if len(frame) else ()
     return build_section(
         "training",
         answer,
         "Training loss of the checkpoints that this project trains.",
         figures=shown,
         empty="No model was trained in this run.",
+    )
+
+
+def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> Chart:
+    """Draw the training loss by step, one line per model, each divided by its first value.
+
+    The losses of different families have different units. models: the models of the whole page, which
+    determine the colours; training recipes with other names come after them.
+    """
+    order = [*models, *(name for name in style.distinct_values(frame, "model") if name not in models)]
+    colours = {name: COLOURS[order.index(name) % len(COLOURS)] for name in order if name in set(frame["model"])}
+    rows = frame.sort_values("step", kind="stable").astype({"loss": float})
+    rows = rows.assign(relative=rows["loss"] / rows.groupby("model")["loss"].transform("first"))
+    return (
+        alt.Chart(rows)
+        .mark_line()
+        .encode(
+            x=alt.X("step:Q", title="step"),
+            y=alt.Y("relative:Q", **style.make_log_axis("loss ÷ first logged loss", rows["relative"])),
+            stroke=style.encode_stroke("model", colours),
+            strokeDash=style.encode_dash("model", list(colours)),
+            **style.encode_tip("model"),
+        )
+        .properties(width=style.WIDTHS[1], height=320)
     )

@@ -1,28 +1,45 @@
-"""The section of one study: its plot, and the paper's claims and numbers next to the measured ones."""
+"""The section of one study: its plot, the paper's claims and numbers next to ours, and tests on ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from tsfmscope.report import rank_tests
 from tsfmscope.report.page import verdicts
-from tsfmscope.report.page.html_table import build_table
 from tsfmscope.report.page.sections import (
     Figure,
     Provenance,
     Section,
     TableBlock,
+    build_table,
     embed_figure,
     make_provenance,
-)
+)  # fmt: skip
 from tsfmscope.report.plot import Plot, load_plot
+from tsfmscope.report.style import format_power
 from tsfmscope.report.tables import StudyTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ERRORS = (
     "dataset", "condition", "model", "kind", "n_series", "n_windows", "wql", "wql_ratio", "mase", "season",
     "nmse", "nmse_validation",
 )  # fmt: skip
+# Columns of the view `rank_tests`.
+TESTS = ("measure", "grouping", "block", "statistic", "n", "estimate", "low", "high", "p", "reason")
+# Suffix of the measures at the tolerance that sentences report; the rows contain 0.1 and 0.001 too.
+REPORTED_TOLERANCE = "@0.01"
+# Quantities of the view `rank_tests`, in words.
+QUANTITIES = {
+    "embedding": "rank of the embedded tokens",
+    "attention": "rank of the attention matrices",
+    "input slope": "growth of the inputs' rank from the first layer to the last",
+    "attention slope": "growth of the attention matrices' rank from the first layer to the last",
+    "constant slope": "growth of the inputs' rank for a constant series",
+}
 
 
 def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
@@ -44,7 +61,7 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
     notes: additional sentences on this study.
     """
     published, plot = require(study.published, verdicts.COLUMNS), load_plot(study.plot)
-    lines = (verdicts.count_verdicts(published), *rank_tests.describe_contrasts(study), *notes)
+    lines = (verdicts.count_verdicts(published), *describe_contrasts(study), *notes)
     return Section(
         f"study-{study.name}",
         study.title,
@@ -75,7 +92,7 @@ def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
     numbers = verdicts.tabulate_numbers(measured).drop(columns=["figure", "condition", "n"], errors="ignore")
     if len(numbers):
         yield TableBlock(f"{study.name}-published", "Printed numbers and ours", build_table(numbers))
-    if (tests := rank_tests.tabulate_by_model(study)) is not None:
+    if (tests := tabulate_by_model(study)) is not None:
         yield TableBlock(f"{study.name}-tests", "Growth with depth by model", build_table(tests))
 
 
@@ -91,3 +108,54 @@ def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
         shown["published"] = study.published
     for name, answer in shown.items():
         yield make_provenance(f"{study.name}-{name}", answer)
+
+
+def describe_contrasts(study: StudyTables) -> list[str]:
+    """Return one sentence per test of time series against other data that no claim of the paper covers."""
+    claimed = study.published.frame
+    differences = claimed.loc[claimed["quantity"] == "difference", "measured"].dropna().tolist()
+    return [
+        _describe_contrast(row)
+        for row in _reported(study, "modality").to_dict("records")
+        if not any(math.isclose(row["estimate"], difference, rel_tol=1e-6) for difference in differences)
+    ]
+
+
+def tabulate_by_model(study: StudyTables) -> pd.DataFrame | None:
+    """Return a table of the tests of single models.
+
+    None if the study has no tests, or if no claim is folded (see `verdicts.group_claims`): the claims' sentences,
+    one per model, then report every test.
+    """
+    if study.rank_tests is None or not verdicts.group_claims(study.published.frame):
+        return None
+    rows = _reported(study, "model")
+    quantity = [_name_quantity(measure) for measure in rows["measure"]]
+    table = rows.assign(model=rows["block"], quantity=quantity).rename(columns={"estimate": "change of the share"})
+    columns = ["model", "quantity", "change of the share", "low", "high", "n", "p", "reason"]
+    return table[columns].dropna(axis=1, how="all").sort_values(["quantity", "model"]).reset_index(drop=True)
+
+
+def _reported(study: StudyTables, grouping: str) -> pd.DataFrame:
+    """Return the tests of a grouping at the reported tolerance; no rows if the study has no tests."""
+    import pandas as pd
+
+    if study.rank_tests is None:
+        return pd.DataFrame(columns=list(TESTS))
+    tests = require(study.rank_tests, TESTS)
+    return tests[(tests["grouping"] == grouping) & tests["measure"].str.endswith(REPORTED_TOLERANCE)]
+
+
+def _describe_contrast(row: Mapping[Any, Any]) -> str:
+    begin = (
+        f"Time series minus other data, {_name_quantity(row['measure'])} as a share of the full rank, "
+        f"ε = {format_power(-2)}: "
+    )
+    if not verdicts.is_present(row["estimate"]):
+        return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.is_present(row['reason']) else ''}."
+    return begin + f"{verdicts.format_number(row['estimate'])}{verdicts.format_evidence(row)}."
+
+
+def _name_quantity(measure: str) -> str:
+    name = measure.partition("@")[0]
+    return QUANTITIES.get(name, name)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.report.page import hypotheses, rank_summary, verdicts
-from tsfmscope.report.page.published import is_shown
+from tsfmscope.report.page import verdicts
+from tsfmscope.report.page.verdicts import format_number
 from tsfmscope.report.plot import load_plot
+from tsfmscope.report.plots import compressed, frontier, growth
+from tsfmscope.report.style import format_power
 from tsfmscope.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -26,6 +29,22 @@ FEWEST_MODELS = 5
 GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted_corrected"
 _ORDERS = {2: "two", 3: "six", 4: "24"}
 MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ minus its null mean"}
+# Columns of the page's query `hypothesis_tests`.
+HYPOTHESES = ("name", "verdict", "detectable", "n_datasets")
+# Verdicts of the view `hypothesis_tests`.
+HOLDS, REVERSED, NO_EFFECT, NOT_TESTED = "holds", "reversed", "no effect found", "not tested"
+# Tolerance of the numerical rank, as in Yu et al. 2026, Fig. 5.
+TOLERANCE = 0.01
+# Conditions of a claim in `published_vs_measured` that is tested over families, or over models of few families.
+OVERALL = ("over families", "over models")
+# Text of the claim in the view `published_claims`.
+GROWTH_CLAIM = "The rank of the layer inputs grows with depth"
+# Largest share of the attention parameters that is kept; Yu et al. 2026: "cut to about a quarter of
+# its size".
+QUARTER = 0.25
+# Largest error relative to the original that counts as no loss, as in the test of the claim on the
+# quarter.
+NO_LOSS = 1.05
 
 
 class Part(NamedTuple):
@@ -39,13 +58,27 @@ class Part(NamedTuple):
     sentences: list[str]
 
 
+class Ends(NamedTuple):
+    """Rank at the first and the last layer of a set of stacks.
+
+    first, last: median over stacks of the rank as a share of the full rank.
+    rises: number of stacks whose share is larger at the last layer than at the first.
+    """
+
+    first: float
+    last: float
+    rises: int
+    stacks: int
+    models: int
+
+
 def summarise(tables: ReportTables) -> list[Part]:
     """Return questions and answers, in plain text, for a reader who knows neither paper.
 
     A question that no study is about has no sentences.
     """
     scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
-    models = int(scope["models"])
+    models, printed = int(scope["models"]), require(tables.printed, verdicts.COLUMNS)
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
     for study in tables.studies:
         studies[load_plot(study.plot).topic].append(study)
@@ -58,7 +91,7 @@ def summarise(tables: ReportTables) -> list[Part]:
             "Does isotropy predict forecast error?",
             [
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
-                *hypotheses.describe_hypotheses(require(tables.hypothesis_tests, hypotheses.COLUMNS)),
+                *describe_hypotheses(require(tables.hypothesis_tests, HYPOTHESES)),
                 *_claims("Shelim et al. 2025", studies["isotropy"]),
                 *_few_models(models),
             ]
@@ -68,32 +101,28 @@ def summarise(tables: ReportTables) -> list[Part]:
         Part(
             "rank",
             "How does rank grow through the layers?",
-            [*rank_summary.describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])],
+            [*describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])],
         ),
         Part(
             "compression",
             "Do low ranks let one compress a model?",
             [
-                *rank_summary.describe_compression(studies["compression"]),
+                *describe_compression(studies["compression"]),
                 *_claims("Yu et al. 2026", studies["compression"]),
             ],
         ),
-        Part("theorems", "Do the theorems hold?", rank_summary.describe_bounds(tables)),
+        Part("theorems", "Do the theorems hold?", describe_bounds(tables)),
         Part(
             "trust",
             "How reliable are these results?",
             [
-                *filter(None, [_printed(tables)]),
+                *filter(None, [verdicts.count_verdicts(printed) if verdicts.is_shown(tables) else ""]),
                 *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high", "sine_error"))),
                 *_left_out(tables),
                 *tables.notes,
             ],
         ),
     ]
-
-
-def _printed(tables: ReportTables) -> str:
-    return verdicts.count_verdicts(require(tables.printed, verdicts.COLUMNS)) if is_shown(tables) else ""
 
 
 def describe_small_models(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
@@ -265,3 +294,191 @@ def _signed(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "undefined"
     return f"{'−' if value < 0 else '+'}{abs(value):.2f}"
+
+
+def describe_hypotheses(tests: pd.DataFrame) -> list[str]:
+    """Count the hypotheses by verdict, and report how sensitive the tests without an effect are.
+
+    tests: COLUMNS of the page's query `hypothesis_tests`. Empty if there are no hypotheses. Hypotheses that hold or
+    are reversed are named.
+    """
+    if tests.empty:
+        return []
+    noun = "hypothesis" if len(tests) == 1 else "hypotheses"
+    counts = _count_verdicts(tests)
+    without_effect = tests.loc[tests["verdict"] == NO_EFFECT, "detectable"]
+    return [
+        f"Of {len(tests)} {noun}, committed before {_describe_half(tests['n_datasets'])} tested, {counts}.",
+        *_describe_sensitivity(without_effect),
+    ]
+
+
+def _count_verdicts(tests: pd.DataFrame) -> str:
+    names = {verdict: sorted(map(str, tests.loc[tests["verdict"] == verdict, "name"])) for verdict in (HOLDS, REVERSED)}
+    n_without_effect, n_untested = (int((tests["verdict"] == verdict).sum()) for verdict in (NO_EFFECT, NOT_TESTED))
+    if n_without_effect == len(tests):
+        return "none holds: no test finds an effect"
+    texts = [_name_all(names[HOLDS], "holds", "hold") if names[HOLDS] else "none holds"]
+    if names[REVERSED]:
+        texts.append(_name_all(names[REVERSED], "is reversed", "are reversed"))
+    if n_without_effect:
+        texts.append(f"no effect was found for {n_without_effect}")
+    if n_untested:
+        texts.append(f"{n_untested} could not be tested")
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _name_all(names: Sequence[str], singular: str, plural: str) -> str:
+    """Return the number of hypotheses with its verb and their names, such as `2 hold (a, b)`."""
+    return f"{len(names)} {singular if len(names) == 1 else plural} ({', '.join(names)})"
+
+
+def _describe_half(n_datasets: pd.Series) -> str:
+    """Return the confirming half of the data sets with its verb. n_datasets: number of each hypothesis, or missing."""
+    known = n_datasets.dropna()
+    if known.empty:
+        return "the confirming half of the data sets was"
+    low, high = int(known.min()), int(known.max())
+    if high == 1:
+        return "the data set of the confirming half was"
+    return f"the {high if low == high else f'{low} to {high}'} data sets of the confirming half were"
+
+
+def _describe_sensitivity(detectable: pd.Series) -> list[str]:
+    """Describe the test that can miss the largest correlation; empty if the sensitivity of no test is known.
+
+    detectable: size of the correlation that each test without an effect finds with a probability of 80 %, or missing.
+    """
+    known = detectable.dropna()
+    if known.empty:
+        return []
+    tests = "The test" if len(detectable) == 1 else "The least sensitive of the tests"
+    sentences = [
+        f"{tests} without an effect finds a correlation of ±{known.max():.2f} with a probability of 80 %, and misses "
+        "smaller ones more often."
+    ]
+    if n_unknown := len(detectable) - len(known):
+        sentences.append(f"For {n_unknown} of them, no such size is known.")
+    return sentences
+
+
+def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
+    """Describe how rank grows through the layers, from the study with the most models.
+
+    Empty if no study has ranks of layer inputs.
+    """
+    flows = [study for study in studies if "inputs" in study.answers and len(study.answers["inputs"].frame)]
+    if not flows:
+        return []
+    study = max(flows, key=lambda flow: flow.answers["inputs"].frame["model"].nunique())
+    sentences = _describe_verdicts(require(study.published, verdicts.COLUMNS))
+    if ends := compare_ends(study.rows("inputs", growth.COLUMNS)):
+        sentences.append(
+            f"The input of the first layer has {_percent(ends.first)} of the full rank, the output of the "
+            f"last {_percent(ends.last)} (medians over {ends.stacks} stacks of {ends.models} models; singular values"
+            f" above {format_power(-2)} of the largest). It rises in {ends.rises} of {ends.stacks}."
+        )
+    if ends := compare_ends(study.rows("weights", growth.COLUMNS)):
+        sentences.append(
+            f"The rank of the query projections goes from {_percent(ends.first)} to {_percent(ends.last)} of the full"
+            f" rank, and rises in {ends.rises} of {ends.stacks} stacks."
+        )
+    return sentences
+
+
+def _describe_verdicts(published: pd.DataFrame) -> list[str]:
+    """Return the verdict on the claim that rank grows with depth, over families or by model; empty if not tested."""
+    claimed = published[published["claim"] == GROWTH_CLAIM]
+    rows = claimed[claimed["model"].notna()]
+    if len(overall := claimed[claimed["condition"].isin(OVERALL)]):
+        row = overall.to_dict("records")[0]
+        units = row["condition"].removeprefix("over ")
+        return [
+            f"Over {int(row['n'])} {units}, the slope of the rank of layer inputs along depth is "
+            f"{verdicts.format_number(row['measured'])} of the full rank{verdicts.format_evidence(row)}: the claim "
+            f"that it grows {verdicts.VERDICTS[row['verdict']][0]}."
+        ]
+    counts = Counter(rows["verdict"])
+    if not len(rows):
+        return []
+    does_not = counts["differs"] + counts["no effect"]
+    return [
+        f"Tested for each model, the rank of layer inputs grows with depth in {counts['agrees']} of "
+        f"{len(rows)}, does not in {does_not}, and is undecided in {counts['undecided']}."
+    ]
+
+
+def compare_ends(rows: pd.DataFrame) -> Ends | None:
+    """Compare the ranks at TOLERANCE of the first and the last layer, over stacks of two layers or more.
+
+    rows: columns of `plots.growth`. Ranks below the floor that rounding leaves are left out. None
+    if no stack has two layers.
+    """
+    rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["below_noise_floor"].astype(bool)]
+    shares = rows.assign(share=rows["rank"].astype(float) / rows["full_rank"].astype(float)).sort_values("layer")
+    ends = shares.groupby(["model", "stack"])["share"].agg(["first", "last", "count"])
+    ends = ends[ends["count"] > 1]
+    if ends.empty:
+        return None
+    models = ends.index.get_level_values("model").nunique()
+    rises = int((ends["last"] > ends["first"]).sum())
+    return Ends(float(ends["first"].median()), float(ends["last"].median()), rises, len(ends), models)
+
+
+def describe_compression(studies: Sequence[StudyTables]) -> list[str]:
+    """Describe the loss at a quarter of the attention, and whether a compressed model beats local methods."""
+    sentences = []
+    for study in studies:
+        if "compressed" in study.answers:
+            sentences += _describe_losses(study.rows("compressed", compressed.COLUMNS))
+        if "frontier" in study.answers and len(study.answers["frontier"].frame):
+            sentences.append(frontier.check_local_methods(study.rows("frontier", frontier.COLUMNS)).text)
+    return sentences
+
+
+def _describe_losses(rows: pd.DataFrame) -> list[str]:
+    """Return one sentence per original model: the relative error of each method.
+
+    Each method is taken at its largest size up to QUARTER.
+    """
+    ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9)]
+    ours = ours[ours["wql_ratio"].notna()]
+    ours = ours.assign(base=[model.partition("@")[0] for model in ours["model"]])
+    sentences = []
+    for base, part in ours.groupby("base", sort=True):
+        best = part.sort_values("size").groupby("method", sort=True).last()
+        texts = ", ".join(
+            f"{format_number(row['wql_ratio'])} by {method}" for method, row in best.sort_values("wql_ratio").iterrows()
+        )
+        without_loss = int((best["wql_ratio"] <= NO_LOSS).sum())
+        sentences.append(
+            f"With {_percent(float(best['size'].max()))} of the attention's parameters left, the WQL of {base} "
+            f"relative to the original is {texts}; {without_loss} of {len(best)} methods stay within 5 %."
+        )
+    return sentences
+
+
+def describe_bounds(tables: ReportTables) -> list[str]:
+    """Count the bounds that hold as printed at every random instance, and the repaired bounds that do.
+
+    Empty if no printed bound was tried.
+    """
+    bounds = tables.theory_violations.frame
+    tried = bounds[bounds["kind"] == "instance"]
+    printed = tried[tried["form"] == "printed"]
+    if printed.empty:
+        return []
+    held, repaired = int((printed["violations"] == 0).sum()), tried[tried["form"] == "repaired"]
+    instances = f"{int(printed['n'].min()):,} random instances"
+    text = f"Of the paper's {len(printed)} bounds, {held} held as printed at every one of {instances}"
+    if held < len(printed):
+        repaired_held = int((repaired["violations"] == 0).sum())
+        text += (
+            f"; {len(printed) - held} failed at some. Of {len(repaired)} repaired bounds, {repaired_held} held at all"
+        )
+    return [text + "."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

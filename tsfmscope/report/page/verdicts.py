@@ -1,11 +1,15 @@
-"""Comparison of papers with measurements: claims as sentences, printed numbers as a table and a summary."""
+"""Comparison of papers with measurements: claims as sentences and as a table, printed numbers as a section."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.report.page.sections import ClaimSentence, Section, TableBlock, build_table, make_provenance
+from tsfmscope.report.tables import Answer, ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,20 +47,36 @@ QUANTITIES = {
     "log WQL over 1.05 mean": "mean log of WQL ÷ (1.05 × WQL of the original)",
     "overlap trend": "slope of the overlap against log₂ of the share that is left",
 }
-
-
 # Columns that identify a claim; rows with equal values are one claim, tested on several models.
 CLAIM = ("claim", "source", "quantity", "published_text")
 # Largest number of models for which a claim gets one sentence per model; with more, one sentence
 # covers all.
 FEW = 3
+NAME = "printed"
+LEAD = (
+    "Every number printed in the papers that a study here reproduces. It agrees if it lies inside our 95 % interval, "
+    "and differs if it lies outside. Numbers can be compared only for a released checkpoint of the paper's size and "
+    "the paper's own data; the column why names what differs. Filter by a figure, a model or a verdict."
+)
+INTERVALS = (
+    "Intervals: for NMSE 1.96 standard errors over series; for ζ′ 1.96 standard deviations over token samples and "
+    "cluster starts; for ratios and overlaps Student's t over data sets, or over seeds if there are several. Without "
+    "an interval, its column gives the reason."
+)
+SHOWN = ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
 
 
-class ClaimSentence(NamedTuple):
-    """Sentence on a claim, with its verdict as a CSS class name."""
+@dataclass(frozen=True)
+class Verdict:
+    """One row of the table, as shown. verdict: CSS class. section: id of the section with the figure."""
 
+    claim: str
+    source: str
     verdict: str
-    text: str
+    answer: str
+    effect: str
+    n: str
+    section: str
 
 
 def describe_claims(published: pd.DataFrame) -> list[ClaimSentence]:
@@ -258,3 +278,90 @@ def _most(pair: tuple[str, int]) -> tuple[int, str]:
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def list_verdicts(studies: Sequence[StudyTables]) -> Iterator[Verdict]:
+    """Yield one row per claim of each study, in their order; a claim tested on many models is one row.
+
+    Rows name their subject, and their study where several studies test the claim, so that no two rows read the same.
+    """
+    frames = [require(study.published, COLUMNS) for study in studies]
+    n_studies = Counter(claim for frame in frames for claim in frame.loc[frame["published"].isna(), "claim"].unique())
+    for study in studies:
+        frame = require(study.published, COLUMNS)
+        claims: dict[tuple[str, ...], list[Mapping[Hashable, Any]]] = {}
+        many = group_claims(frame)
+        for position, row in enumerate(frame[frame["published"].isna()].to_dict("records")):
+            key = tuple(str(row[name]) for name in ("claim", "source", "quantity", "published_text"))
+            claims.setdefault(key if key in many else (*key, str(position)), []).append(row)
+        for rows in claims.values():
+            study_note = f"study {study.name}" if n_studies[rows[0]["claim"]] > 1 else ""
+            yield _row(rows, f"study-{study.name}", study_note)
+
+
+def _row(rows: Sequence[Mapping[Hashable, Any]], section: str, study_note: str) -> Verdict:
+    first = rows[0]
+    paper = cite(str(first["figure"])).partition(",")[0]
+    verdicts = [str(row["verdict"]) for row in rows]
+    claim = str(first["claim"])
+    if subject := ", ".join(filter(None, [name_subject(first) if len(rows) == 1 else "", study_note])):
+        claim = f"{claim} ({subject})"
+    common = verdicts[0] if len(set(verdicts)) == 1 else "undecided"
+    return Verdict(
+        claim,
+        f"{paper}, {first['source']}" if is_present(first["source"]) else paper,
+        common.replace(" ", "-"),
+        verdicts[0] if len(rows) == 1 else list_counts(verdicts),
+        _effect(first) if len(rows) == 1 else f"{len(rows)} models, each in its section",
+        f"{int(first['n']):,}" if len(rows) == 1 and is_present(first["n"]) else "",
+        section,
+    )
+
+
+def _effect(row: Mapping[Hashable, Any]) -> str:
+    """Return the measured value with its interval, in words and numbers."""
+    if not is_present(row["measured"]):
+        return ""
+    quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
+    text = f"{quantity} {format_number(row['measured'])}"
+    if is_present(row["low"]) and is_present(row["high"]):
+        text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
+    return text
+
+
+def is_shown(tables: ReportTables) -> bool:
+    """Return whether to show the section of printed numbers.
+
+    True if a study reproduces a paper's figure, or if any printed number has a measured counterpart.
+    """
+    frame = require(tables.printed, COLUMNS)
+    return any(study.figure for study in tables.studies) or bool((frame["verdict"] != "not measured").any())
+
+
+def build_section(answer: Answer) -> Section:
+    """Build the section: the table in the order of the figures, a summary, and the runs still needed."""
+    frame = require(answer, COLUMNS)
+    table = tabulate_numbers(frame)
+    shown = table[[name for name in SHOWN if name in table]]
+    blocks = (TableBlock(NAME, answer.title, build_table(shown)),) if len(shown) else ()
+    notes = tuple(
+        line for line in (count_verdicts(frame), INTERVALS, *describe_runs(frame["run"].dropna().tolist())) if line
+    )
+    return Section(
+        NAME,
+        answer.title,
+        LEAD,
+        (make_provenance(NAME, answer),),
+        len(frame),
+        tables=blocks,
+        notes=notes if len(frame) else (),
+    )
+
+
+def describe_runs(runs: list[str]) -> list[str]:
+    """Return one sentence on the runs that would make numbers comparable, most frequent first.
+
+    runs: the run that each number needs, one entry per number. Empty without runs.
+    """
+    texts = [f"“{run}” ({n})" for run, n in sorted(Counter(runs).items(), key=lambda pair: (-pair[1], pair[0]))]
+    return [f"Runs that would make numbers comparable, with their count: {', '.join(texts)}."] if texts else []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 
-from tsfmscope.report.charts import population
-from tsfmscope.report.charts.figures import CORRECTED, NOT_EVENNESS
+from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
 from tsfmscope.report.plot import Plot
+from tsfmscope.report.scatter import CORRECTED, NOT_EVENNESS
+from tsfmscope.report.style import COLOURS, GREY, Chart, format_signed, is_number, make_rows
 from tsfmscope.report.tables import StudyTables
 
 if TYPE_CHECKING:
@@ -23,6 +26,21 @@ PATHS = (
     "family", "size", "run", "step", "is_final", "parameters", "validation_loss", "isotropy", "nmse", "n_datasets",
 )  # fmt: skip
 MEASURE = "ζ′ minus its null mean, in the last layer"
+# Groupings of the tests, in the order of their rows, and errors, in words.
+GROUPINGS = {
+    "across_runs": "across runs", "inside_families": "inside families", "across_seeds": "across seeds",
+    "within_runs": "within runs",
+}  # fmt: skip
+ERRORS = {"nmse": "NMSE", "wql": "WQL"}
+# Half of the data sets -> name and colour.
+HALVES = {"explored": ("exploring half", COLOURS[0]), "confirmed": ("confirming half", COLOURS[1])}
+# Possible ends of the horizontal axis of the tests.
+ENDS = (0.2, 0.5, 1.0)
+# Height of a row and width of the plot of the tests in pixels.
+ROW, WIDTH = 30, 520
+# Largest number of panels, one per family.
+PANELS = 8
+HEIGHT = 165
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
@@ -31,28 +49,26 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     about_headline = frame[frame["measure"] == CORRECTED]
     tests = about_headline[np.isfinite(about_headline["rho"].to_numpy(dtype=float))]
     if len(tests):
-        alt = f"Mean rank correlations of isotropy and error: {_list_tests(tests)}."
+        words = f"Mean rank correlations of isotropy and error: {_list_tests(tests)}."
         others = frame.loc[(frame["measure"] != CORRECTED) & (frame["half"] == "confirmed")]
         caption = _describe_tests(tests, len(about_headline) - len(tests), len(others))
-        yield Figure("population_tests", population.draw_tests(tests), alt, caption, "Tests")
+        yield Figure("population_tests", draw_tests(tests), words, caption, "Tests")
     frame = study.rows("population_paths", PATHS)
     values = frame[["isotropy", "nmse"]].to_numpy(dtype=float)
     paths = frame[np.isfinite(values).all(axis=1) & (values[:, 1] > 0)]
     if len(paths):
-        families = population.list_families(paths)
-        alt = (
-            f"Line charts of NMSE against isotropy in training, one panel per family: "
-            f"{', '.join(families[: population.PANELS])}; {paths['run'].nunique()} trainings with "
-            f"{len(paths)} snapshots."
+        families = list_families(paths)
+        words = (
+            f"Line charts of NMSE against isotropy in training, one panel per family: {', '.join(families[:PANELS])}; "
         )
+        words += f"{paths['run'].nunique()} trainings with {len(paths)} snapshots."
         caption = _describe_paths(paths, len(frame) - len(paths), len(families))
-        yield Figure("population_paths", population.draw_paths(paths), alt, caption, "Paths of the trainings")
+        yield Figure("population_paths", draw_paths(paths), words, caption, "Paths of the trainings")
 
 
 def _list_tests(tests: pd.DataFrame) -> str:
     texts = [
-        f"{population.name_test(row['grouping'], row['error'])}, {population.HALVES[row['half']][0]} "
-        f"{population.describe_test(row)}"
+        f"{name_test(row['grouping'], row['error'])}, {HALVES[row['half']][0]} {describe_test(row)}"
         for row in tests.to_dict("records")
     ]
     return "; ".join(texts)
@@ -90,18 +106,155 @@ def _describe_paths(paths: pd.DataFrame, n_undefined: int, n_families: int) -> s
 
     n_undefined: number of snapshots without values. n_families: number of families with values.
     """
-    low, high = int(paths["n_datasets"].min()), int(paths["n_datasets"].max())
-    datasets = f"{low} data sets" if low == high else f"{low} to {high} data sets"
     parts = [
         "A line is one training, from its first snapshot (open dot) to its end (filled dot); small dots are snapshots "
-        f"in between. Right: more isotropic ({MEASURE}); down: less error. Values are medians over the {datasets} of "
-        "the exploring half. Horizontal axes differ between panels."
+        f"in between. Right: more isotropic ({MEASURE}); down: less error. Values are medians over the "
+        f"{style.format_range(paths['n_datasets'])} data sets of the exploring half. Horizontal axes differ between "
+        "panels."
     ]
-    parts += population.describe_limit(population.PANELS, n_families, "families")
+    parts += describe_limit(PANELS, n_families, "families")
     if n_undefined:
         noun, verb = ("snapshot", "has") if n_undefined == 1 else ("snapshots", "have")
         parts.append(f"{n_undefined} {noun} {verb} no values.")
     return " ".join(parts)
+
+
+def describe_limit(most: int, total: int, noun: str) -> list[str]:
+    """Return a sentence for a caption if only `most` of `total` families or steps (noun) are drawn, else nothing."""
+    return [f"{most} of {total} {noun} are shown; the CSV has all."] if total > most else []
+
+
+def draw_tests(rows: pd.DataFrame) -> Chart:
+    """Draw one row per grouping and error: the correlation, its interval, and the effects that are too small to find.
+
+    rows: half, grouping, error, rho, low, high, detectable, p, p_by, n_runs. `rho` is a number; other missing values
+    are not drawn. A row has one mark per half of the data sets.
+    """
+    end, records = _find_end(rows), rows.to_dict("records")
+    names = [name_test(*pair) for pair in order_tests(rows)]
+    tests = rows.assign(
+        name=[name_test(row["grouping"], row["error"]) for row in records],
+        half=[HALVES[half][0] for half in rows["half"]],
+        tip=["\n".join([f"ρ {describe_test(row)}", *_list_facts(row)]) for row in records],
+        detectable=rows["detectable"].astype(float),
+        minus=-rows["detectable"].astype(float),
+    )
+    halves = {name: colour for name, colour in HALVES.values() if name in set(tests["half"])}
+    ticks = style.name_ticks({end * at: f"{end * at:g}".replace("-", "−") for at in (-1, -0.5, 0, 0.5, 1)})
+    x_scale = alt.Scale(domain=[-1.1 * end, 1.1 * end], nice=False)
+    x = alt.X("rho:Q", title="mean rank correlation ρ", scale=x_scale, axis=ticks)
+    base = alt.Chart(tests).encode(y=make_rows(names, field="name"), yOffset=alt.YOffset("half:N", sort=list(halves)))
+    colour = style.encode_stroke("half", halves)
+    layers = [
+        base.transform_filter("isValid(datum.detectable)").mark_bar(color=GREY, opacity=0.22, aria=False).encode(
+            x=style.copy_axis(x, "minus"), x2="detectable:Q"
+        ),
+        style.draw_guide(x=0),
+        base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, aria=False).encode(
+            x=style.copy_axis(x, "low"), x2="high:Q", stroke=colour
+        ),
+        base.mark_point(size=75, strokeWidth=1.8).encode(
+            x=x, stroke=colour, fill=style.encode_fill("half", halves),
+            fillOpacity=style.open_if(f"datum.half == '{HALVES['confirmed'][0]}'"),
+            **style.encode_tip(),
+        ),
+    ]  # fmt: skip
+    words = "← less error (claim)\u2003\u2003more error →\u2003\u2003grey: too small to be found"
+    title = alt.Title(words, fontWeight="normal", fontSize=11, color=style.SOFT)
+    return alt.layer(*layers).properties(width=WIDTH, height=alt.Step(ROW, **{"for": "position"}), title=title)
+
+
+def order_tests(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return grouping and error of every row, from the top: in the order of GROUPINGS, then of ERRORS."""
+    groupings, errors = list(GROUPINGS), list(ERRORS)
+
+    def sort_key(pair: tuple[str, str]) -> tuple[int, str, int]:
+        grouping, error = pair
+        known = groupings.index(grouping) if grouping in groupings else len(groupings)
+        return known, grouping, errors.index(error) if error in errors else len(errors)
+
+    return sorted(set(zip(rows["grouping"], rows["error"], strict=True)), key=sort_key)
+
+
+def name_test(grouping: str, error: str) -> str:
+    """Return a row's name in words."""
+    return f"{GROUPINGS.get(grouping, grouping.replace('_', ' '))}, {ERRORS.get(error, error)}"
+
+
+def describe_test(row: Mapping[Hashable, Any]) -> str:
+    """Return the correlation with its interval in words, such as −0.31 (−0.52 to −0.08)."""
+    has_interval = is_number(row["low"]) and is_number(row["high"])
+    interval = f" ({format_signed(row['low'])} to {format_signed(row['high'])})" if has_interval else ""
+    return format_signed(row["rho"]) + interval
+
+
+def draw_paths(frame: pd.DataFrame) -> Chart:
+    """Draw NMSE against isotropy: one panel per family, one line per run through its snapshots by step.
+
+    frame: family, size, run, step, is_final, parameters, validation_loss, isotropy, nmse, n_datasets; isotropy and
+    nmse are numbers, nmse above 0. Colour and dash show the size, from the one with the fewest parameters. An open dot
+    is the first snapshot of a run, a filled one its last weights. At most PANELS families are drawn.
+    """
+    families, sizes = list_families(frame)[:PANELS], order_sizes(frame)
+    texts = [
+        f"{row.run}, step {row.step}\nisotropy {row.isotropy:.3g}, NMSE {row.nmse:.3g}\n"
+        f"validation loss {_format_loss(row.validation_loss)}\nmedians over {row.n_datasets} data sets"
+        for row in style.iterate_rows(frame)
+    ]
+    rows = frame.assign(tip=texts, size=frame["size"].astype(str)).sort_values("step", kind="stable")
+    is_first = ~rows["run"].duplicated() & ~rows["is_final"].astype(bool)
+    rows = rows.assign(is_first=is_first, mark=(is_first | rows["is_final"].astype(bool)).map({True: 55, False: 10}))
+    rows = rows[rows["family"].isin(families)]
+    colours = style.order_colours(sizes)
+    y = alt.Y("nmse:Q", **style.make_log_axis("median NMSE", rows["nmse"]))
+    columns, panels = style.choose_columns(len(families)), []
+    for family in families:
+        axis = alt.Axis(tickCount=3)
+        x = alt.X("isotropy:Q", title="isotropy, −|ζ′ − null|", scale=alt.Scale(zero=False, padding=8), axis=axis)
+        base = alt.Chart(rows[rows["family"] == family]).encode(x=x, y=y, stroke=style.encode_stroke("size", colours))
+        lines = base.mark_line(strokeWidth=1.5, opacity=0.7, aria=False).encode(
+            detail="run:N", order="step:Q", strokeDash=style.encode_dash("size", sizes)
+        )
+        points = base.mark_point().encode(
+            fill=style.encode_fill("size", colours), size=alt.Size("mark:Q", scale=None),
+            fillOpacity=style.open_if("datum.is_first"), **style.encode_tip(),
+        )  # fmt: skip
+        panels.append(style.name_panel(alt.layer(lines, points), family, columns, HEIGHT))
+    return style.arrange_panels(panels, columns)
+
+
+def list_families(frame: pd.DataFrame) -> list[str]:
+    """Return the families by name."""
+    return sorted(map(str, frame["family"].unique()))
+
+
+def order_sizes(frame: pd.DataFrame) -> list[str]:
+    """Return the sizes by their mean number of parameters, from the smallest; those without a number come last."""
+    means = frame["parameters"].astype(float).groupby(frame["size"].astype(str)).mean()
+    return sorted(means.index, key=lambda size: (means[size] if is_number(means[size]) else math.inf, size))
+
+
+def _find_end(rows: pd.DataFrame) -> float:
+    """Return the smallest of ENDS that no mark, interval or band exceeds."""
+    largest = float(rows[["rho", "low", "high", "detectable"]].astype(float).abs().max().max())
+    return next((end for end in ENDS if largest <= end), ENDS[-1])
+
+
+def _list_facts(row: Mapping[Hashable, Any]) -> list[str]:
+    """Return p, the smallest effect that can be found and the number of runs in words, without missing ones."""
+    facts = []
+    if is_number(row["p"]):
+        adjusted = f" (adjusted {row['p_by']:.2g})" if is_number(row["p_by"]) else ""
+        facts.append(f"p = {row['p']:.2g}{adjusted}")
+    if is_number(row["detectable"]):
+        facts.append(f"found with a probability of 80 %: ±{row['detectable']:.2f}")
+    if is_number(row["n_runs"]):
+        facts.append(f"{int(row['n_runs'])} runs")
+    return facts
+
+
+def _format_loss(loss: float | None) -> str:
+    return f"{loss:.4g}" if loss is not None and is_number(loss) else "unknown"
 
 
 PLOT = Plot(

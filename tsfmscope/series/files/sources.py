@@ -31,17 +31,9 @@ from tsfmscope.series.types import Series, Skip
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
-# Exceptions that readers raise for a bad file.
-DAMAGED = (
-    pa.ArrowException,
-    duckdb.Error,
-    OSError,
-    RuntimeError,
-    # Such as UnicodeDecodeError, and times outside the years that pandas supports.
-    ValueError,
-    LookupError,
-    OverflowError,
-)
+# Exceptions that readers raise for a bad file: also for text that is not UTF-8, and for times outside the years that
+# pandas supports.
+DAMAGED = (pa.ArrowException, duckdb.Error, OSError, RuntimeError, ValueError, LookupError, OverflowError)
 # Bytes of memory that one value of a file takes while it is read.
 BYTES = 16
 
@@ -68,15 +60,9 @@ class LoadedSeries:
 
 
 def load_parquet(
-    path: Path,
-    *,
-    dataset: str | None = None,
-    domain: str = "",
-    items: str | Sequence[str] | None = None,
-    min_length: int | None = MIN_LENGTH,
-    sample: tuple[int, int] | None = None,
-) -> LoadedSeries:
-    """Read the usable series of one file.
+    path: Path, *, dataset: str | None = None, domain: str = "", items: str | Sequence[str] | None = None
+) -> list[Series]:
+    """Read the series of one file, usable or not.
 
     Args:
         path: file with columns item_id (string), start (timestamp or date), freq (string: a pandas alias), target
@@ -84,8 +70,6 @@ def load_parquet(
         dataset: name of the data set; None: the file's name without its suffix.
         domain: copied to every series.
         items: regular expression that must match a whole item id, or the list of ids to read.
-        min_length: shorter series are skipped, and constant ones; None: neither.
-        sample: (max_series, seed): take a seeded sample, in file order, where more series are usable.
 
     Raises:
         DataError: names file, column, what was expected and found. Causes: a file or column that cannot be
@@ -104,13 +88,12 @@ def load_parquet(
     except OverflowError as error:
         raise DataError(f"{path.name}, column 'start': expected times of the years 1 to 9999, got {error}") from error
     name = dataset or path.stem
-    series = [
+    return [
         Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
         for item, start, freq, values in zip(
             table["item_id"].to_pylist(), starts, table["freq"].to_pylist(), list_values(table["target"]), strict=True
         )
     ]
-    return select(series, min_length=min_length, sample=sample)
 
 
 def select(
@@ -118,7 +101,8 @@ def select(
 ) -> LoadedSeries:
     """Return the usable series and the skipped ones.
 
-    min_length, sample: as in `load_parquet`.
+    min_length: shorter series are skipped, and constant ones; None: neither. sample: (max_series, seed): take a seeded
+    sample, in their order, where more series are usable.
     """
     usable, skipped = [], []
     for item in series:
@@ -220,10 +204,8 @@ def numbers_of(path: Path) -> int:
     pyarrow 26 ends the process where a footer's histograms do not fit (found by fuzzing).
     """
     with duckdb.connect() as connection:
-        relation = connection.execute(
-            "select sum(num_values)::hugeint from parquet_metadata(?)", [glob.escape(str(path))]
-        )
-        return int(relation.fetchall()[0][0] or 0)
+        question = "select sum(num_values)::hugeint from parquet_metadata(?)"
+        return int(connection.execute(question, [glob.escape(str(path))]).fetchall()[0][0] or 0)
 
 
 def check_room(numbers: int, path: Path) -> None:
@@ -280,16 +262,7 @@ FIRST_TIMES = 16
 REPOSITORY = "autogluon/chronos_datasets"
 
 
-def load_hub(
-    name: str,
-    *,
-    allowed: bool,
-    repository: str = REPOSITORY,
-    domain: str = "",
-    min_length: int | None = MIN_LENGTH,
-    sample: tuple[int, int] | None = None,
-    cache: Path | None = None,
-) -> LoadedSeries:
+def load_hub(name: str, *, allowed: bool, domain: str = "", cache: Path | None = None) -> list[Series]:
     """Read one data set of a hub repository (a folder of Parquet shards), such as "m4_hourly".
 
     A row has an id, a list of times (timestamp) and one list of numbers per variate. Each variate is one
@@ -302,12 +275,11 @@ def load_hub(
         ValueError: `name` is not a folder's name.
     """
     if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(f"hub data set: expected a folder's name in {repository}, got {name!r}")
-    folder, revision = download(repository, [f"{name}/*.parquet"], allowed=allowed, kind="dataset", cache=cache)
+        raise ValueError(f"hub data set: expected a folder's name in {REPOSITORY}, got {name!r}")
+    folder, revision = download(REPOSITORY, [f"{name}/*.parquet"], allowed=allowed, kind="dataset", cache=cache)
     shards = sorted((folder / name).glob("*.parquet"))
-    provenance = f"hub {repository}@{revision} {name}"
-    series = [item for shard in shards for item in _series(shard, name, domain, provenance)]
-    return select(series, min_length=min_length, sample=sample)
+    provenance = f"hub {REPOSITORY}@{revision} {name}"
+    return [item for shard in shards for item in _series(shard, name, domain, provenance)]
 
 
 def infer_freq(times: Sequence[datetime]) -> str:

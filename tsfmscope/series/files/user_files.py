@@ -64,30 +64,24 @@ def load_own(
 
     The notes list which columns were read in which role, and which were not read.
 
-    name: name of the data set. columns: columns that the user names. domain, items, min_length, sample: as in
-    `load_parquet`. Raises DataError also for a CSV without a header, a table whose columns could be read in
-    two ways, and series of several frequencies.
+    name: name of the data set. columns: columns that the user names. domain, items: as in `load_parquet`.
+    min_length, sample: as in `select`. Raises DataError also for a CSV without a header, a table whose columns could
+    be read in two ways, and series of several frequencies.
     """
-    series_of_files: list[Series] = []
+    pairs: list[tuple[Series, int]] = []
     skipped: list[Skip] = []
-    missing: dict[str, int] = {}
     notes: list[str] = []
     for file in list_files(path):
         series, unusable, file_notes = _read_file(file, name, columns)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        series_of_files += [
-            dataclasses.replace(item, series=prefix + item.series, domain=domain, season=columns.season)
-            for item, _ in series
-        ]
-        missing |= {prefix + item.series: n for item, n in series if n}
+        pairs += [(dataclasses.replace(item, series=prefix + item.series, domain=domain), n) for item, n in series]
         skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
     if items is not None:
-        matches = match_ids([item.series for item in series_of_files], items, path)
-        series_of_files = [item for item, is_match in zip(series_of_files, matches, strict=True) if is_match]
-    selected = _select(series_of_files, path, min_length, sample)
-    missing = {item.series: missing[item.series] for item in selected.series if item.series in missing}
-    return LoadedSeries(selected.series, skipped + selected.skipped, selected.usable, missing, notes)
+        matches = match_ids([item.series for item, _ in pairs], items, path)
+        pairs = [pair for pair, is_match in zip(pairs, matches, strict=True) if is_match]
+    selected = _select(pairs, path, columns.season, min_length, sample)
+    return dataclasses.replace(selected, skipped=skipped + selected.skipped, notes=notes)
 
 
 def load_frame(
@@ -104,11 +98,7 @@ def load_frame(
     """
     path = Path("DataFrame")
     pairs, notes = _read_frame(frame, path, name, columns)
-    seasonal = [dataclasses.replace(item, season=columns.season) for item, _ in pairs]
-    selected = _select(seasonal, path, min_length, sample)
-    names = {item.series for item in selected.series}
-    missing = {item.series: n for item, n in pairs if n and item.series in names}
-    return LoadedSeries(selected.series, selected.skipped, selected.usable, missing, notes)
+    return dataclasses.replace(_select(pairs, path, columns.season, min_length, sample), notes=notes)
 
 
 def list_files(path: Path) -> list[Path]:
@@ -125,13 +115,19 @@ def list_files(path: Path) -> list[Path]:
     return files
 
 
-def _select(series: list[Series], path: Path, min_length: int | None, sample: tuple[int, int] | None) -> LoadedSeries:
+def _select(
+    pairs: list[tuple[Series, int]],
+    path: Path,
+    season: int | None,
+    min_length: int | None,
+    sample: tuple[int, int] | None,
+) -> LoadedSeries:
     """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
     A series with gaps has no frequency of its own, and that of a short one does not count. Weeks that begin on several
     days are one frequency, and so are years and quarters of several months.
     """
-    usable = select(series, min_length=min_length)
+    usable = select((dataclasses.replace(item, season=season) for item, _ in pairs), min_length=min_length)
     long = [item for item in usable.series if len(item.values) >= MIN_LENGTH] or usable.series
     freqs = Counter(item.freq for item in long if item.freq)
     if len({freq.partition("-")[0] for freq in freqs}) > 1:
@@ -147,7 +143,10 @@ def _select(series: list[Series], path: Path, min_length: int | None, sample: tu
         for item in usable.series
         if item.freq.partition("-")[0] not in kinds
     ]
-    return dataclasses.replace(select(same, min_length=min_length, sample=sample), skipped=usable.skipped + other)
+    selected = select(same, min_length=min_length, sample=sample)
+    names = {item.series for item in selected.series}
+    missing = {item.series: n for item, n in pairs if n and item.series in names}
+    return dataclasses.replace(selected, skipped=usable.skipped + other, missing=missing)
 
 
 def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
@@ -168,7 +167,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {shorten(error)}") from error
     if names >= OURS and dataclasses.replace(columns, season=None) == UNNAMED:
-        loaded = load_parquet(path, dataset=name, min_length=None)
+        loaded = select(load_parquet(path, dataset=name), min_length=None)
         return [(item, 0) for item in loaded.series], loaded.skipped, []
     check_room(numbers, path)
     try:
@@ -185,7 +184,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
         frame: pd.DataFrame = table.to_pandas(date_as_object=False)
         return frame
     # The metadata is text of other programs.
-    except (*DAMAGED, LookupError, TypeError, AttributeError):
+    except (*DAMAGED, TypeError, AttributeError):
         plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)
         unnamed = [name for name in plain if str(name).startswith("__index_level_")]
         return plain.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(plain[name])])

@@ -82,8 +82,7 @@ def slow_noise(rng: np.random.Generator, count: int, length: int, knots: int) ->
     left = np.minimum(at.astype(int), knots - 2)
     share = (at - left).astype(np.float32)
     heights = rng.standard_normal((count, knots), dtype=np.float32)
-    lines: Rows = heights[:, left] * (1 - share) + heights[:, left + 1] * share
-    return lines
+    return np.asarray(heights[:, left] * (1 - share) + heights[:, left + 1] * share)
 
 
 def seasonal_pattern(rng: np.random.Generator, length: int, periods: Periods) -> Rows:
@@ -133,8 +132,7 @@ def trend(rng: np.random.Generator, count: int, length: int) -> Rows:
     shapes = [np.broadcast_to(time, kinked.shape), kinked, wandering, logistic]
     values = np.select([kind == index for index in range(4)], shapes, np.exp(-rate * (time + 1) / 4))
     sign = rng.choice([-1.0, 1.0], (count, 1))
-    signed: Rows = (standardise(values) * sign).astype(np.float32)
-    return signed
+    return np.asarray((standardise(values) * sign).astype(np.float32))
 
 
 def random_walk(rng: np.random.Generator, count: int, length: int) -> Rows:

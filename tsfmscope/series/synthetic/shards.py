@@ -19,7 +19,7 @@ import pyarrow as pa
 from jaxtyping import Float32, Float64, Int64
 from pydantic import Field
 
-from tsfmscope.series.files.sources import load_bundled, load_parquet
+from tsfmscope.series.files.sources import load_bundled, load_parquet, select
 from tsfmscope.series.synthetic.kernels import Streams, series_seeds
 from tsfmscope.series.synthetic.kernelsynth import as_series, draw_at
 from tsfmscope.series.synthetic.priors import draw_from_seed
@@ -58,42 +58,32 @@ class Mixture(NamedTuple):
 
 
 class MixtureLaw:
-    """Distribution of mixtures: k ~ U{1..most_series} windows of one length with Dirichlet(alpha) weights.
+    """Distribution of mixtures: k ~ U{1..MOST_SERIES} windows of one length with Dirichlet(ALPHA) weights.
 
-    The length is uniform over `lengths`, cut at the longest series. The k series are drawn uniformly, with
+    The length is uniform over LENGTHS, cut at the longest series. The k series are drawn uniformly, with
     replacement, from the series that are long enough.
 
     sizes: steps of every series.
 
     Raises:
-        ValueError: no series has `lengths[0]` steps, or an argument is out of range.
+        ValueError: no series has the shortest length.
     """
 
-    def __init__(
-        self,
-        sizes: Sequence[int] | Int64[np.ndarray, " series"],
-        *,
-        most_series: int = MOST_SERIES,
-        alpha: float = ALPHA,
-        lengths: tuple[int, int] = LENGTHS,
-    ) -> None:
-        if most_series < 1 or alpha <= 0 or not 1 <= lengths[0] <= lengths[1]:
-            values = f"got {most_series}, {alpha}, {lengths}"
-            raise ValueError(f"tsmixup: expected most_series >= 1, alpha > 0, 1 <= shortest <= longest, {values}")
+    def __init__(self, sizes: Sequence[int] | Int64[np.ndarray, " series"]) -> None:
         steps = np.asarray(sizes, dtype=np.int64)
         longest = int(steps.max(initial=0))
-        if longest < lengths[0]:
-            raise ValueError(f"tsmixup: expected a series of at least {lengths[0]} steps, got at most {longest}")
-        self.most_series, self.alpha, self.lengths = most_series, alpha, (lengths[0], min(lengths[1], longest))
+        if longest < LENGTHS[0]:
+            raise ValueError(f"tsmixup: expected a series of at least {LENGTHS[0]} steps, got at most {longest}")
+        self._longest = min(LENGTHS[1], longest)
         self._by_size = np.argsort(steps, kind="stable")
         self._sizes = steps[self._by_size]
 
     def draw(self, rng: np.random.Generator) -> Mixture:
         """Draw one mixture."""
-        count = int(rng.integers(1, self.most_series + 1))
-        length = int(rng.integers(self.lengths[0], self.lengths[1] + 1))
+        count = int(rng.integers(1, MOST_SERIES + 1))
+        length = int(rng.integers(LENGTHS[0], self._longest + 1))
         ranks = rng.integers(int(np.searchsorted(self._sizes, length)), len(self._sizes), size=count)
-        weights = rng.dirichlet(np.full(count, self.alpha))
+        weights = rng.dirichlet(np.full(count, ALPHA))
         starts = [int(rng.integers(steps - length + 1)) for steps in self._sizes[ranks]]
         return Mixture(length, self._by_size[ranks], starts, weights)
 
@@ -156,7 +146,7 @@ def load_real(names: Iterable[str]) -> list[Series]:
         if name.startswith(REAL_PREFIX):
             all_series += load_bundled(name.removeprefix(REAL_PREFIX))
         else:
-            all_series += load_parquet(Path(name)).series
+            all_series += select(load_parquet(Path(name))).series
     return all_series
 
 

@@ -11,8 +11,7 @@ from tests.tsfmscope.report import recorded
 from tests.tsfmscope.report.drawn import read_titles
 from tests.tsfmscope.report.recorded import find_study, with_rows
 from tsfmscope.report.page import studies
-from tsfmscope.report.page.html_table import NOTHING, build_table
-from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.page.sections import NOTHING, Figure, build_table
 from tsfmscope.report.plots.dimension import paper_table
 from tsfmscope.report.tables import ReportTables, order_models
 

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.local_hub import HubHandler, LocalHub, Repository, serving
 from tsfmscope.errors import DataError, HubError, MissingOnHubError
 from tsfmscope.series.calendar import season_of
 from tsfmscope.series.catalog import CATALOG
@@ -26,6 +23,7 @@ from tsfmscope.series.files import sources
 from tsfmscope.series.files.sources import (
     BUNDLED,
     REPOSITORY,
+    LoadedSeries,
     infer_freq,
     load_bundled,
     load_hub,
@@ -43,6 +41,10 @@ GOOD = {
 }
 
 
+def read(path: Path, min_length: int = 32, **options: Any) -> LoadedSeries:
+    return select(load_parquet(path, **options), min_length=min_length)
+
+
 def _write(path: Path, **changes: Any) -> Path:
     columns = {name: column for name, column in {**GOOD, **changes}.items() if column is not None}
     pq.write_table(pa.table(columns), path)
@@ -50,7 +52,7 @@ def _write(path: Path, **changes: Any) -> Path:
 
 
 def test_a_good_file_is_read_with_missing_values_as_nan(tmp_path: Path) -> None:
-    found = load_parquet(_write(tmp_path / "mine.parquet"), domain="x", min_length=3)
+    found = read(_write(tmp_path / "mine.parquet"), domain="x", min_length=3)
     assert [(one.dataset, one.series, one.freq) for one in found.series] == [("mine", "a", "D"), ("mine", "c", "h")]
     np.testing.assert_array_equal(found.series[0].values, np.array([1, 2, np.nan, 4], dtype=np.float32))
     assert found.series[0].start == datetime(2020, 1, 1)
@@ -116,7 +118,7 @@ def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_
     zeros = pa.array([np.zeros(1_000_000)] * 3, pa.list_(pa.float64()))
     path = _write(tmp_path / "bomb.parquet", target=zeros)
     assert path.stat().st_size < 100_000
-    assert load_parquet(path).skipped == [(item, "constant") for item in "abc"]
+    assert read(path).skipped == [(item, "constant") for item in "abc"]
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=40_000_000))
     with pytest.raises(DataError, match=r"bomb.parquet: unpacks to 3000009 values, .* 0.0 are free; split it into"):
         load_parquet(path)
@@ -147,13 +149,13 @@ def test_a_series_that_cannot_be_used_has_its_reason(values: list[float], reason
 
 def test_a_float64_value_beyond_float32_is_infinite(tmp_path: Path) -> None:
     target = pa.array([[1e300, 1.0, 2.0], [1.0, 2.0, 3.0], None], pa.list_(pa.float64()))
-    found = load_parquet(_write(tmp_path / "x.parquet", target=target), min_length=3)
+    found = read(_write(tmp_path / "x.parquet", target=target), min_length=3)
     assert found.skipped == [("a", "infinite"), ("c", "empty")]
 
 
 @pytest.mark.parametrize(("items", "expected"), [("a|c", ["a", "c"]), (["c"], ["c"]), ("[ac]", ["a", "c"])])
 def test_items_are_taken_by_expression_or_list(tmp_path: Path, items: Any, expected: list[str]) -> None:
-    found = load_parquet(_write(tmp_path / "x.parquet"), items=items, min_length=3)
+    found = read(_write(tmp_path / "x.parquet"), items=items, min_length=3)
     assert [one.series for one in found.series] == expected
 
 
@@ -179,7 +181,7 @@ def test_a_sample_is_seeded_and_in_order() -> None:
 
 def test_a_file_without_rows_gives_no_series(tmp_path: Path) -> None:
     pq.write_table(pa.table(GOOD).slice(0, 0), tmp_path / "x.parquet")
-    found = load_parquet(tmp_path / "x.parquet")
+    found = read(tmp_path / "x.parquet")
     assert (found.series, found.skipped, found.available) == ([], [], 0)
 
 
@@ -189,7 +191,7 @@ def test_the_catalog_s_files_hold_what_it_says() -> None:
     counts = {}
     for name, entry in CATALOG.items():
         if entry.source == "folder" and (root / str(entry.file)).exists():
-            found = load_parquet(root / entry.file, dataset=name, items=entry.items)
+            found = read(root / entry.file, dataset=name, items=entry.items)
             assert {one.freq for one in found.series} == {entry.freq}
             counts[name] = (found.available, dict(Counter(skip.reason for skip in found.skipped)))
     assert counts["australian_electricity_queensland"] == (1, {})
@@ -257,62 +259,29 @@ FILES = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
+class DatasetHandler(HubHandler):
+    """Answer for data sets as for models."""
 
     def do_GET(self) -> None:
-        if f"/datasets/{REPOSITORY}" not in self.path:
-            return self._send(b"", 404)
-        if "/resolve/" in self.path:
-            body = FILES[self.path.partition(f"/resolve/{COMMIT}/")[2]]
-            return self._send(body, 200)
-        if "/tree/" in self.path:
-            return self._send(json.dumps([_entry(name) for name in FILES]).encode(), 200)
-        return self._send(json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode(), 200)
-
-    def _send(self, body: bytes, status: int) -> None:
-        self.send_response(status)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{_oid(body)}"')
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-
-def _oid(body: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
-
-
-def _entry(name: str) -> dict[str, object]:
-    return {"type": "file", "path": name, "size": len(FILES[name]), "oid": _oid(FILES[name])}
+        self.path = self.path.replace("/api/datasets/", "/api/models/").replace("/datasets/", "/")
+        super().do_GET()
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        found.daemon_threads = True
-        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{found.server_port}")
+    with serving(LocalHub(DatasetHandler)) as hub:
+        hub.repositories[REPOSITORY] = Repository(FILES, COMMIT)
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         yield
-        found.shutdown()
 
 
 def test_a_data_set_is_fetched_and_then_read_from_the_cache(server: None, tmp_path: Path) -> None:
-    found = load_hub("hourly", allowed=True, domain="x", cache=tmp_path)
-    again = load_hub("hourly", allowed=False, domain="x", cache=tmp_path)
-    for one in (found, again):
-        (series,) = one.series
+    for allowed in (True, False):
+        series, constant = load_hub("hourly", allowed=allowed, domain="x", cache=tmp_path)
         assert (series.dataset, series.series, series.freq, series.start) == ("hourly", "T1", "h", HOURS[0])
         assert series.provenance == f"hub {REPOSITORY}@{COMMIT} hourly"
         np.testing.assert_array_equal(series.values, np.arange(40, dtype=np.float32))
-        assert one.skipped == [("T2", "constant")]
+        assert (constant.series, np.ptp(constant.values)) == ("T2", 0)
 
 
 def test_a_data_set_that_is_not_there_is_said(server: None, tmp_path: Path) -> None:

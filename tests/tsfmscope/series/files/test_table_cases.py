@@ -13,7 +13,7 @@ from tests.tsfmscope.series.files.table_cases import DAYS, HOURS, STEPS, Case, Y
 from tsfmscope.errors import DataError
 from tsfmscope.series.calendar import season_of
 from tsfmscope.series.files.frames import UNNAMED, Columns
-from tsfmscope.series.files.sources import LoadedSeries, load_parquet, series_note
+from tsfmscope.series.files.sources import LoadedSeries, load_parquet, select, series_note
 from tsfmscope.series.files.user_files import OURS, load_frame, load_own
 
 CASES = list(cases())
@@ -47,7 +47,7 @@ def test_a_frame_gives_the_same_series_as_its_file(tmp_path: Path, case: Case) -
         pytest.skip("only pyarrow reads the block")
     frame = pd.read_parquet(path)
     if set(frame) >= OURS:
-        _check(load_parquet(path), case)
+        _check(select(load_parquet(path)), case)
     else:
         _check(load_frame(frame, name="mine", columns=case.columns), case)
 
