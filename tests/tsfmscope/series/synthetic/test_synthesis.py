@@ -17,7 +17,7 @@ from tsfmscope.series.synthetic.kernels import (
     products_of,
     series_seeds,
 )
-from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, sampled_covariance, spectrum, synthesise, term
+from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, spectrum, synthesise, term
 
 
 def _terms(text: str) -> list[Term]:
@@ -85,12 +85,6 @@ def test_blocks_of_series_are_drawn_as_one(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(synthesise(kernels, seeds, 64), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 
-@pytest.mark.parametrize("leaf", sorted(set(bank(128))), ids=lambda leaf: leaf.expression)
-def test_the_covariance_that_is_sampled_is_scikit_learn_s_to_a_millionth(leaf: Leaf) -> None:
-    expected = leaf.kernel()(np.linspace(0, 1, 128)[:, None])
-    assert np.abs(sampled_covariance([term((leaf,))], 128) - expected).max() <= 1e-6 * np.abs(expected).max()
-
-
 LAGS = np.linspace(0, 1, 1500)  # not the grid on which a leaf is checked
 NAMES = ("ExpSineSquared", "RBF", "RationalQuadratic")
 STATIONARY = sorted({leaf for leaf in bank() if leaf.name in NAMES}, key=lambda leaf: (order(leaf), leaf))
@@ -135,13 +129,6 @@ def test_the_lines_of_a_product_are_the_product_within_the_sum_of_the_errors(lea
     total = sum(synthesis.Spectrum(found.frequency[p : p + 2000], found.weight[p : p + 2000]).at(LAGS) for p in parts)
     assert np.abs(total - _exact(*leaves)).max() <= 3e-7
     assert (found.weight > 0).all()
-
-
-def test_a_product_of_equal_periods_has_the_lines_of_one_of_them() -> None:
-    leaf = Leaf("ExpSineSquared", (1.0, 0.25))
-    found = spectrum((leaf, leaf, leaf))
-    np.testing.assert_allclose(np.rint(found.frequency / 4), found.frequency / 4, atol=1e-9)
-    assert len(found.weight) == len(np.unique(np.rint(found.frequency)))
 
 
 def test_thinning_keeps_the_kernel_with_few_lines() -> None:
