@@ -152,10 +152,7 @@ def write_folder(layout: Layout, folder: Path, seed: int) -> dict[str, tuple[int
 def check_published(layout: Layout, shapes: Shapes) -> None:
     """Raise LayoutError if config or tensors contradict a published fact of the release."""
     checks, texts = layout.checks, layout.texts
-    for file, expected in (
-        ("config.json", checks.config_sha256),
-        ("generation_config.json", checks.generation_sha256),
-    ):
+    for file, expected in (("config.json", checks.config_sha256), ("generation_config.json", checks.generation_sha256)):
         found = hashlib.sha256(texts.get(file, "").encode()).hexdigest()
         if expected is not None and found != expected:
             raise _differs(layout, f"SHA-256 of {file}", found, expected)

@@ -211,7 +211,7 @@ BROKEN: list[tuple[str, dict[str, list[dict]]]] = [
     (
         "effective_dimension_above_width",
         {"geometry": [{"eigenvalues": [1.0, 1.0, 1.0, 1.0, 1.0]}], "dumps": [{"job_key": "a", "width": 4}]},
-    ),
+    )
 ]
 
 

@@ -79,10 +79,7 @@ def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tm
     beside = tmp_path / "copy.duckdb.tmp"
     beside.mkdir()
     (beside / "secret.csv").write_text("a\n1\n")
-    with (
-        results.connect(copy) as connection,
-        pytest.raises(QueryError, match="has been disabled by configuration"),
-    ):
+    with results.connect(copy) as connection, pytest.raises(QueryError, match="has been disabled by configuration"):
         query.query(connection, statement.format(database=copy))
     assert files.fingerprint(copy) == files.fingerprint(database)
     found = sorted(path.name for path in tmp_path.rglob("*"))

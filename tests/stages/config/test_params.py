@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
+from stages.commands.new_study import add_study
 from stages.config.bounded_yaml import load_yaml
 from stages.config.params import LARGEST_FILE, ParamsError, complete, load, parse
 from stages.planning.run_stage import read_params
@@ -275,14 +274,13 @@ LAUGHS = "a0: &a0 [l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10
 MERGES = "a0: &a0 {k: l}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 8))
 
 
+BLOCKS = ("models", "datasets/sets", "conditions", "studies", "checkpoints/recipes", "compression/methods")
+
+
 @pytest.mark.parametrize(
-    "block",
-    [
-        *("models", "datasets/sets", "conditions", "studies"),
-        *("checkpoints/recipes", "compression/methods"),
-    ],
+    ("block", "name"),
+    [*((block, "../x") for block in BLOCKS), *(("models", name) for name in ("a/b", "a\n", ".a", "", "x" * 101))],
 )
-@pytest.mark.parametrize("name", ["../x", "a/b", "a\n", ".a", "", "x" * 101])
 def test_every_name_that_becomes_part_of_a_path_is_held_to_one_rule(tmp_path: Path, block: str, name: str) -> None:
     whole = copy.deepcopy(DEFAULT)
     at = whole
@@ -316,7 +314,7 @@ def test_a_file_takes_time_in_proportion_to_its_size() -> None:
         return time.process_time() - began
 
     # The shortest of three tries: other processes disturb one.
-    assert min(seconds(20_000) for _ in range(3)) < 30 * min(seconds(2_000) for _ in range(3))
+    assert min(seconds(6_000) for _ in range(3)) < 30 * min(seconds(600) for _ in range(3))
 
 
 @pytest.mark.slow
@@ -532,17 +530,11 @@ def test_a_key_that_occurs_twice_is_refused_where_dvc_refuses_it(text: str) -> N
         assert load_yaml(text) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("command", [["-m", "tsfmscope", "plan"], ["-m", "tsfmscope", "new", "study", "mine"]])
-def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command: list[str]) -> None:
+def test_a_command_refuses_a_params_file_with_a_key_twice_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     text = (ROOT / "params" / "smoke.yaml").read_text() + "\nresources: {actors: 1}\nresources: {actors: 2}\n"
     (tmp_path / "params.yaml").write_text(text)
-    options = ["--models", "patchtst-mini", "--datasets", "nile"] if "new" in command else []
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "the key 'resources' is already in this mapping" in done.stderr
+    with pytest.raises(ParamsError, match="the key 'resources' is already in this mapping"):
+        add_study(tmp_path / "params.yaml", "mine", {"models": ["patchtst-mini"], "datasets": ["nile"]})
     assert (tmp_path / "params.yaml").read_text() == text
 
 
