@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from tsfmscope.models.common.attention import Projections
 from tsfmscope.models.lag_llama import LAGS
 from tsfmscope.models.lag_llama_network import (
-    Block,
     LagLlamaNetwork,
     RMSNorm,
     StudentTHead,
-    features,
     rotary_angles,
     rotate,
     standardise,
@@ -77,15 +75,6 @@ def network(seed: int = 0, layers: int = 2) -> LagLlamaNetwork:
         if name.endswith("scale"):
             torch.nn.init.uniform_(value, 0.5, 1.5)  # ones would hide a scale that is left out
     return made
-
-
-def test_a_block_is_its_numpy_twin() -> None:
-    block: Block = network().blocks[0]
-    x = np.random.default_rng(0).normal(size=(2, STEPS, HEADS * WIDTH)) * 3
-    with torch.no_grad():
-        got = block(torch.from_numpy(x).float(), *rotary_angles(STEPS, WIDTH, 1.0, torch.device("cpu")))
-    for one, expected in zip(x, got.numpy(), strict=True):
-        np.testing.assert_allclose(block_twin(one, numbers(block)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_network_is_its_numpy_twin() -> None:
@@ -157,20 +146,6 @@ def test_scaling_is_that_of_numpy(series: list[float], factor: float, missing: s
     if margin < 0.01 * scale / factor:
         assert got.static[0, 1] == pytest.approx(np.log(scale), rel=1e-3, abs=1e-3)
     assert all(bool(torch.isfinite(part).all()) for part in got)
-
-
-def test_features_are_lags_then_loc_and_scale_then_time() -> None:
-    steps = torch.randn(2, 40)
-    static = torch.randn(2, 2)
-    lags = torch.tensor([0, 3, 7, 30])
-    calendar = torch.randn(2, 6, FEATURES)
-    got = features(steps, static, lags, torch.arange(34, 40), calendar)
-    assert got.shape == (2, 6, 4 + 2 + FEATURES)
-    for w in range(2):
-        for token, place in enumerate(range(34, 40)):
-            want = [steps[w, place - lag].item() for lag in (0, 3, 7, 30)] + static[w].tolist()
-            want += calendar[w, token].tolist()
-            assert got[w, token].tolist() == want
 
 
 def test_lags_and_time_features_are_those_of_gluonts() -> None:

@@ -125,19 +125,6 @@ def test_every_horizon_fits_in_the_image(context: int, horizon: int, period: int
         assert (where.columns - 1) * (where.grid - 1) < asked
 
 
-def test_a_smooth_series_is_drawn_and_read_off_again() -> None:
-    """An image that holds the whole of a series gives its future back: the two resizings undo one another."""
-    time = np.arange(96 + 24)
-    series = np.sin(2 * np.pi * time / 24) + time / 100
-    where = layout(96, 24, 24, grid=14, patch=16)
-    columns = round(where.size * where.columns / (where.shown * where.patch))
-    ahead = np.arange(columns * 24)
-    later = np.sin(2 * np.pi * ahead / 24) + ahead / 100
-    image = resized(later.reshape(columns, 24).T, 224, 224)
-    patches = torch.from_numpy(image.reshape(14, 16, 14, 16).swapaxes(1, 2).reshape(1, 196, 256)).float()
-    assert np.abs(read_off(patches, where, 1)[0].numpy() - series[96:]).max() < 0.05
-
-
 @pytest.mark.parametrize(
     ("freq", "season", "length", "period"),
     [

@@ -181,8 +181,7 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Seri
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
     """Return a table with the index that its pandas metadata names, or without one if the metadata does not fit."""
     try:
-        frame: pd.DataFrame = table.to_pandas(date_as_object=False)
-        return frame
+        return pd.DataFrame(table.to_pandas(date_as_object=False))
     # The metadata is text of other programs.
     except (*DAMAGED, TypeError, AttributeError):
         plain: pd.DataFrame = table.replace_schema_metadata().to_pandas(date_as_object=False)

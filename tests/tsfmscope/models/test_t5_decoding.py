@@ -1,8 +1,9 @@
-"""Steps of a T5 decoder and its encoder against transformers' own forward pass, at any width of the heads."""
+"""Logits, caches and samples of the step-by-step decoder against transformers; `ts.fast` against the stock pipeline."""
 
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,13 @@ import pytest
 import torch
 from chronos import ChronosPipeline
 from chronos.chronos import ChronosModel
+from scipy.stats import ks_2samp
+from transformers import GPT2Config, GPT2LMHeadModel
 
+import tsfmscope as ts
+from tests.tsfmscope.models.families import example_model
 from tsfmscope.models import t5_decoding
+from tsfmscope.models import t5_decoding as sampling
 from tsfmscope.models.chronos import PAD, ChronosT5
 from tsfmscope.models.common.attention import Widths
 from tsfmscope.models.common.layers import LowRank, put_product
@@ -209,3 +215,180 @@ def test_logits_on_a_gpu_are_those_of_the_cpu(model: ChronosT5, windows: Make) -
     finally:
         model.network.to("cpu")
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * expected.abs().max().item())
+
+
+STOCK: dict[str, Any] = {
+    "d_model": 16,
+    "d_ff": 24,
+    "d_kv": 6,
+    "num_heads": 3,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+}
+STOCK |= {"n_tokens": 64, "context_length": 40, "prediction_length": 8, "initializer_factor": 1.0}
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 1.7, "top_k": 5},
+    {"top_p": 0.7},
+    {"temperature": 1.3, "top_k": 20, "top_p": 0.85},
+    # Neither leaves an id out.
+    {"top_k": 0, "top_p": 1.0},
+]
+# Points of an even grid of uniform numbers: the share of an id among the draws is within 1/GRID of its probability.
+GRID = 10_000
+
+
+@pytest.fixture(scope="module")
+def stock() -> ChronosPipeline:
+    pipeline = ChronosT5.new(STOCK, seed=3).stock_model()
+    pipeline.model.model.eval()
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def context() -> torch.Tensor:
+    """Three series: one whole, one with padding, one with gaps."""
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 30)).cumsum(axis=1).astype(np.float32))
+    values[1, :12], values[2, 5:9] = torch.nan, torch.nan
+    return values
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_next_id_has_the_distribution_of_the_stock_pipeline(
+    stock: ChronosPipeline, context: torch.Tensor, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both follow the most likely ids; at every step, the probabilities that they sample from are compared."""
+    expected, found = [], []
+
+    def take_largest(probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
+        expected.append(probabilities.clone())
+        return probabilities.argmax(dim=-1, keepdim=True)
+
+    def record(logits: torch.Tensor, uniforms: torch.Tensor, warp: sampling.Warp) -> torch.Tensor:
+        grid = ((torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID).expand(len(logits), -1)
+        drawn = draw(logits.expand(-1, GRID, -1).clone(), grid, warp)
+        counts = torch.nn.functional.one_hot(drawn, logits.shape[-1]).sum(dim=1)
+        found.append(counts / GRID)
+        return draw(logits, uniforms, warp)
+
+    draw = sampling.draw
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "multinomial", take_largest)
+        theirs = stock.predict(context, num_samples=1, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "rand", torch.zeros)
+        patch.setattr(sampling, "draw", record)
+        ours = ts.fast(stock).predict(context, num_samples=1, **settings)
+    torch.testing.assert_close(ours, theirs)
+    assert len(found) == len(expected) == 8
+    for step, (frequency, probability) in enumerate(zip(found, expected, strict=True)):
+        torch.testing.assert_close(
+            frequency, probability, atol=1.5 / GRID, rtol=1e-5, msg=lambda text, s=step: f"{s}: {text}"
+        )
+
+
+def test_samples_of_both_pass_a_two_sample_test_at_every_step(stock: ChronosPipeline, context: torch.Tensor) -> None:
+    """Kolmogorov-Smirnov, 3 series x 8 steps of one round; another temperature fails it, so the test has power.
+
+    Later rounds read the median of the samples, a bin that differs from run to run, also between two stock runs.
+    """
+    torch.manual_seed(0)
+    count, steps = 1000, 8
+    theirs = stock.predict(context, num_samples=count)
+    ours = ts.fast(stock).predict(context, num_samples=count)
+    cooler = ts.fast(stock).predict(context, num_samples=count, temperature=0.6)
+
+    def p_values(samples: torch.Tensor) -> np.ndarray:
+        pairs = [(samples[i, :, t], theirs[i, :, t]) for i in range(len(context)) for t in range(steps)]
+        return np.array([ks_2samp(a.numpy(), b.numpy()).pvalue for a, b in pairs]).reshape(len(context), steps)
+
+    assert p_values(ours).min() > 1e-3
+    assert np.median(p_values(ours)) > 0.1
+    assert np.median(p_values(cooler)) < 1e-3
+
+
+@pytest.mark.parametrize("greedy", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}], ids=str)
+def test_forecasts_without_chance_are_equal_over_several_rounds(
+    stock: ChronosPipeline, context: torch.Tensor, greedy: dict[str, Any]
+) -> None:
+    """20 steps are three rounds of the model's 8."""
+    theirs, ours = (p.predict(context, 20, num_samples=3, **greedy) for p in (stock, ts.fast(stock)))
+    torch.testing.assert_close(ours, theirs)
+    assert ours.shape == (3, 3, 20) and ours.dtype == torch.float32
+
+
+def test_every_form_of_input_and_every_method_answers_as_the_stock_pipeline(
+    stock: ChronosPipeline, context: torch.Tensor
+) -> None:
+    fast = ts.fast(stock)
+    assert isinstance(fast, ChronosPipeline) and fast.model.model is stock.model.model
+    ragged = [context[0], context[1, 12:], context[0, :3].double()]
+    for inputs in (context, context[0], ragged, context[:, :1], torch.full((2, 5), torch.nan), torch.zeros(1, 60)):
+        theirs, ours = (p.predict(inputs, num_samples=2, top_k=1) for p in (stock, fast))
+        torch.testing.assert_close(ours, theirs)
+    for options in ({"prediction_length": 5}, {"quantile_levels": [0.25, 0.5]}):
+        both = [p.predict_quantiles(context, top_k=1, num_samples=2, **options) for p in (stock, fast)]
+        torch.testing.assert_close(both[1], both[0])
+    torch.testing.assert_close(fast.embed(context), stock.embed(context))
+    # Without arguments: the samples and the steps of the model's config.
+    assert fast.predict(context).shape == stock.predict(context).shape == (3, 20, 8)
+    assert (fast.model_context_length, fast.model_prediction_length) == (40, 8)
+
+
+def test_torch_seeds_the_samples_and_the_stock_pipeline_is_not_changed(
+    stock: ChronosPipeline, context: torch.Tensor
+) -> None:
+    def drawn(pipeline: ChronosPipeline) -> torch.Tensor:
+        torch.manual_seed(7)
+        return pipeline.predict(context, num_samples=4)
+
+    before, fast = drawn(stock), ts.fast(stock)
+    torch.testing.assert_close(drawn(fast), drawn(fast))
+    assert not torch.equal(drawn(fast), fast.predict(context, num_samples=4))
+    assert torch.equal(drawn(stock), before) and type(stock.model) is ChronosModel
+    # Copies, and the fast pipeline of a fast one, sample the same.
+    torch.testing.assert_close(drawn(pickle.loads(pickle.dumps(fast))), drawn(fast))
+    torch.testing.assert_close(drawn(copy.deepcopy(fast)), drawn(ts.fast(fast)))
+
+
+def test_a_pipeline_in_bfloat16_forecasts(stock: ChronosPipeline, context: torch.Tensor) -> None:
+    network = copy.deepcopy(stock.model.model).to(torch.bfloat16)
+    half = ChronosPipeline(stock.tokenizer, ChronosModel(stock.model.config, network))
+    torch.manual_seed(0)
+    theirs, ours = (p.predict(context, num_samples=500) for p in (half, ts.fast(half)))
+    assert ours.dtype == theirs.dtype == torch.float32
+    for step in (0, 7):
+        assert ks_2samp(ours[0, :, step].numpy(), theirs[0, :, step].numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.0}, "temperature: got 0.0, expected a number above 0"),
+        ({"temperature": -1.0}, "temperature: got -1.0"),
+        ({"top_k": -1}, "top_k: got -1, expected at least 1, or 0 for all ids"),
+        ({"top_p": -0.1}, r"top_p: got -0.1, expected a number in \[0, 1\]"),
+        ({"prediction_length": 9, "limit_prediction_length": True}, "recommend keeping prediction length <= 8"),
+    ],
+)
+def test_what_the_stock_pipeline_refuses_is_refused(
+    stock: ChronosPipeline, context: torch.Tensor, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError):
+        stock.predict(context, **options)
+    with pytest.raises(ValueError, match=message):
+        ts.fast(stock).predict(context, **options)
+
+
+def test_another_object_is_one_clear_type_error() -> None:
+    for family, name in (("chronos-bolt", "ChronosBoltPipeline"), ("chronos-2", "Chronos2Pipeline")):
+        with pytest.raises(TypeError, match=rf"pipeline: got {name}, expected a chronos\.ChronosPipeline"):
+            ts.fast(example_model(family).stock_model())
+    with pytest.raises(TypeError, match=r"pipeline: got str, expected a chronos\.ChronosPipeline"):
+        ts.fast("amazon/chronos-t5-tiny")  # type: ignore[arg-type]
+    settings = ChronosT5.new(STOCK, seed=0).chronos
+    causal = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=8, n_layer=1, n_head=1, n_positions=64))
+    pipeline = ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, causal))
+    with pytest.raises(TypeError, match="a ChronosPipeline with a GPT2LMHeadModel, expected a T5ForCond"):
+        ts.fast(pipeline)
