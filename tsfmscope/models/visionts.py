@@ -2,7 +2,7 @@
 
 The network is transformers' ViTMAEForPreTraining, a ViT, so facebook/vit-mae-base loads. Its weights are
 those that the authors use (mae_visualize_vit_base), never trained on a series. The code that draws images and
-reads forecasts is ours, in image.py.
+reads forecasts is ours, in visionts_image.py.
 """
 
 from __future__ import annotations
