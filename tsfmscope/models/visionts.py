@@ -2,12 +2,13 @@
 
 The network is transformers' ViTMAEForPreTraining, a ViT, so facebook/vit-mae-base loads. Its weights are
 those that the authors use (mae_visualize_vit_base), never trained on a series. The code that draws images and
-reads forecasts is ours, in image.py.
+reads forecasts is ours, in visionts_image.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
@@ -142,14 +143,10 @@ class VisionTS(Pretrained, Forecaster):
         from tsfmscope.models.visionts_image import PERIODS
 
         fixed_period = self.network.config.periodicity
-        periods_in_context = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
-        layouts = [
-            self._layout(context, horizon, period)
-            for period in ([fixed_period] if fixed_period else sorted(periods_in_context))
-        ]
-        return {
-            "encoder": min(int(self._observed_patches(np.ones((1, context), bool), layout).sum()) for layout in layouts)
-        }
+        periods = [1, *(steps for known in PERIODS.values() for steps in known if steps <= context)]
+        layouts = {self._layout(context, horizon, period) for period in ([fixed_period] if fixed_period else periods)}
+        observed = np.ones((1, context), bool)
+        return {"encoder": min(int(self._observed_patches(observed, layout).sum()) for layout in layouts)}
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the Huber loss (delta 1) of the forecast in pixel values, the mean over observed steps.
@@ -167,9 +164,9 @@ class VisionTS(Pretrained, Forecaster):
         import torch
         from torch.nn import functional
 
-        by_shown: dict[int, list[_TrainingGroup]] = {}
+        by_shown: dict[int, list[_TrainingGroup]] = defaultdict(list)
         for group in self._training_groups(context.cpu().numpy(), future.cpu().numpy()):
-            by_shown.setdefault(group.layout.shown, []).append(group)
+            by_shown[group.layout.shown].append(group)
         losses = []
         for groups in by_shown.values():
             answer = torch.cat(self._forecast_pixels([(group.steps, group.layout) for group in groups]))
@@ -294,10 +291,8 @@ class VisionTS(Pretrained, Forecaster):
 
         from tsfmscope.models.visionts_image import draw_patches
 
-        is_observed: np.ndarray = (
-            (draw_patches(torch.from_numpy(observed).float(), layout, repeat=False) > 0).any(dim=-1).numpy()
-        )
-        return is_observed
+        drawn = draw_patches(torch.from_numpy(observed).float(), layout, repeat=False)
+        return np.asarray((drawn > 0).any(dim=-1))
 
     def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
         # A context without observed steps is drawn as one step of 0.
@@ -347,9 +342,9 @@ class _TrainingGroup(NamedTuple):
 
 def _group_by_layout(layouts: list[Layout]) -> dict[Layout, np.ndarray]:
     """Return layout -> the windows that have it."""
-    numbers_by_layout: dict[Layout, list[int]] = {}
+    numbers_by_layout: dict[Layout, list[int]] = defaultdict(list)
     for number, layout in enumerate(layouts):
-        numbers_by_layout.setdefault(layout, []).append(number)
+        numbers_by_layout[layout].append(number)
     return {layout: np.array(numbers) for layout, numbers in numbers_by_layout.items()}
 
 
