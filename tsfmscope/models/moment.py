@@ -47,18 +47,10 @@ BLOCK = "t5_config"
 FIXED = {"task_name": "reconstruction", "transformer_type": "encoder_only", "revin_affine": False}
 # The rest of FLAN-T5's config, which the package's encoder does not read or needs for its embedding of words.
 T5_REST = {
-    "architectures": ["T5ForConditionalGeneration"],
-    "decoder_start_token_id": 0,
-    "eos_token_id": 1,
-    "is_encoder_decoder": True,
-    "model_type": "t5",
-    "n_positions": 512,
-    "output_past": True,
-    "pad_token_id": 0,
-    "tie_word_embeddings": False,
-    "use_cache": True,
-    "vocab_size": 32128,
-}
+    "architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0, "eos_token_id": 1,
+    "is_encoder_decoder": True, "model_type": "t5", "n_positions": 512, "output_past": True, "pad_token_id": 0,
+    "tie_word_embeddings": False, "use_cache": True, "vocab_size": 32128,
+}  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gated-gelu", "gated-silu")
 
 

@@ -41,24 +41,12 @@ UNKNOWN = 0
 # Settings of R1 and R2, for which the network here is written: channels that share all weights and are not mixed, no
 # attention, none of the additions of R3. A config.json that lacks one has this value.
 FIXED: dict[str, Any] = {
-    "mode": "common_channel",
-    "decoder_mode": "common_channel",
-    "norm_mlp": "LayerNorm",
-    "self_attn": False,
-    "use_positional_encoding": False,
-    "enable_forecast_channel_mixing": False,
-    "prediction_channel_indices": None,
-    "exogenous_channel_indices": None,
-    "categorical_vocab_size_list": None,
-    "masked_context_length": None,
-    "multi_scale": False,
-    "register_tokens": 0,
-    "fft_length": 0,
-    "multi_quantile_head": False,
-    "decompose": False,
-    "light_mode": False,
-    "enable_base_norm_always": False,
-}
+    "mode": "common_channel", "decoder_mode": "common_channel", "norm_mlp": "LayerNorm", "self_attn": False,
+    "use_positional_encoding": False, "enable_forecast_channel_mixing": False, "prediction_channel_indices": None,
+    "exogenous_channel_indices": None, "categorical_vocab_size_list": None, "masked_context_length": None,
+    "multi_scale": False, "register_tokens": 0, "fft_length": 0, "multi_quantile_head": False, "decompose": False,
+    "light_mode": False, "enable_base_norm_always": False,
+}  # fmt: skip
 # Values of `scaling` that mean mean and standard deviation in the package.
 SCALING = ("std", True)
 LOSSES = ("mse", "mae", "huber", "pinball")
