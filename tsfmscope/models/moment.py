@@ -39,8 +39,6 @@ T5_KEYS = (
     *("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "dropout_rate", "feed_forward_proj", "initializer_factor"),
     *("layer_norm_epsilon", "relative_attention_max_distance", "relative_attention_num_buckets"),
 )
-# Tensors of released files that are left out: an embedding of words that nothing reads, and sine positions.
-UNUSED = ("encoder.embed_tokens.weight", "patch_embedding.position_embedding.pe")
 # Key of config.json that contains the shape of the encoder.
 BLOCK = "t5_config"
 # Values for which the network here is written: of the releases, and of none that was fine-tuned with another head.
@@ -222,6 +220,8 @@ class Moment(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return the weights of a file without those that nothing reads."""
+        from tsfmscope.models.moment_network import UNUSED
+
         return {name: value for name, value in weights.items() if name not in UNUSED}
 
     def saved_config(self) -> dict[str, Any]:
@@ -267,6 +267,8 @@ class Moment(OwnNetwork):
 
     def read_package_network(self, network_class: Any, folder: Path) -> Any:
         """Return a MOMENTPipeline with our config and the tensors of a folder, which must be its own."""
+        from tsfmscope.models.moment_network import UNUSED
+
         network = network_class(self.saved_config(), model_kwargs={"task_name": "reconstruction"})
         different = network.load_state_dict(checkpoint_folder.read_weights(folder), strict=False)
         names = sorted({*different.missing_keys, *different.unexpected_keys} - set(UNUSED))

@@ -32,7 +32,7 @@ DEFAULTS = {
     "num_codes": 256, "code_width": 64, "conv_width": 128, "residual_layers": 2, "residual_width": 64,
     "commitment_cost": 0.25, "dropout": 0.0,
 }  # fmt: skip
-# Steps per code; the repository has 8, 12 and 16 too, the paper's results are with 4.
+# Steps per code.
 FACTOR = 4
 # Beta of the smooth L1 loss of the forecast, in scaled units; the authors' default.
 BETA = 0.1

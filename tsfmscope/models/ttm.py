@@ -54,15 +54,6 @@ LEVELS = {"adaptive_patching_levels": "d_model", "decoder_adaptive_patching_leve
 MOST_LEVELS = 16
 
 
-# Narrowest state of a level of adaptive patching, exclusive: a narrower level keeps the patches as they are.
-NARROWEST = 4
-
-
-def level_factor(width: int, level: int) -> int:
-    """Return the number of parts into which a level cuts each row; 1 where parts would be too narrow."""
-    return 1 if width // 2**level <= NARROWEST else int(2**level)
-
-
 class Config(SavedConfig):
     """Keys of granite-tsfm's TinyTimeMixerConfig with its defaults."""
 
@@ -92,6 +83,8 @@ class Config(SavedConfig):
 
     def find_problem(self) -> str | None:
         """Return why a config cannot be used, or None."""
+        from tsfmscope.models.ttm_network import level_factor
+
         for name, key in LEVELS.items():
             value, width = getattr(self, name), getattr(self, key)
             if type(value) is not int or not 0 <= value <= MOST_LEVELS:
