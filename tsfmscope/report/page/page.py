@@ -186,9 +186,7 @@ def _scatter(answer: Answer, named: list[str]) -> Section:
 
 
 def list_questions(
-    parts: Iterable[Part],
-    studies: Sequence[tuple[StudyTables, Section]],
-    others: Mapping[str, Sequence[Section]],
+    parts: Iterable[Part], studies: Sequence[tuple[StudyTables, Section]], others: Mapping[str, Sequence[Section]]
 ) -> Iterator[Question]:
     """Yield the questions that have an answer, a study or rows; a user's own studies come first.
 

@@ -106,10 +106,7 @@ def summarise(tables: ReportTables) -> list[Part]:
         Part(
             "compression",
             "Do low ranks let one compress a model?",
-            [
-                *describe_compression(studies["compression"]),
-                *_claims("Yu et al. 2026", studies["compression"]),
-            ],
+            [*describe_compression(studies["compression"]), *_claims("Yu et al. 2026", studies["compression"])],
         ),
         Part("theorems", "Do the theorems hold?", describe_bounds(tables)),
         Part(
