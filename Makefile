@@ -55,7 +55,7 @@ quick: $(READY) lint  ## check lint and types, and run the tests that a change m
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile $(QUICK)
 
 # Slow tests that run one at a time: they measure time, or fill the memory of the machine.
-ALONE := tests/store/test_interrupt.py tests/tasks/sweep/faults/test_nodes.py
+ALONE := tests/store/test_query.py tests/tasks/sweep/faults/test_nodes.py
 # The longest of the others start first, so that neither of the two processes waits for the other at the end.
 LONGEST := tests/e2e/ tests/test_wheel.py tests/test_additions.py tests/tasks/
 PAIRED := $(LONGEST) $(filter-out $(LONGEST) %__pycache__/,$(wildcard tests/*/ tests/test_*.py))

@@ -24,12 +24,9 @@ from tsfmscope.errors import ArgumentError
 TEMPORARY = ".tmp-"
 
 KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
-}
+}  # fmt: skip
 
 # Bytes that are written and removed again: one block of most file systems, which does not fit on a full one.
 PROBE = b"\0" * 4096

@@ -76,12 +76,9 @@ def download(
     if match is None:
         raise ValueError(f"reference: got {reference!r}, expected hub:ORG/NAME[@REVISION]")
     request: dict[str, Any] = {
-        "repo_id": match["name"],
-        "revision": match["revision"] or "main",
-        "repo_type": kind,
-        "allow_patterns": [*patterns, *also],
-        "cache_dir": cache,
-    }
+        "repo_id": match["name"], "revision": match["revision"] or "main", "repo_type": kind,
+        "allow_patterns": [*patterns, *also], "cache_dir": cache,
+    }  # fmt: skip
     pinned = COMMIT.fullmatch(request["revision"]) is not None
     folder = _cached_folder(request, patterns) if pinned or not allowed else None
     if folder is None and not allowed:

@@ -169,15 +169,12 @@ def measure_layer(
     variances = row["eigenvalues"]
     dimension = effective_dimension(variances, share) if any(variances) else None
     return row | {
-        "width": spectrum["n_columns"],
-        "share": share,
-        "effective_dimension": dimension,
+        "width": spectrum["n_columns"], "share": share, "effective_dimension": dimension,
         "dimension_share": None if dimension is None else dimension / len(variances),
-        "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None,
-        "epsilon": epsilon,
+        "effective_dimension_sd": row["effective_dimension_sd"] if share == SHARE else None, "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
         "below_noise_floor": epsilon < spectrum["floor"],
-    }
+    }  # fmt: skip
 
 
 def measure_layers(

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.rehearsal.layouts import LAYOUTS, Layout
-from tests.rehearsal.weights import (
-    LayoutError,
-    check_files,
-    check_loaded,
-    folder_bytes,
-    tensor_shapes,
-    write_folder,
-)
+from tests.rehearsal.weights import LayoutError, check_files, check_loaded, folder_bytes, tensor_shapes, write_folder
 from tsfmscope import hub, layer_states
 from tsfmscope.errors import TsfmscopeError
 from tsfmscope.extras import describe_missing

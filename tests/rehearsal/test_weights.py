@@ -184,7 +184,7 @@ def test_a_loaded_tensor_with_other_values_is_found(tmp_path: Path, monkeypatch:
 def test_the_tokenizer_has_the_size_of_t5s_and_reads_text(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    from tests.rehearsal.tokenizer import write_tokenizer
+    from tests.rehearsal.weights import write_tokenizer
 
     write_tokenizer(tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -1,9 +1,4 @@
-"""Random weights in a published layout, written tensor by tensor, and checks of what is written and loaded.
-
-Names and shapes come from the family's own class on torch's meta device, which holds no numbers. The values of a
-tensor depend on the seed and on its name only, so that a loaded network can be compared with them without a second
-copy in memory.
-"""
+"""Files of a release with random weights, as the package's own class saves them, and checks of such files."""
 
 from __future__ import annotations
 
@@ -11,12 +6,17 @@ import hashlib
 import json
 import math
 import struct
+import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tests.rehearsal.layouts import Layout
 from tsfmscope.errors import ModelError
+from tsfmscope.models.lag_llama import ALLOWED
 
 if TYPE_CHECKING:
     import torch
@@ -132,12 +132,12 @@ def write_folder(layout: Layout, folder: Path, seed: int) -> dict[str, tuple[int
     for name, text in layout.texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     if layout.has_tokenizer:
-        from tests.rehearsal.tokenizer import write_tokenizer
+        from tests.rehearsal.weights import write_tokenizer
 
         write_tokenizer(folder / "tokenizer.json")
     path = folder / layout.weights
     if layout.family == "lag-llama":
-        from tests.rehearsal.lightning import write_lightning
+        from tests.rehearsal.weights import write_lightning
 
         write_lightning(path, layout.config, {name: random_tensor(name, shapes[name], seed) for name in shapes})
     else:
@@ -152,10 +152,7 @@ def write_folder(layout: Layout, folder: Path, seed: int) -> dict[str, tuple[int
 def check_published(layout: Layout, shapes: Shapes) -> None:
     """Raise LayoutError if config or tensors contradict a published fact of the release."""
     checks, texts = layout.checks, layout.texts
-    for file, expected in (
-        ("config.json", checks.config_sha256),
-        ("generation_config.json", checks.generation_sha256),
-    ):
+    for file, expected in (("config.json", checks.config_sha256), ("generation_config.json", checks.generation_sha256)):
         found = hashlib.sha256(texts.get(file, "").encode()).hexdigest()
         if expected is not None and found != expected:
             raise _differs(layout, f"SHA-256 of {file}", found, expected)
@@ -244,3 +241,83 @@ def folder_bytes(folder: Path) -> int:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+# State of the two objects in the released hyper-parameters, under their names in gluonts 0.14.
+STATES: tuple[dict[str, Any], ...] = (
+    {"__init_args__": OrderedDict()},
+    {"__dict__": {"beta": 0.0}, "__fields_set__": set(), "__private_attribute_values__": {}},
+)
+
+
+def write_lightning(path: Path, kwargs: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> None:
+    """Write a checkpoint with these `model_kwargs` and weights, and zero moments of Adam.
+
+    The moments are written because the released file has the size of the weights three times.
+    """
+    import torch
+
+    moments = {
+        number: {"step": torch.tensor(1.0), "exp_avg": torch.zeros_like(tensor), "exp_avg_sq": torch.zeros_like(tensor)}
+        for number, tensor in enumerate(state.values())
+    }
+    with _gluonts_objects() as (head, loss):
+        contents = {
+            "epoch": 0,
+            "global_step": 1,
+            "pytorch-lightning_version": "2.0.4",
+            "state_dict": OrderedDict(state),
+            "optimizer_states": [{"state": moments, "param_groups": [{"lr": 1e-4, "params": list(moments)}]}],
+            "lr_schedulers": [],
+            "hparams_name": "kwargs",
+            "hyper_parameters": {"model_kwargs": {**kwargs, "distr_output": head}, "loss": loss, "lr": 1e-4},
+        }
+        torch.save(contents, path)
+
+
+@contextmanager
+def _gluonts_objects() -> Iterator[list[Any]]:
+    """Yield objects that are pickled under the names of gluonts' head and loss.
+
+    pickle looks up the class of an object by its name, and the installed gluonts may lack the modules. Modules with
+    nothing but the class stand in for them until the block ends.
+    """
+    objects, before = [], {}
+    for (_, name), state in zip(ALLOWED, STATES, strict=True):
+        module, _, attribute = name.rpartition(".")
+        members = {"__module__": module, "__getstate__": lambda self, state=state: state}
+        stand_in = ModuleType(module)
+        setattr(stand_in, attribute, made := type(attribute, (), members))
+        before[module] = sys.modules.get(module)
+        sys.modules[module] = stand_in
+        objects.append(made())
+    try:
+        yield objects
+    finally:
+        for module, original in before.items():
+            if original is None:
+                del sys.modules[module]
+            else:
+                sys.modules[module] = original
+
+
+# T5 (Raffel et al. 2020) has 32,000 pieces and 100 sentinels.
+PIECES, SENTINELS = 32_000, 100
+SPACE = "▁"
+SPECIAL = ("<pad>", "</s>", "<unk>")
+
+
+def write_tokenizer(path: Path) -> None:
+    """Write tokenizer.json: a Unigram model of the printable ASCII characters, filled up with unused pieces."""
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import Unigram
+
+    characters = [SPACE, *map(chr, range(33, 127)), "\n"]
+    vocabulary = [(piece, 0.0) for piece in SPECIAL] + [(piece, -5.0) for piece in characters]
+    vocabulary += [(f"{SPACE}unused{number}", -20.0) for number in range(PIECES - len(vocabulary))]
+    vocabulary += [(f"<extra_id_{number}>", 0.0) for number in reversed(range(SENTINELS))]
+    tokenizer = Tokenizer(Unigram(vocabulary, unk_id=2, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE)
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE)
+    tokenizer.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL])
+    tokenizer.save(str(path), pretty=False)

@@ -53,10 +53,7 @@ def correlations(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[tuple[
         for grouping, names in blocks.items():
             rhos = [rho(block) for _, block in group.groupby(names)]
             yield (study, "correlation", measure, grouping, "all", "spearman"), (len(group), nan_mean(rhos))
-        yield (
-            (study, "correlation", measure, "within_dataset", "all", "double_centred"),
-            double_centred(group),
-        )
+        yield ((study, "correlation", measure, "within_dataset", "all", "double_centred"), double_centred(group))
         for answer, grouping, name in (
             ("correlation_by_model", "per_model", "model"),
             ("correlation_by_dataset", "within_dataset", "dataset"),
@@ -164,10 +161,7 @@ def regrets_of_choice(choice: pd.DataFrame) -> dict[str, Any]:
         "largest_context": choice.context == choice.context.max(),
         "chance": choice.context > 0,
     }
-    lacks = {
-        "validation": choice.log_nmse_earlier.isna().any(),
-        "largest_context": choice.context.nunique() == 1,
-    }
+    lacks = {"validation": choice.log_nmse_earlier.isna().any(), "largest_context": choice.context.nunique() == 1}
     regret = {
         rule: math.nan if lacks.get(rule) else max(0.0, choice.log_nmse[is_picked].mean() - choice.log_nmse.min())
         for rule, is_picked in picked.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from store.files import to_arrow, write_parquet
 from store.stage_outputs import read_rows
 from tasks import dataset_skill as entries
 from tasks.forecasts import load_baseline
+from tasks.job import Job, StoreCallbacks
+from tasks.sweep import engine
+from tasks.sweep.actor import Worker, WorkerConfig
+from tasks.sweep.cluster import Resources
+from tasks.sweep.records import Summary, record
 from tsfmscope.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series
@@ -57,10 +63,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Such a folder after the stage has run, and what the stage printed."""
     folder, printed = tmp_path_factory.mktemp("measured"), io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "run", run_here)
         write_series()
         checkpoints.main(params_of(folder, max_series=4))
     return folder, printed.getvalue()
+
+
+def run_here(jobs: Iterable[Job], callbacks: StoreCallbacks, resources: Resources, **options: Any) -> Summary:
+    """Run the jobs of a sweep in this process, since actors of Ray would take half a minute to import torch."""
+    by_key = {job.key: job for job in jobs}
+    missing = callbacks.missing(list(by_key))
+    worker = Worker("actor-0", callbacks, WorkerConfig(1, str(Path.cwd())))
+    for job in map(by_key.__getitem__, missing):
+        assert worker.load(job).failure is None
+        callbacks.append([record(job, worker.run(job, 1), 1)])
+    return Summary(len(by_key), len(by_key) - len(missing), len(missing), 0, 0.0, {})
 
 
 def write_series() -> None:

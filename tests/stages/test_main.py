@@ -3,59 +3,74 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stages.__main__ import main
+
 ROOT = Path(__file__).parents[2]
+MAKE_SERIES = """
+from stages.planning.run_stage import run_stage
+
+for stage in ("external_inputs", "kernelsynth", "datasets"):
+    run_stage(stage)
+"""
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-m", "stages", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "params.yaml").write_text((ROOT / "params" / "smoke.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_a_wrong_key_exits_2_with_one_line_before_any_work(folder: Path) -> None:
     text = (folder / "params.yaml").read_text().replace("series: 6, length", "serie: 6, length")
     (folder / "params.yaml").write_text(text)
-    done = run(folder, "kernelsynth")
+    done = run(folder, "-m", "stages", "kernelsynth")
     assert done.returncode == 2
     assert done.stderr.strip() == "params.yaml: kernelsynth.serie: unknown key; did you mean 'series'?"
     assert not (folder / "data").exists()
 
 
-def test_a_data_root_that_is_no_folder_exits_2(folder: Path) -> None:
-    done = run(folder, "external_inputs", TSFMSCOPE_DATA=str(folder / "nowhere"))
-    assert done.returncode == 2
-    assert "no such folder; set TSFMSCOPE_DATA" in done.stderr
+def test_a_data_root_that_is_no_folder_exits_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TSFMSCOPE_DATA", str(folder / "nowhere"))
+    assert main(["external_inputs"]) == 2
+    assert "no such folder; set TSFMSCOPE_DATA" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [(), ("geometri",), ("plan",), ("tokens", "geometry")], ids=" ".join)
-def test_anything_but_the_name_of_one_stage_is_refused(folder: Path, arguments: tuple[str, ...]) -> None:
-    done = run(folder, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"expected the name of one stage, got {' '.join(arguments) or 'none'}: name one of")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("arguments", [[], ["geometri"], ["plan"], ["tokens", "geometry"]], ids=" ".join)
+def test_anything_but_the_name_of_one_stage_is_refused(
+    folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"expected the name of one stage, got {' '.join(arguments) or 'none'}: name one of")
+    assert printed.err.count("\n") == 1
 
 
-def test_the_two_stages_that_make_series_write_the_same_bytes_twice(folder: Path) -> None:
-    def content() -> dict[str, bytes]:
+@pytest.mark.slow
+def test_the_two_stages_that_make_series_write_the_same_bytes_in_another_process(folder: Path) -> None:
+    def make(seed: str) -> dict[str, bytes]:
+        shutil.rmtree("data", ignore_errors=True)
+        done = run(folder, "-c", MAKE_SERIES, TSFMSCOPE_DATA="", PYTHONHASHSEED=seed)
+        assert done.returncode == 0, done.stderr
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.glob("data/*/**/*.parquet")}
 
-    variables = {"TSFMSCOPE_DATA": ""}
-    for stage in ("external_inputs", "kernelsynth", "datasets"):
-        assert run(folder, stage, **variables).returncode == 0
-    first = content()
+    first = make("1")
     assert {"data/kernelsynth/series/linear-2.parquet", "data/datasets/series/macrodata.parquet"} <= set(first)
-    for stage in ("kernelsynth", "datasets"):
-        run(folder, stage, **variables)
-    assert content() == first
+    assert make("2") == first

@@ -1,8 +1,12 @@
+"""The catalogue: its tables, views and checks, and what it does when the disk is full."""
+
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -11,7 +15,7 @@ import pytest
 
 import store
 from store import catalogue, dumps, files
-from store.errors import CheckFailed, StoreError
+from store.errors import CheckFailed, StoreError, StoreFull
 from store.schema import MEANINGS, OWN, TABLES
 from tests.store.conftest import build_results
 from tests.store.test_generated_checks import WRITTEN
@@ -211,7 +215,7 @@ BROKEN: list[tuple[str, dict[str, list[dict]]]] = [
     (
         "effective_dimension_above_width",
         {"geometry": [{"eigenvalues": [1.0, 1.0, 1.0, 1.0, 1.0]}], "dumps": [{"job_key": "a", "width": 4}]},
-    ),
+    )
 ]
 
 
@@ -266,3 +270,51 @@ def test_a_view_of_something_unknown_is_named(tmp_path: Path) -> None:
     (tmp_path / "sql" / "views" / "a.sql").write_text("select 1")
     with pytest.raises(StoreError, match=r"views/a\.sql: expected the question as first line, .*, found 'select 1'"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
+
+
+MEBIBYTE = 2**20
+JOBS = 1000
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two mebibytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={2 * MEBIBYTE}", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def sources(tmp_path: Path, row: Callable[..., dict[str, Any]]) -> dict[str, list[Path]]:
+    """Spectra of more bytes than the disk holds."""
+    values = [100 - i * 0.37 for i in range(100)]
+    spectra = [
+        row("spectra", job_key=str(n), layer=n, n_rows=100, singular_values=[n + one for one in values])
+        for n in range(JOBS)
+    ]
+    files.write_rows(tmp_path / "spectra.parquet", "spectra", spectra)
+    studies = [{"study": "s", "stage": "spectra", "job_key": str(n)} for n in range(JOBS)]
+    files.write_rows(tmp_path / "study_jobs.parquet", "study_jobs", studies)
+    return {name: [tmp_path / f"{name}.parquet"] for name in ("spectra", "study_jobs")}
+
+
+@pytest.mark.parametrize("left", [0, 100_000, MEBIBYTE])
+def test_a_full_disk_is_one_line_and_the_former_catalogue_stays(
+    small: Path, sources: dict[str, list[Path]], left: int
+) -> None:
+    path = small / "results.duckdb"
+    path.write_bytes(b"the former one")
+    (small / "ballast").write_bytes(b"x" * (2 * MEBIBYTE - 4096 - left))
+    with pytest.raises(StoreFull) as raised:
+        catalogue.build(path, sources)
+    said = str(raised.value)
+    assert "\n" not in said
+    assert f"cannot write {path}: No space left on device. Free some of that disk" in said
+    assert sorted(one.name for one in small.iterdir()) == ["ballast", "results.duckdb"]
+    assert path.read_bytes() == b"the former one"

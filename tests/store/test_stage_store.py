@@ -1,10 +1,14 @@
+"""The store of a stage: rows of jobs, failures, dumps and the record of the run."""
+
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import os
 import pickle
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +20,17 @@ from hypothesis import strategies as st
 
 from store import files, table_parts
 from store.errors import DamagedPart
-from store.stage_outputs import timing_row
+from store.stage_outputs import summarize_error, timing_row
 from store.stage_store import StageStore
-from tests.store.damage import spoilt
+
+
+def spoilt(content: bytes, column: str) -> bytes:
+    """A Parquet file with one bit of the last page of a column flipped."""
+    group = pq.read_metadata(io.BytesIO(content)).row_group(0)
+    (chunk,) = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column]
+    data = bytearray(content)
+    data[(chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 2] ^= 1
+    return bytes(data)
 
 
 def read(folder: Path) -> list[dict]:
@@ -282,3 +294,32 @@ def test_an_out_of_several_tables_asks_which(tmp_path: Path, record, row) -> Non
 def test_a_timing_says_what_its_job_was_about(record, spec: dict[str, str | None], subject: str) -> None:
     row = timing_row("stage", record("k", [{}]) | {"task": "measure", "spec": json.dumps(spec)})
     assert (row["task"], row["subject"]) == ("measure", subject)
+
+
+def raised(error: Exception) -> str:
+    try:
+        assert isinstance(error, KeyError), error.args or None
+        raise error
+    except Exception as caught:
+        return "".join(traceback.format_exception(caught))
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("no such file", "no such file"),
+        ("\n  first \nsecond", "first"),
+        (
+            "Validation error for field 'num_heads':\n    got 'four'\n  see there",
+            "Validation error for field 'num_heads': got 'four'",
+        ),
+        ("ends in a colon:", "ends in a colon:"),
+    ],
+)
+def test_it_is_the_first_line_of_the_message_and_what_a_colon_promises(message: str, line: str) -> None:
+    assert summarize_error(message, "whatever") == line
+
+
+def test_an_error_without_a_word_is_told_by_the_code_that_raised_it() -> None:
+    assert summarize_error("", raised(ValueError())) == "at `assert isinstance(error, KeyError), error.args or None`"
+    assert summarize_error("", "") == ""

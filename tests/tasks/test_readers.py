@@ -10,7 +10,7 @@ from tests.task_versions import tasks
 ROOT = Path(__file__).parents[2]
 # Modules outside tasks/ that may read `.spec`, with the reason.
 ALLOWED = {
-    "store/dumps.py": "names of files, and the layer of a dump, are identity columns; the store may not import tasks",
+    "store/dumps.py": "names of files, and the layer of a dump, are identity columns; the store may not import tasks"
 }
 
 

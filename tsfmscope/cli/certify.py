@@ -33,10 +33,6 @@ TEXTS = (
 Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
 
 
-def _check(picture: Path | None) -> None:
-    check_plot_file("--picture", picture, SUFFIXES)
-
-
 def _json(result: CertifyResult, picture: Path | None) -> dict[str, Any]:
     if picture is not None:
         result.save(picture)
@@ -61,10 +57,8 @@ def _show(result: CertifyResult, picture: Path | None) -> None:
         typer.echo(f"plot: {picture}")
 
 
-def _exit_code(result: CertifyResult) -> int:
-    return CODES[result.certificate.outcome]
-
-
 COMMAND = Command(
-    certify, _show, _json, EXAMPLES, extras={"picture": (Picture, None)}, before=_check, exit_code=_exit_code
-)
+    certify, _show, _json, EXAMPLES, extras={"picture": (Picture, None)},
+    before=lambda picture: check_plot_file("--picture", picture, SUFFIXES),
+    exit_code=lambda result: CODES[result.certificate.outcome],
+)  # fmt: skip

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -26,45 +27,27 @@ from tsfmscope.series.data_sets import Data
 
 # Arguments of `load`, which are options of every command with a model.
 LOADING = ("family", "device", "precision")
-# Options that give `columns` its keys.
-COLUMNS = {
-    "time": Annotated[
+# Options that give `columns` its keys: type and help.
+COLUMNS: Mapping[str, tuple[Any, str]] = {
+    "time": (
+        list[str] | None, "Column of times in a file, repeated for a date and a time of day; default: the column named "
+        "ds, timestamp or date, or of dates.",
+    ),
+    "id": (
+        list[str] | None, "Column of series ids in a file, repeated where several columns name a series; default: the "
+        "column named unique_id, item_id or series.",
+    ),
+    "value": (
         list[str] | None,
-        typer.Option(
-            help="Column of times in a file, repeated for a date and a time of day; default: the column named ds, "
-            "timestamp or date, or of dates."
-        ),
-    ],
-    "id": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            help="Column of series ids in a file, repeated where several columns name a series; default: the column "
-            "named unique_id, item_id or series.",
-        ),
-    ],
-    "value": Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Columns of values in a file, with commas; default: y or target next to ids, else all numbers."
-        ),
-    ],
-    "time_format": Annotated[
-        str | None,
-        typer.Option(
-            help="Format of the times in a file, such as %d/%m/%Y, or s, ms, us, ns since 1970; default: ISO 8601, or "
-            "what fits all rows."
-        ),
-    ],
-    "tz": Annotated[
-        str | None,
-        typer.Option("--tz", help="Time zone of the times in a file, such as Europe/Berlin; default: their own."),
-    ],
-    "season": Annotated[
-        int | None,
-        typer.Option(min=1, help="Season of the data in steps; default: that of the frequency, such as 7 for days."),
-    ],
-}
+        "Columns of values in a file, with commas; default: y or target next to ids, else all numbers.",
+    ),
+    "time_format": (
+        str | None, "Format of the times in a file, such as %d/%m/%Y, or s, ms, us, ns since 1970; default: ISO 8601, "
+        "or what fits all rows.",
+    ),
+    "tz": (str | None, "Time zone of the times in a file, such as Europe/Berlin; default: their own."),
+    "season": (int | None, "Season of the data in steps; default: that of the frequency, such as 7 for days."),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,16 +71,13 @@ class Command:
 
     def callback(self) -> Callable[..., None]:
         """Return the function that typer calls."""
-        extras = dict(self.extras)
         parameters, readers = _parameters(self.function, self.without)
-        for name, (annotation, default) in extras.items():
-            parameters[name] = (annotation, default)
-        parameters["as_json"] = (Json, False)
+        parameters |= {**self.extras, "as_json": (Json, False)}
         # Arguments first, in their order; then options.
         ordered = sorted(parameters.items(), key=lambda item: item[1][1] is not inspect.Parameter.empty)
 
         def call(**values: Any) -> None:
-            own = {name: values.pop(name) for name in extras}
+            own = {name: values.pop(name) for name in self.extras}
             as_json = values.pop("as_json")
             if self.before is not None:
                 self.before(**own)
@@ -115,12 +95,9 @@ class Command:
         call.__name__ = self.function.__name__
         call.__doc__ = _help(self.function, self.examples)
         call.__annotations__ = {name: annotation for name, (annotation, _) in ordered}
-        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-                for name, (annotation, default) in ordered
-            ]
-        )
+        make = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        signature = [make(name, default=default, annotation=annotation) for name, (annotation, default) in ordered]
+        call.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
         return call
 
 
@@ -149,19 +126,20 @@ def _parameters(
         if name in without:
             continue
         if name == "columns":
-            parameters |= {key: (option, None) for key, option in COLUMNS.items()}
+            for key, (kind, text) in COLUMNS.items():
+                option = typer.Option(help=text, min=1 if key == "season" else None)
+                parameters[key] = (Annotated[kind, option], None)
             readers[name] = _read_columns
             continue
         if Model in types_of(annotation) and not readers:
-            readers[name] = _read_model(name, without)
-            for key in LOADING:
-                if key not in without:
-                    of_load = inspect.signature(loading.load).parameters[key]
-                    parameters[key] = _option(
-                        key, annotations_of(loading.load)[key], of_load.default, _arguments_of_docstring(loading.load)
-                    )
+            keys = [key for key in LOADING if key not in without]
+            of_load, texts = inspect.signature(loading.load).parameters, _arguments_of_docstring(loading.load)
+            for key in keys:
+                parameters[key] = _option(key, annotations_of(loading.load)[key], of_load[key].default, texts)
+            readers[name] = partial(_load_model, name, keys)
         else:
-            readers[name] = _read_value(name, annotation)
+            is_word_or_number = bool(choices_of(annotation)) and int in types_of(annotation)
+            readers[name] = partial(_read_value, name, is_word_or_number)
         is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         if is_argument and name == "data" and any(get_args(kind) == (Data,) for kind in types_of(annotation)):
             parameters[name] = (
@@ -201,22 +179,16 @@ def _option(name: str, annotation: Any, default: Any, help_texts: Mapping[str, s
     return Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help_texts[name], **limits)], default
 
 
-def _read_value(name: str, annotation: Any) -> Callable[[Mapping[str, Any]], Any]:
-    is_word_or_number = choices_of(annotation) and int in types_of(annotation)
-
-    def read(values: Mapping[str, Any]) -> Any:
-        value = values[name]
-        if is_word_or_number and isinstance(value, str) and value.isdecimal():
-            return int(value)
-        # An option that may be repeated is an empty list if it is not given.
-        return None if value == [] else value
-
-    return read
+def _read_value(name: str, is_word_or_number: bool, values: Mapping[str, Any]) -> Any:
+    value = values[name]
+    if is_word_or_number and isinstance(value, str) and value.isdecimal():
+        return int(value)
+    # An option that may be repeated is an empty list if it is not given.
+    return None if value == [] else value
 
 
-def _read_model(name: str, without: Sequence[str]) -> Callable[[Mapping[str, Any]], Model]:
-    keys = [key for key in LOADING if key not in without]
-    return lambda values: loading.load(values[name], **{key: values[key] for key in keys})
+def _load_model(name: str, keys: Sequence[str], values: Mapping[str, Any]) -> Model:
+    return loading.load(values[name], **{key: values[key] for key in keys})
 
 
 def _read_columns(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from tsfmscope.cli.from_function import Command
@@ -20,10 +18,6 @@ Exit codes: 0 if no check fails, 1 if one fails, 2 for a wrong reference.
 """
 GB = 1e9
 RESULTS = "docs/verified.csv"
-
-
-def _json(result: Verification) -> dict[str, Any]:
-    return result.json()
 
 
 def _show(result: Verification) -> None:
@@ -55,4 +49,6 @@ def _gigabytes(n_bytes: int | None) -> str:
     return "not reported by this system" if n_bytes is None else f"{n_bytes / GB:.2f} GB"
 
 
-COMMAND = Command(verify, _show, _json, EXAMPLES, exit_code=lambda result: 0 if result.has_passed else FAILED)
+COMMAND = Command(
+    verify, _show, Verification.json, EXAMPLES, exit_code=lambda result: 0 if result.has_passed else FAILED
+)

@@ -130,17 +130,13 @@ def compress_and_record(
     effective = [part for part in parts if {(part["stack"], part["attention"], name) for name in part["part"]} - idle]
     errors = np.array([part["relative_error"] for part in effective])
     row = {
-        "model": name,
-        "base_model": base_model,
-        **requested_size(ranks),
-        "method": method.method,
-        "ranks": json.dumps(ranks, sort_keys=True),
-        **after,
+        "model": name, "base_model": base_model, **requested_size(ranks), "method": method.method,
+        "ranks": json.dumps(ranks, sort_keys=True), **after,
         **{f"base_{size}": count for size, count in before.items()},
         "size_ratio": after["parameters"] / before["parameters"],
         "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
         "rank_ratio": float(np.mean([part["rank"] / part["full_width"] for part in parts])),
         "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0,
-    }
+    }  # fmt: skip
     named = [{"model": name, "base_model": base_model, **part} for part in parts]
     return {"row": row, "parts": named, CALIBRATION_SERIES: sorted(calibration_series(tables, calibration)), **healing}

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.compression import budget
 from tsfmscope.compression import candidates as builders
-from tsfmscope.compression.budget import (
-    BudgetError,
-    SavedSeconds,
-    allocate,
-    allocate_by_tolerance,
-    allocate_within,
-    forecast_seconds,
-    measure,
-)
 from tsfmscope.compression.calibration import attention_layers, gather
 from tsfmscope.compression.candidates import Candidate, apply_products, count_parameters, inert_matrices, separate_idle
 from tsfmscope.compression.options import METHODS, Method
@@ -46,14 +38,14 @@ def calibrate_and_compress(
     parts: as `gather` takes them, for a method that reads data. timed: windows whose forecast is timed, for `time`.
     """
     moments = gather(model, *parts) if METHODS[method.method].reads_data else None
-    return compress(model, method, moments, measure(model, forecast_seconds(timed)) if timed else None)
+    return compress(model, method, moments, budget.measure(model, budget.forecast_seconds(timed)) if timed else None)
 
 
 def compress(
     model: Family,
     method: Method,
     moments: Mapping[str, Moments] | None = None,
-    saved_seconds: SavedSeconds | None = None,
+    saved_seconds: budget.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
@@ -116,7 +108,7 @@ def model_candidates(model: Family, method: Method, moments: Mapping[str, Moment
 
 
 def truncate(
-    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: SavedSeconds | None = None
+    model: Family, method: Method, candidates: Sequence[Candidate], saved_seconds: budget.SavedSeconds | None = None
 ) -> list[dict[str, Any]]:
     """Truncate a model in place as `compress` does, with candidates that were computed before.
 
@@ -162,20 +154,20 @@ def _ranks(
     method: Method,
     candidates: Sequence[Candidate],
     layers: Sequence[AttentionLayer],
-    saved_seconds: SavedSeconds | None,
+    saved_seconds: budget.SavedSeconds | None,
 ) -> list[int]:
     """Return one rank per candidate."""
     name, value = method.ranks.rule
     if name == "budget":
         if METHODS[method.method].one_tolerance:
             spectra = [candidate.spectrum() for candidate in candidates]
-            return ranks_by_budget(value, candidates, layers, partial(allocate_by_tolerance, spectra))
+            return ranks_by_budget(value, candidates, layers, partial(budget.allocate_by_tolerance, spectra))
         curves = [candidate.curve() for candidate in candidates]
-        return ranks_by_budget(value, candidates, layers, partial(allocate, curves))
+        return ranks_by_budget(value, candidates, layers, partial(budget.allocate, curves))
     if name == "time":
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of budget.measure")
-        return allocate_within(value, candidates, saved_seconds)
+        return budget.allocate_within(value, candidates, saved_seconds)
     if name in SCHEDULES:
         heads, ranks = attention_widths(value, layers), []
         for candidate in candidates:
@@ -214,9 +206,10 @@ def ranks_by_budget(
     remaining = int(share * total) - fixed
     try:
         return allocate(remaining)
-    except BudgetError as error:
+    except budget.BudgetError as error:
         least = (fixed + sum(int(candidate.costs[0]) for candidate in candidates)) / total
-        raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
+        message = f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs"
+        raise budget.BudgetError(message) from error
 
 
 def apply_ranks(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from tsfmscope.conformance.states import with_other_last_step
 from tsfmscope.conformance.subject import (
     SAME,
     NotApplicable,
-    States,
     Subject,
     add_noise,
     demand,
@@ -50,9 +48,8 @@ def quantiles_are_in_order(subject: Subject) -> str:
     crossed = float((np.diff(forecast.values, axis=1) < 0).mean())
     if crossed > CROSSED and model.direct_quantiles and subject.config is not None:
         return _quantiles_are_learnt(subject, crossed)
-    demand(
-        crossed <= CROSSED * model.direct_quantiles, f"{crossed:.0%} of quantiles lie below the one of a lower level"
-    )
+    in_order = crossed <= CROSSED * model.direct_quantiles
+    demand(in_order, f"{crossed:.0%} of quantiles lie below the one of a lower level")
     return f"levels {LEVELS}, {windows.horizon} steps"
 
 
@@ -65,9 +62,8 @@ def _quantiles_are_learnt(subject: Subject, crossed: float) -> str:
     assert isinstance(model, Forecaster)
     spread = float(window.context.std())
     futures = window.context[:, -1:] + spread * np.linspace(-2, 2, LEARNT_FROM)[:, None] + np.zeros((1, window.horizon))
-    _descend(
-        model, np.repeat(window.context, LEARNT_FROM, axis=0), futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE
-    )
+    contexts = np.repeat(window.context, LEARNT_FROM, axis=0)
+    _descend(model, contexts, futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE)
     values = model.forecast(window, levels=LEVELS, seeds=[0]).values[0]
     wrong = float((values[-1] < values[0]).mean())
     demand(
@@ -131,10 +127,8 @@ def claims_are_kept(subject: Subject) -> str:
         layer_keys = [(layer.stack, layer.layer) for layer in model.attention_inputs(tokens)]
         demand(bool(layer_keys), "plain_attention is True, and the pass names no query projection")
         blocks = {(stack, layer) for stack, count in model.layers.items() for layer in range(1, count + 1)}
-        demand(
-            set(layer_keys) <= blocks and len(set(layer_keys)) == len(layer_keys),
-            f"queries of {layer_keys}, blocks are {blocks}",
-        )
+        are_unique = len(set(layer_keys)) == len(layer_keys)
+        demand(are_unique and set(layer_keys) <= blocks, f"queries of {layer_keys}, blocks are {blocks}")
         results.append(f"{len(layer_keys)} query inputs")
     if model.softmax_head:
         widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
@@ -264,7 +258,8 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
             continue
         saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)
-        changed = list(_changed_layers(states_of(model, tokens), states))
+        other = states_of(model, tokens)
+        changed = [key for key, before in states.items() if distance(other[key], before) > SAME]
         after = _forecast(model, windows) if isinstance(model, Forecaster) else None
         block.load_state_dict(saved_weights)
         change = f"other weights in {stack} block {layer}"
@@ -277,10 +272,6 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
     if not count:
         raise NotApplicable("no block has parameters")
     return f"{count} blocks, the first and the last of each stack"
-
-
-def _changed_layers(after: States, before: States) -> Iterator[tuple[str, int, bool]]:
-    return (key for key, states in before.items() if distance(after[key], states) > SAME)
 
 
 def _forecast(model: Family, windows: Windows) -> np.ndarray:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import shutil
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,7 +21,7 @@ from tsfmscope.errors import ModelError
 from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.common.checkpoint_folder import COMPRESSED, LARGEST_CONFIG, PICKLED, check_files
+from tsfmscope.models.common.checkpoint_folder import LARGEST_CONFIG, PICKLED, check_files
 from tsfmscope.models.common.int8 import SCALE
 from tsfmscope.series.catalog import Modality
 
@@ -96,14 +98,10 @@ def weights_have_a_float_type(checkpoint: Checkpoint) -> str:
     """Every weight is stored as float32, float16 or bfloat16, which every CPU converts to float32."""
     if checkpoint.weight_files == [checkpoint.folder / PICKLED]:
         return "a pickled file, whose types its reader checks"
-    counts: dict[str, int] = {}
-    packed = _packed_names(checkpoint)
+    counts, expected = Counter[str](), f"expected one of {', '.join(FLOATS)}; convert it first"
     for path, name, dtype in _types(checkpoint):
-        allowed = dtype in FLOATS or (dtype == PACKED and name in packed) or dtype in NO_WEIGHTS
-        demand(
-            allowed, f"{path.name}: {name} is stored as {dtype}, expected one of {', '.join(FLOATS)}; convert it first"
-        )
-        counts[dtype] = counts.get(dtype, 0) + 1
+        demand(dtype in (*FLOATS, *NO_WEIGHTS), f"{path.name}: {name} is stored as {dtype}, {expected}")
+        counts[dtype] += 1
     demand(any(dtype in (*FLOATS, PACKED) for dtype in counts), f"got types {sorted(counts)}, expected {FLOATS}")
     return ", ".join(f"{n} {dtype}" for dtype, n in sorted(counts.items()))
 
@@ -125,26 +123,22 @@ def every_tensor_is_read(checkpoint: Checkpoint) -> str:
     state: Mapping[str, Any] = network.state_dict()
     # Tied tensors are one tensor under several names, of which files have one or all.
     tied = _tied(state)
-    unread = [
-        name
-        for name in sorted(set(stored) - set(saved))
-        if not (name in state and tied[name] & set(saved)) and not _is_ignored(network, name)
-    ]
+    # The package itself declares which tensors files may have that it does not read.
+    ignored = "|".join(getattr(network, "_keys_to_ignore_on_load_unexpected", None) or ()) or "(?!)"
+    surplus = sorted(set(stored) - set(saved))
+    unread = [name for name in surplus if not tied.get(name, set()) & set(saved) and not re.search(ignored, name)]
     demand(not unread, f"{_list_names(unread)}: in the files, but not in the model; {_other_version(checkpoint)}")
     absent = [name for name in sorted(set(saved) - set(stored)) if not tied.get(name, set()) & set(stored)]
     demand(not absent, f"{_list_names(absent)}: in the model, but not in the files; {_other_version(checkpoint)}")
     common = sorted(set(stored) & set(saved))
     for name in common:
         before, after = stored[name](), saved[name]()
-        demand(
-            before.shape == after.shape,
-            f"{name}: got shape {tuple(before.shape)} in the files, {tuple(after.shape)} in the model",
-        )
+        shapes = f"got shape {tuple(before.shape)} in the files, {tuple(after.shape)} in the model"
+        demand(before.shape == after.shape, f"{name}: {shapes}")
         is_same = before.dtype == torch.int8 or torch.equal(before.to(after.dtype), after)
         demand(is_same, f"{name}: the model has other numbers than the files; {_other_version(checkpoint)}")
-    return f"{len(common)} tensors" + (
-        f", {len(stored) - len(common)} tied or unused" if len(stored) > len(common) else ""
-    )
+    others = len(stored) - len(common)
+    return f"{len(common)} tensors" + f", {others} tied or unused" * (others > 0)
 
 
 OF_FILES = (files_are_complete, weights_have_a_float_type, the_model_loads)
@@ -175,13 +169,6 @@ def _types(checkpoint: Checkpoint) -> Iterator[tuple[Path, str, str]]:
                 yield path, name, file.get_slice(name).get_dtype()
 
 
-def _packed_names(checkpoint: Checkpoint) -> set[str]:
-    """Return the names of int8 matrices, each of which has a tensor of scales."""
-    if not (checkpoint.folder / COMPRESSED).is_file():
-        return set()
-    return {name.removesuffix(SCALE) for _, name, _ in _types(checkpoint) if name.endswith(SCALE)}
-
-
 def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
     """Return name -> a function that reads the tensor, of all weights in a folder."""
     from safetensors import safe_open
@@ -200,17 +187,10 @@ def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
 
 def _tied(state: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return name -> names of the same tensor, with itself."""
-    by_place: dict[Any, set[str]] = {}
-    places = {name: (value.data_ptr(), tuple(value.shape)) for name, value in state.items()}
-    for name, place in places.items():
-        by_place.setdefault(place, set()).add(name)
-    return {name: by_place[place] for name, place in places.items()}
-
-
-def _is_ignored(network: Any, name: str) -> bool:
-    """Return whether the package itself declares that files may have this tensor and that it reads none of it."""
-    patterns = getattr(network, "_keys_to_ignore_on_load_unexpected", None) or ()
-    return any(re.search(pattern, name) for pattern in patterns)
+    by_place: dict[Any, set[str]] = defaultdict(set)
+    for name, value in state.items():
+        by_place[value.data_ptr(), tuple(value.shape)].add(name)
+    return {name: names for names in by_place.values() for name in names}
 
 
 def _list_names(names: list[str]) -> str:
@@ -361,7 +341,7 @@ def _store_as(folder: Path, dtype: Any) -> None:
 
 def _cut(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
-        path.write_bytes(path.read_bytes()[:-CUT])
+        os.truncate(path, path.stat().st_size - CUT)
 
 
 def _weightless(folder: Path) -> None:

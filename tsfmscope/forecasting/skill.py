@@ -134,18 +134,11 @@ def skill_row(
         for name in references
     )
     return {
-        "n_windows": median.n_windows,
-        "n_datasets": median.n_datasets,
+        "n_windows": median.n_windows, "n_datasets": median.n_datasets,
         "n_seasonal": sum(seasons[name] > 1 for name in set(seasons) - set(median.left_out)),
-        "wql_vs_median": median.ratio,
-        "low": median.low,
-        "high": median.high,
-        "wql_vs_seasonal": seasonal.ratio,
-        "seasonal_low": seasonal.low,
-        "seasonal_high": seasonal.high,
-        "bootstrap": bootstrap,
-        "seed": seed,
-    }
+        "wql_vs_median": median.ratio, "low": median.low, "high": median.high, "wql_vs_seasonal": seasonal.ratio,
+        "seasonal_low": seasonal.low, "seasonal_high": seasonal.high, "bootstrap": bootstrap, "seed": seed,
+    }  # fmt: skip
 
 
 def sample_seed(seed: int, window: int) -> int:

@@ -31,20 +31,8 @@ from tsfmscope.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.types import describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
-from tsfmscope.statistics.noninferiority import (
-    MARGIN,
-    RELEASE_UNITS,
-    WORST,
-    Certificate,
-    CoverageChange,
-    Losses,
-    assess,
-    largest_share,
-    log_ratio,
-    pool,
-    split_table,
-    to_ratio,
-)
+from tsfmscope.statistics import noninferiority
+from tsfmscope.statistics.noninferiority import MARGIN, WORST, Certificate, Losses, log_ratio, pool, to_ratio
 
 if TYPE_CHECKING:
     from tsfmscope.report.style import Chart
@@ -144,10 +132,10 @@ class CertifyResult:
             bad |= {task["source"] for task in self.tasks if task["ratio"] > worst}
         sentence = (
             f"{len(bad)} of {self.count_units()} with a ratio above {worst:g}: with 95 % confidence, at most "
-            f"{100 * largest_share(len(bad), n):.1f} % of all such {self._name_units(2)} are above it"
+            f"{100 * noninferiority.largest_share(len(bad), n):.1f} % of all such {self._name_units(2)} are above it"
         )
-        if self.table is None and n < RELEASE_UNITS:
-            sentence += f"; a certificate for a release needs {RELEASE_UNITS} sources or more"
+        if self.table is None and n < noninferiority.RELEASE_UNITS:
+            sentence += f"; a certificate for a release needs {noninferiority.RELEASE_UNITS} sources or more"
         return sentence
 
     def notes(self) -> Iterator[str]:
@@ -165,26 +153,14 @@ class CertifyResult:
         """Return the JSON document; infinite and unknown numbers are None."""
         certificate = self.certificate
         facts = {
-            "base": self.base,
-            "small": self.small,
-            "scope": self.describe_scope(),
-            "outcome": certificate.outcome,
-            "verdict": self.describe_outcome(),
-            "exclusion": self.describe_exclusion(),
-            "n_units": certificate.n_units,
-            "needed_units": certificate.needed,
-            "mean_ratio": to_ratio(certificate.mean),
-            "log_ratio_sd": certificate.sd,
-            "t_limit": to_ratio(certificate.t_limit),
-            "bootstrap_limit": to_ratio(certificate.bootstrap_limit),
-            "bootstrap_method": certificate.bootstrap_method,
-            "conditions": [condition._asdict() for condition in certificate.conditions],
-            "tasks": self.tasks,
-            "units": self.units,
-            "parts": self.parts,
-            "calibrated": self.calibrated,
-            "left_out": self.left_out,
-        }
+            "base": self.base, "small": self.small, "scope": self.describe_scope(), "outcome": certificate.outcome,
+            "verdict": self.describe_outcome(), "exclusion": self.describe_exclusion(), "n_units": certificate.n_units,
+            "needed_units": certificate.needed, "mean_ratio": to_ratio(certificate.mean),
+            "log_ratio_sd": certificate.sd, "t_limit": to_ratio(certificate.t_limit),
+            "bootstrap_limit": to_ratio(certificate.bootstrap_limit), "bootstrap_method": certificate.bootstrap_method,
+            "conditions": [condition._asdict() for condition in certificate.conditions], "tasks": self.tasks,
+            "units": self.units, "parts": self.parts, "calibrated": self.calibrated, "left_out": self.left_out,
+        }  # fmt: skip
         return {name: _finite(value) for name, value in facts.items()}
 
     def plot(self) -> Chart:
@@ -349,11 +325,16 @@ def certify_pair(
         logger.warning(note)
     source_of = name_sources(contents)
     tasks = [{**task.row, "source": source_of[task.row["data"]]} for task in scored]
-    units, parts = _general_units(tasks) if table is None else _table_units(scored, seed)
-    certificate = assess(
-        [unit["log_ratio"] for unit in units], [part["log_ratio"] for part in parts],
-        [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks], margin=margin,
-        worst=worst, seed=seed,
+    by_unit, parts = _general_ratios(tasks) if table is None else _table_ratios(scored, seed)
+    units: list[dict[str, Any]] = [
+        {"unit": name, "log_ratio": math.fsum(ratios) / len(ratios)} for name, ratios in by_unit.items()
+    ]
+    changes = [
+        noninferiority.CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in tasks
+    ]
+    certificate = noninferiority.assess(
+        [unit["log_ratio"] for unit in units], [part["log_ratio"] for part in parts], changes,
+        margin=margin, worst=worst, seed=seed,
     )  # fmt: skip
     for row in (*units, *parts):
         row["ratio"] = to_ratio(row.pop("log_ratio"))
@@ -379,8 +360,8 @@ def check_forecasters(*models: Family | OnnxForecaster) -> None:
         raise ArgumentError(f"expected models that read the same data; {reads}")
 
 
-def _general_units(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the mean log ratio of the tasks of each source, and the log ratio of each task."""
+def _general_ratios(tasks: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
+    """Return the log ratios of the tasks of each source, and a row with the log ratio of each task."""
     parts = [
         {"name": row["dataset"], "horizon": row["horizon"], "log_ratio": log_ratio((row["wql_base"], row["wql_small"]))}
         for row in tasks
@@ -388,15 +369,15 @@ def _general_units(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, A
     by_source: dict[str, list[float]] = {}
     for row, part in zip(tasks, parts, strict=True):
         by_source.setdefault(row["source"], []).append(part["log_ratio"])
-    return [_mean_unit(source, ratios) for source, ratios in by_source.items()], parts
+    return by_source, parts
 
 
-def _table_units(scored: Sequence[ScoredTask], seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the mean log ratio of each unit of a table, and the log ratio of each group.
+def _table_ratios(scored: Sequence[ScoredTask], seed: int) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
+    """Return the log ratios of each unit of a table, and a row with the log ratio of each group.
 
     Series whose small model has no loss at all are left out, since their log ratio is minus infinity.
     """
-    unit_of, group_of = split_table(sorted({name for task in scored for name in task.losses}), seed)
+    unit_of, group_of = noninferiority.split_table(sorted({name for task in scored for name in task.losses}), seed)
     by_unit: dict[str, list[float]] = {}
     parts = []
     for task in scored:
@@ -407,11 +388,7 @@ def _table_units(scored: Sequence[ScoredTask], seed: int) -> tuple[list[dict[str
         for group, losses in sorted(pool(units, group_of).items()):
             if (ratio := log_ratio(losses)) > -math.inf:
                 parts.append({"name": group, "horizon": task.row["horizon"], "log_ratio": ratio})
-    return [_mean_unit(unit, ratios) for unit, ratios in by_unit.items()], parts
-
-
-def _mean_unit(name: str, ratios: Sequence[float]) -> dict[str, Any]:
-    return {"unit": name, "log_ratio": math.fsum(ratios) / len(ratios)}
+    return by_unit, parts
 
 
 def _reading_notes(case: Case, small: Family | OnnxForecaster) -> Iterator[str]:
@@ -455,21 +432,12 @@ def _score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> Sco
     }
     coverage_base, n_values = _coverage(case, of_base)
     row = {
-        "dataset": case.data.name,
-        "horizon": case.horizon,
-        "context": case.context,
-        "n_series": len(usable),
-        "season": max(row["season"] for row in of_base.rows.values()),
-        "n_values": n_values,
-        "wql_base": base["wql"],
-        "wql_small": after["wql"],
-        "ratio": to_ratio(ratio),
-        "mase_base": base.get("mase"),
-        "mase_small": after.get("mase"),
-        "coverage_base": coverage_base,
-        "coverage_small": _coverage(case, of_small)[0],
+        "dataset": case.data.name, "horizon": case.horizon, "context": case.context, "n_series": len(usable),
+        "season": max(row["season"] for row in of_base.rows.values()), "n_values": n_values, "wql_base": base["wql"],
+        "wql_small": after["wql"], "ratio": to_ratio(ratio), "mase_base": base.get("mase"),
+        "mase_small": after.get("mase"), "coverage_base": coverage_base, "coverage_small": _coverage(case, of_small)[0],
         "skipped": left_out,
-    }
+    }  # fmt: skip
     return ScoredTask(row, pool(of_windows, {window: row["series"] for window, row in of_base.rows.items()}))
 
 

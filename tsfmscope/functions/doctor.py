@@ -43,16 +43,8 @@ def doctor() -> list[Check]:
     Returns:
         One check each, with its `state`, `value` and, where something is to be done, `fix`.
     """
-    return [*_checks()]
-
-
-def _checks() -> Iterator[Check]:
-    yield Check(PACKAGE, "ok", version())
-    yield Check("python", "ok", sys.version.split()[0])
-    yield from check_packages()
-    yield from check_families()
-    yield from check_devices()
-    yield from check_room()
+    first = [Check(PACKAGE, "ok", version()), Check("python", "ok", sys.version.split()[0])]
+    return [*first, *check_packages(), *check_families(), *check_devices(), *check_room()]
 
 
 def check_packages() -> Iterator[Check]:
@@ -134,9 +126,8 @@ def check_devices() -> Iterator[Check]:
         capabilities = torch.cpu.get_capabilities()
         instructions = ", ".join(name for name in BFLOAT16 if capabilities.get(name))
         advice = "" if instructions else f"on this CPU `options: {{{PRECISION}: bfloat16}}` is slower than float32"
-        yield Check(
-            "bfloat16", "ok" if instructions else "note", instructions or "the CPU has no instructions for it", advice
-        )
+        state: Literal["ok", "note"] = "ok" if instructions else "note"
+        yield Check("bfloat16", state, instructions or "the CPU has no instructions for it", advice)
 
 
 def check_room() -> Iterator[Check]:

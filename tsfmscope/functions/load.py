@@ -132,13 +132,9 @@ class Case:
         """Columns that name the model, the data set and the condition."""
         noise = f"-noise-{self.noise:g}" if self.noise else ""
         return {
-            "model": self.model.source.name,
-            "base_model": self.model.source.base_model,
-            "dataset": self.data.name,
-            "condition": f"context-{self.context}{noise}",
-            "context": self.context,
-            "noise": self.noise,
-        }
+            "model": self.model.source.name, "base_model": self.model.source.base_model, "dataset": self.data.name,
+            "condition": f"context-{self.context}{noise}", "context": self.context, "noise": self.noise,
+        }  # fmt: skip
 
     @property
     def min_context(self) -> int:

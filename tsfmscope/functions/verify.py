@@ -70,24 +70,19 @@ class Verification:
     def row(self) -> dict[str, Any]:
         """Return the row of docs/verified.csv."""
         name, _, revision = self.reference.removeprefix(hub.PREFIX).partition("@")
-        cost = self.cost
+        cost, compared = self.cost, name_of(states_are_those_of_the_package)
+        details = (one.detail for one in self.checks if one.check == compared and one.verdict == "pass")
         values = {
-            "checkpoint": name if self.reference.startswith(hub.PREFIX) else Path(name).name,
-            "revision": revision[:12],
-            "family": self.family,
-            "verdict": "pass" if self.has_passed else "fail",
-            "passed": self.counts.get("pass", 0),
-            "failed": self.counts.get("fail", 0),
-            "package": self._package(),
-            "context": cost and cost.context,
-            "horizon": cost and cost.horizon,
-            "load_seconds": cost and round(cost.load_seconds, 2),
+            "checkpoint": name if self.reference.startswith(hub.PREFIX) else Path(name).name, "revision": revision[:12],
+            "family": self.family, "verdict": "pass" if self.has_passed else "fail",
+            "passed": self.counts.get("pass", 0), "failed": self.counts.get("fail", 0),
+            "package": next(details, "").partition(":")[0], "context": cost and cost.context,
+            "horizon": cost and cost.horizon, "load_seconds": cost and round(cost.load_seconds, 2),
             "load_peak_gb": cost and cost.load_peak_bytes and round(cost.load_peak_bytes / GB, 2),
             "forecast_seconds": cost and round(cost.forecast_seconds, 3),
             "forecast_peak_gb": cost and cost.forecast_peak_bytes and round(cost.forecast_peak_bytes / GB, 2),
-            "version": version(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        }
+            "version": version(), "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        }  # fmt: skip
         assert tuple(values) == COLUMNS
         return values
 
@@ -100,22 +95,11 @@ class Verification:
     def json(self) -> dict[str, Any]:
         """Return the JSON document."""
         return {
-            "model": self.model,
-            "reference": self.reference,
-            "family": self.family,
-            "passed": self.has_passed,
+            "model": self.model, "reference": self.reference, "family": self.family, "passed": self.has_passed,
             **(self.license.columns if self.license else {"license": None, "license_source": None}),
-            "checks": [finding.json() for finding in self.checks],
-            "cost": self.cost and self.cost.json(),
-            "row": self.row(),
-            "line": self.line(),
-        }
-
-    def _package(self) -> str:
-        """Return the package that the states were compared with, or an empty string."""
-        name = name_of(states_are_those_of_the_package)
-        details = (one.detail for one in self.checks if one.check == name and one.verdict == "pass")
-        return next(details, "").partition(":")[0]
+            "checks": [finding.json() for finding in self.checks], "cost": self.cost and self.cost.json(),
+            "row": self.row(), "line": self.line(),
+        }  # fmt: skip
 
 
 @checked
@@ -191,17 +175,11 @@ def _folder_of(model: str) -> str:
 
 def _findings(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Yield the checks of the files, then those of the model if it loads."""
-    total = len(OF_FILES) + len(OF_MODEL) + len(OF_WEIGHTS)
-    for n, of_files in enumerate(OF_FILES):
-        progress.show(of_files.__name__.replace("_", " "), n, total)
-        finding = judge(of_files, checkpoint)
+    checks: list[Callable[[Any], str]] = [*OF_FILES, *OF_MODEL, *OF_WEIGHTS]
+    for n, check in enumerate(checks):
+        progress.show(check.__name__.replace("_", " "), n, len(checks))
+        finding = judge(check, checkpoint.subject if check in OF_WEIGHTS else checkpoint)
         yield finding
         # Another check would repeat the same failure.
-        if finding.verdict == "fail":
+        if check in OF_FILES and finding.verdict == "fail":
             return
-    for n, of_model in enumerate(OF_MODEL, start=len(OF_FILES)):
-        progress.show(of_model.__name__.replace("_", " "), n, total)
-        yield judge(of_model, checkpoint)
-    for n, of_weights in enumerate(OF_WEIGHTS, start=len(OF_FILES) + len(OF_MODEL)):
-        progress.show(of_weights.__name__.replace("_", " "), n, total)
-        yield judge(of_weights, checkpoint.subject)

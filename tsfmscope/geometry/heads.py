@@ -98,31 +98,20 @@ def spectral_alignment(query: Matrix, key: Matrix, states: States | Axes) -> Ali
     for states as `Axes.of` does.
     """
     axes = states if isinstance(states, Axes) else Axes.of(states)
-    _check_shapes(query, key, len(axes.eigenvalues))
-    return _overlaps(interaction(query, key), axes)
-
-
-def _check_shapes(query: Matrix, key: Matrix, width: int) -> None:
+    width = len(axes.eigenvalues)
     for name, matrix in (("query", query), ("key", key)):
         if matrix.ndim != 2 or matrix.shape != (query.shape[0], width):
-            raise ValueError(
-                f"{name}: got shape {matrix.shape}, expected [head width, {width}], as the states and query"
-            )
-
-
-def _overlaps(product: tuple[np.ndarray, np.ndarray, np.ndarray], axes: Axes) -> Alignment:
-    """Return the alignment of a head from the result of `interaction`."""
-    left, singular, right = product
+            expected = f"expected [head width, {width}], as the states and query"
+            raise ValueError(f"{name}: got shape {matrix.shape}, {expected}")
+    left, singular, right = interaction(query, key)
     m = len(singular)
-    chance, sd = chance_overlap(m, len(axes.eigenvalues))
+    chance, sd = chance_overlap(m, width)
     if m == 0 or axes.rank < m:
         return Alignment(m, chance, sd, None, None, None)
     top = axes.directions[:, :m]
     seen_left, seen_right = top.T @ left, top.T @ right  # [m, m]
     diagonal = np.einsum("im,m,im->i", seen_left, singular / singular[0], seen_right)
-    query_overlap, key_overlap = (
-        min(1.0, float(np.square(projected).sum()) / m) for projected in (seen_left, seen_right)
-    )
+    query_overlap, key_overlap = (min(1.0, float(np.square(part).sum()) / m) for part in (seen_left, seen_right))
     return Alignment(m, chance, sd, query_overlap, key_overlap, _cosine(diagonal, 1 / axes.eigenvalues[:m]))
 
 
@@ -140,10 +129,8 @@ def head_alignments(
     centred, plain = Axes.of(states), Axes.of(states, centred=False)
     pairs = zip(np.split(np.asarray(query), heads), np.split(np.asarray(key), heads), strict=True)
     for head, (one_query, one_key) in enumerate(pairs):
-        _check_shapes(one_query, one_key, len(plain.eigenvalues))
-        product = interaction(one_query, one_key)
-        row: dict[str, float | int | None] = {"head": head, **vars(_overlaps(product, centred))}
-        other = _overlaps(product, plain)
+        row: dict[str, float | int | None] = {"head": head, **vars(spectral_alignment(one_query, one_key, centred))}
+        other = spectral_alignment(one_query, one_key, plain)
         row |= {f"{name}_uncentred": getattr(other, name) for name in ("query", "key", "inverse_cosine")}
         yield row
 

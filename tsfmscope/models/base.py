@@ -20,7 +20,7 @@ from tsfmscope.errors import HealthError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import NAMES, AttentionLayer
 from tsfmscope.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
-from tsfmscope.models.common.compression_block import block_of, set_block
+from tsfmscope.models.common.compression_block import block_of, set_block, with_compression_block
 from tsfmscope.models.common.scale import clip_float32, observed_moments
 from tsfmscope.models.facts import Package, Released
 from tsfmscope.models.types import Forecast, ForecastGraph, LayerStates, PackageForecast, Tokens, WeightMatrix
@@ -530,6 +530,15 @@ class Pretrained(BlockFamily):
     def setting(self, key: str) -> Any:
         """Return a value of the config that the network was made of."""
         return getattr(self.network.config, key)
+
+    @classmethod
+    def load_network(cls, network_class: Any, folder: Path, device: str, **changes: Any) -> Any:
+        """Return a network of a package's class, whose attention and MLPs are resized as the checkpoint requires.
+
+        changes: entries that replace those of config.json.
+        """
+        resized = with_compression_block(network_class, cls.attention_layers)
+        return checkpoint_folder.load_network(resized, folder, device, **changes)
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `from_pretrained` of the network's class reads."""

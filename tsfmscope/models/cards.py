@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tsfmscope.errors import ModelError, printable
-from tsfmscope.files import read_text
 from tsfmscope.models import registry
-from tsfmscope.models.common.checkpoint_folder import RECIPE
+from tsfmscope.models.common.checkpoint_folder import RECIPE, read_object
 
 
 def make_card(
@@ -125,12 +123,4 @@ def _published(reference: str) -> License | None:
 def read_recipe(folder: Path) -> dict[str, object]:
     """Return the contents of recipe.json, empty without the file. Raises ModelError if it is not an object."""
     path = folder / RECIPE
-    if not path.is_file():
-        return {}
-    try:
-        recipe = json.loads(read_text(path, LARGEST_RECIPE))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: expected JSON ({error}); fetch or make the checkpoint again") from error
-    if not isinstance(recipe, dict):
-        raise ModelError(f"{path}: expected an object, got {type(recipe).__name__}; make the checkpoint again")
-    return recipe
+    return read_object(path, LARGEST_RECIPE) if path.is_file() else {}

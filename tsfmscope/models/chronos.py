@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int8
 
 from tsfmscope.errors import HealthError
 from tsfmscope.models.base import QUANTILES
@@ -16,7 +16,7 @@ from tsfmscope.models.common.capture import Pass
 from tsfmscope.models.common.embeddings import chebyshev_embedding
 from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.models.facts import APACHE, Package, Released, page
-from tsfmscope.models.t5 import SHAPE, SMALL, T5Family, T5Ids, with_own_head
+from tsfmscope.models.t5 import SHAPE, SMALL, T5Family, T5Ids, make_config, with_own_head
 from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -99,8 +99,6 @@ class ChronosT5(T5Ids, T5Family):
         and initialised as a tied head is.
         Raises ValueError for missing or unknown keys and for an impossible `chebyshev_rank`.
         """
-        from transformers import T5Config
-
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         chronos = {
             "tokenizer_class": "MeanScaleUniformBins",
@@ -113,15 +111,8 @@ class ChronosT5(T5Ids, T5Family):
             **{k: full[k] for k in ("context_length", "prediction_length", "n_tokens")},
             **{k: full[k] for k in ("num_samples", "temperature", "top_k", "top_p")},
         }
-        t5_config = T5Config(
-            **{k: full[k] for k in (*SHAPE, "dropout_rate", "initializer_factor")},
-            vocab_size=full["n_tokens"],
-            pad_token_id=PAD,
-            eos_token_id=EOS,
-            decoder_start_token_id=PAD,
-            chronos_pipeline_class="ChronosPipeline",
-            chronos_config=chronos,
-        )
+        own = {"chronos_pipeline_class": "ChronosPipeline", "chronos_config": chronos}
+        t5_config = make_config(full, full["n_tokens"], **own)
         frozen = {} if full["chebyshev_rank"] is None else {"chebyshev_rank": full["chebyshev_rank"]}
         t5_config.update(frozen)
         model = cls(checkpoint_folder.build(lambda: cls._network_class(frozen)(t5_config), seed))
@@ -214,12 +205,13 @@ class ChronosT5(T5Ids, T5Family):
         decoder_kinds = np.where(decoder == PAD, TokenKind.PADDING, TokenKind.FUTURE).astype(np.int8)
         decoder_kinds[:, 0] = TokenKind.START
         scales = clip_float32(scale.numpy().astype(np.float64) * factor)
+        arrays = {"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder}
         return Tokens(
-            arrays={"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder},
-            kinds={"encoder": encoder_kinds, "decoder": decoder_kinds},
-            types={"encoder": encoder, "decoder": decoder},
-            series=windows.series,
-            origin=windows.origin,
+            arrays,
+            {"encoder": encoder_kinds, "decoder": decoder_kinds},
+            {"encoder": encoder, "decoder": decoder},
+            windows.series,
+            windows.origin,
         )
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
@@ -332,19 +324,12 @@ class ChronosBolt(T5Family):
         config: the keys of REQUIRED, and any of DEFAULTS. Raises ValueError for missing or unknown keys.
         """
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
-        from transformers import T5Config
 
         full = checkpoint_folder.filled_config(config, BOLT_REQUIRED, BOLT_DEFAULTS, cls.name)
         names = ("context_length", "prediction_length", "input_patch_size", "input_patch_stride", "use_reg_token")
-        t5_config = T5Config(
-            **{k: full[k] for k in (*SHAPE, "dropout_rate", "initializer_factor")},
-            vocab_size=2 if full["use_reg_token"] else 1,
-            pad_token_id=0,
-            eos_token_id=1,
-            decoder_start_token_id=0,
-            chronos_pipeline_class="ChronosBoltPipeline",
-            chronos_config={**{k: full[k] for k in names}, "quantiles": [float(q) for q in full["quantiles"]]},
-        )
+        chronos = {**{k: full[k] for k in names}, "quantiles": [float(q) for q in full["quantiles"]]}
+        own = {"chronos_pipeline_class": "ChronosBoltPipeline", "chronos_config": chronos}
+        t5_config = make_config(full, 2 if full["use_reg_token"] else 1, **own)
         return cls(checkpoint_folder.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
 
     @classmethod
@@ -403,31 +388,11 @@ class ChronosBolt(T5Family):
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        import torch
-
-        network = self.network
-        centred, level = remove_level(windows.context[:, -self.max_context :])
-        context, factor = rescale_extreme(centred)
-        values = torch.from_numpy(context)
-        scaled, (loc, scale) = network.instance_norm(values)
-        masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
-        patches = torch.where(masks > 0, network.patch(scaled), 0.0)
-        observed = (masks.sum(dim=-1) > 0).numpy()
-        kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        if network.chronos_config.use_reg_token:
+        arrays, kinds = patch_context(self.network, windows.context[:, -self.max_context :])
+        if self.network.chronos_config.use_reg_token:
             kinds = np.pad(kinds, ((0, 0), (0, 1)), constant_values=TokenKind.REG)
-        return Tokens(
-            arrays={
-                "patches": patches.numpy(),
-                "masks": masks.bool().numpy(),
-                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
-                "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
-            },
-            kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        decoder_kinds = np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)
+        return Tokens(arrays, {"encoder": kinds, "decoder": decoder_kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch
@@ -450,22 +415,58 @@ class ChronosBolt(T5Family):
         return self._pass_of(forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        import torch
         from chronos import ChronosBoltPipeline
 
-        centred, level = remove_level(windows.context[:, -self.max_context :])
-        context, factor = rescale_extreme(centred)
         pipeline = ChronosBoltPipeline(self.network.eval())
-        parts = []
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
-            for start in range(0, len(windows), self.batch):
-                part = torch.from_numpy(context[start : start + self.batch])
-                quantiles, _ = pipeline.predict_quantiles(
-                    part, prediction_length=windows.horizon, quantile_levels=list(levels)
-                )
-                # float64, because values times the factor may exceed the range of float32.
-                parts.append(quantiles.double().numpy())
-        values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
-        values += level[:, None, None]
-        return values
+
+        def predict(context: torch.Tensor) -> torch.Tensor:
+            quantiles: torch.Tensor = pipeline.predict_quantiles(
+                context, prediction_length=windows.horizon, quantile_levels=list(levels)
+            )[0]
+            return quantiles
+
+        return forecast_rescaled(predict, windows.context[:, -self.max_context :], self.batch)
+
+
+def patch_context(network: Any, context: np.ndarray) -> tuple[dict[str, np.ndarray], Int8[np.ndarray, "window token"]]:
+    """Return the arrays of a context's scaled patches, and the kinds of their tokens.
+
+    network: Chronos-Bolt or Chronos-2 of the package chronos. context: the steps that it reads.
+    """
+    import torch
+
+    centred, level = remove_level(context)
+    rescaled, factor = rescale_extreme(centred)
+    values = torch.from_numpy(rescaled)
+    scaled, (loc, scale) = network.instance_norm(values)
+    masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
+    arrays = {
+        "patches": torch.where(masks > 0, network.patch(scaled), 0.0).numpy(),
+        "masks": masks.bool().numpy(),
+        "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
+        "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
+    }
+    kinds = np.where(arrays["masks"].any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING)
+    return arrays, kinds.astype(np.int8)
+
+
+def forecast_rescaled(
+    predict: Callable[[torch.Tensor], torch.Tensor], context: np.ndarray, batch: int
+) -> Float64[np.ndarray, "window quantile horizon"]:
+    """Return forecasts of contexts, which are centred and whose huge values are divided before `predict` sees them.
+
+    predict: function from a batch of contexts to quantiles [B, H, Q], by a pipeline of the package chronos.
+    """
+    import torch
+
+    centred, level = remove_level(context)
+    rescaled, factor = rescale_extreme(centred)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+        # float64, because values times the factor may exceed the range of float32.
+        parts = [
+            predict(torch.from_numpy(rescaled[start : start + batch])).double().numpy()
+            for start in range(0, len(rescaled), batch)
+        ]
+    values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None] + level[:, None, None]
+    return values

@@ -5,7 +5,6 @@ It predicts quantiles of each patch of the horizon.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,11 +13,10 @@ import numpy as np
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster, Pretrained
+from tsfmscope.models.chronos import forecast_rescaled, patch_context
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer, resizer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
-from tsfmscope.models.common.scale import clip_float32, remove_level, rescale_extreme
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released
 from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
@@ -124,9 +122,7 @@ class Chronos2(Pretrained, Forecaster):
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(
-            checkpoint_folder.load_network(with_compression_block(Chronos2Model, cls.attention_layers), folder, device)
-        )
+        return cls(cls.load_network(Chronos2Model, folder, device))
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -205,30 +201,10 @@ class Chronos2(Pretrained, Forecaster):
         return int(min(-(-horizon // config.output_patch_size), config.max_output_patches))
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        import torch
-
-        network = self.network
-        centred, level = remove_level(windows.context[:, -self.max_context :])
-        context, factor = rescale_extreme(centred)
-        values = torch.from_numpy(context)
-        scaled, (loc, scale) = network.instance_norm(values)
-        masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
-        patches = torch.where(masks > 0, network.patch(scaled), 0.0)
-        kinds = np.where((masks > 0).any(dim=-1).numpy(), TokenKind.OBSERVATION, TokenKind.PADDING)
+        arrays, kinds = patch_context(self.network, windows.context[:, -self.max_context :])
         kinds = np.pad(kinds, ((0, 0), (0, 1)), constant_values=TokenKind.REG)
         kinds = np.pad(kinds, ((0, 0), (0, self._ahead(windows.horizon))), constant_values=TokenKind.MASK)
-        return Tokens(
-            arrays={
-                "patches": patches.numpy(),
-                "masks": masks.bool().numpy(),
-                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor + level),
-                "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
-            },
-            kinds={"encoder": kinds.astype(np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch
@@ -277,20 +253,14 @@ class Chronos2(Pretrained, Forecaster):
         import torch
         from chronos import Chronos2Pipeline
 
-        centred, level = remove_level(windows.context[:, -self.max_context :])
-        context, factor = rescale_extreme(centred)
-        pipeline, parts = Chronos2Pipeline(self.network.eval()), []
-        # The pipeline's DataLoader draws a seed from torch's global generator, whose state must not
-        # change.
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
-            for start in range(0, len(windows), self.batch):
-                part = torch.from_numpy(context[start : start + self.batch])[:, None]
-                quantiles, _ = pipeline.predict_quantiles(
-                    part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
-                )
-                # float64, because values times the factor may exceed the range of float32.
-                parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
-        values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
-        values += level[:, None, None]
-        return values
+        pipeline = Chronos2Pipeline(self.network.eval())
+
+        def predict(context: torch.Tensor) -> torch.Tensor:
+            quantiles, _ = pipeline.predict_quantiles(
+                context[:, None], prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
+            )
+            return torch.cat(list(quantiles))
+
+        # The pipeline's DataLoader draws a seed from torch's global generator, whose state must not change.
+        with torch.random.fork_rng(devices=[]):
+            return forecast_rescaled(predict, windows.context[:, -self.max_context :], self.batch)

@@ -81,8 +81,10 @@ class FlowStateNetwork(PlacedModule):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        self.embed = _Embedding(config["embedding_feature_dim"])
-        self.encoder = _Encoder(config)
+        # A step and whether it is missing.
+        self.embed = nn.ModuleDict({"embed": nn.Linear(2, config["embedding_feature_dim"])})
+        layers = nn.ModuleList(S5Layer(config) for _ in range(config["encoder_num_layers"]))
+        self.encoder = nn.ModuleDict({"layers": layers})
         self.decoder = Decoder(config)
 
     def initialize(self) -> FlowStateNetwork:
@@ -94,7 +96,7 @@ class FlowStateNetwork(PlacedModule):
     @property
     def layers(self) -> list[S5Layer]:
         """Layers of the encoder, first to last."""
-        return cast(list[S5Layer], list(self.encoder.layers))
+        return cast(list[S5Layer], list(cast(nn.ModuleList, self.encoder["layers"])))
 
     def forward(
         self,
@@ -108,24 +110,11 @@ class FlowStateNetwork(PlacedModule):
         values: scaled steps, 0 where a step is missing or masked. missing: 1 there, else 0. attended: False before the
         first step of a series; such rows change no other row. factor: scale factor of the time axis.
         """
-        states: torch.Tensor = self.embed.embed(torch.stack((values, missing), dim=-1))
+        states: torch.Tensor = self.embed["embed"](torch.stack((values, missing), dim=-1))
         mask = None if bool(attended.all()) else attended[..., None]
         for layer in self.layers:
             states = layer(states, mask, factor)
         return states
-
-
-class _Embedding(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        # A step and whether it is missing.
-        self.embed = nn.Linear(2, width)
-
-
-class _Encoder(nn.Module):
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(S5Layer(config) for _ in range(config["encoder_num_layers"]))
 
 
 class S5Layer(nn.Module):

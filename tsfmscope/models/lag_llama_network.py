@@ -282,10 +282,8 @@ def _split_heads(attention: Any, state: dict[str, Any], prefix: str, *_: Any) ->
     rows = attention.k_proj.out_features
     for name in _shared_projections(attention):
         if (joint := state.pop(f"{prefix}kv_proj.{name}", None)) is not None:
-            state[f"{prefix}k_proj.{name}"], state[f"{prefix}v_proj.{name}"] = (
-                joint[:rows].clone(),
-                joint[rows:].clone(),
-            )
+            state[f"{prefix}k_proj.{name}"] = joint[:rows].clone()
+            state[f"{prefix}v_proj.{name}"] = joint[rows:].clone()
 
 
 class MLP(nn.Module):
@@ -297,8 +295,7 @@ class MLP(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         inner = -(-int(8 * width / 3) // MULTIPLE) * MULTIPLE
-        self.c_fc1 = nn.Linear(width, inner, bias=False)
-        self.c_fc2 = nn.Linear(width, inner, bias=False)
+        self.c_fc1, self.c_fc2 = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.c_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:

@@ -373,9 +373,7 @@ class Moirai(MoiraiFamily):
         packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         kinds[:, packed.start :] = TokenKind.MASK
-        return Tokens(
-            arrays=packed.arrays(), kinds={"encoder": kinds}, types={}, series=windows.series, origin=windows.origin
-        )
+        return Tokens(packed.arrays(), {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         encoder = self.network.eval().encoder

@@ -134,9 +134,7 @@ class Moirai2(MoiraiFamily):
     def _tokenize(self, windows: Windows) -> Tokens:
         packed = self._pack_windows(windows.context, windows.future[:, :0])
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays=packed.arrays(), kinds={"decoder": kinds}, types={}, series=windows.series, origin=windows.origin
-        )
+        return Tokens(packed.arrays(), {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         decoder = self.network.eval().encoder

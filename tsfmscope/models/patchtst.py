@@ -16,7 +16,6 @@ from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import COMPARED_LEVELS, ForecastGraph, PackageForecast, TokenKind, Tokens
@@ -124,8 +123,7 @@ class PatchTST(Pretrained, Forecaster):
             wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        network_class = with_compression_block(PatchTSTForPrediction, cls.attention_layers)
-        return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
+        return cls(cls.load_network(PatchTSTForPrediction, folder, device, num_input_channels=1))
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -230,18 +228,13 @@ class PatchTST(Pretrained, Forecaster):
         kinds = np.where(masks.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         if self.network.config.use_cls_token:
             kinds = np.pad(kinds, ((0, 0), (1, 0)), constant_values=TokenKind.REG)
-        return Tokens(
-            arrays={
-                "patches": self._patches(scaled),
-                "masks": masks,
-                "loc": clip_float32(loc),
-                "scale": clip_float32(scale),
-            },
-            kinds={"encoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {
+            "patches": self._patches(scaled),
+            "masks": masks,
+            "loc": clip_float32(loc),
+            "scale": clip_float32(scale),
+        }
+        return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         import torch

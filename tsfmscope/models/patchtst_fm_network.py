@@ -84,14 +84,6 @@ class Block(nn.Module):
         return cast(torch.Tensor, states + self.dropout(self.mlp(self.norm2(states))))
 
 
-class Positions(nn.Module):
-    """Learned vector of every patch of the window."""
-
-    def __init__(self, patches: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(patches, width)
-
-
 class PatchTSTFMNetwork(PlacedModule):
     """Network from scaled patches to quantiles of their steps.
 
@@ -102,7 +94,8 @@ class PatchTSTFMNetwork(PlacedModule):
         super().__init__()
         width, size = shape["d_model"], shape["d_patch"]
         self.size, self.num_quantiles = size, shape["num_quantile"]
-        self.pos_embed = Positions(shape["context_length"] // size, width)
+        # Learned vector of every patch of the window.
+        self.pos_embed = nn.ModuleDict({"embedding": nn.Embedding(shape["context_length"] // size, width)})
         self.blocks = nn.ModuleList(Block(width, shape["n_head"], shape["dropout"]) for _ in range(shape["n_layer"]))
         self.in_layer = ResidualMlp(2 * size, width, width)
         self.out_layer = ResidualMlp(width, size * (self.num_quantiles + 1), width)
@@ -123,10 +116,9 @@ class PatchTSTFMNetwork(PlacedModule):
         The tokens are the last of the window. values: scaled steps, 0 where a step is missing or masked. observed: 0
         there, else 1. attended: tokens that are not padding.
         """
-        vectors = self.pos_embed.embedding.weight
-        states: torch.Tensor = (
-            self.in_layer(torch.cat((values, observed), dim=-1)) + vectors[len(vectors) - values.shape[1] :]
-        )
+        vectors = self.pos_embed["embedding"].weight
+        embedded = self.in_layer(torch.cat((values, observed), dim=-1))
+        states: torch.Tensor = embedded + vectors[len(vectors) - values.shape[1] :]
         mask = None if bool(attended.all()) else attended[:, None, None]
         for block in self.blocks:
             states = block(states, mask)

@@ -11,13 +11,12 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import json
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,17 @@ from tsfmscope import hub
 from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
-from tsfmscope.files import file_sum, open_regular, read_text
+from tsfmscope.files import file_sum, open_regular
 from tsfmscope.models.common.checkpoint_folder import (
     ADAPTER,
     INDEX,
     LARGEST_CONFIG,
     PICKLED,
     SNAPSHOTS,
+    broken_checkpoint,
     check_adapter,
     files_of_weights,
+    read_object,
     verify_sums,
     weight_files,
 )
@@ -121,7 +122,7 @@ def family_class(name: str) -> type[Family]:
     names the package and the fix.
     """
     check_name(name)
-    entry = plugin_of(name, FAMILIES)
+    entry = plugin_of(name)
     try:
         if entry is not None:
             return _load_plugin_class(entry)
@@ -150,7 +151,7 @@ def code_of(family: str) -> str | None:
     For a built-in family, return its `revision`. ValueError for an unknown family.
     """
     check_name(family)
-    entry = plugin_of(family, FAMILIES)
+    entry = plugin_of(family)
     return plugin_code(entry) if entry else family_class(family).revision
 
 
@@ -249,7 +250,7 @@ def fingerprint(folder: Path) -> str:
         try:
             digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
         except OSError as error:
-            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+            raise broken_checkpoint(f"{path}: {error.strerror}") from error
     return digest.hexdigest()
 
 
@@ -282,12 +283,9 @@ def facts(folder: Path) -> dict[str, Any]:
                 names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
                 parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
-    return {
-        "parameters": parameters,
-        "bytes": sum(path.stat().st_size for path in files),
-        "license": license_of_card(folder),
-    }
+            raise broken_checkpoint(f"{path}: not a safetensors file ({error})") from error
+    size = sum(path.stat().st_size for path in files)
+    return {"parameters": parameters, "bytes": size, "license": license_of_card(folder)}
 
 
 def license_of_card(folder: Path) -> str | None:
@@ -383,14 +381,14 @@ def plugin_entries() -> dict[str, tuple[EntryPoint, ...]]:
     return entries_by_name
 
 
-def plugin_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
+def plugin_of(name: str) -> EntryPoint | None:
     """Return the entry point of another package's family, None where there is none.
 
     ModelError where two packages use the name, or where the family is built in too.
     """
     claims = plugin_entries().get(name, ())
     packages = " and ".join(map(package_of, claims))
-    if claims and name in built_in:
+    if claims and name in FAMILIES:
         raise ModelError(
             f"family {name}: package {packages} names a family of its own so, but it is built in; rename the entry "
             "point there, or uninstall the package"
@@ -410,8 +408,12 @@ def plugin_code(entry: EntryPoint) -> str:
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
-    digest = hashlib.sha256()
-    for name, path in sorted(_files(spec)):
+    suffixes, digest = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES), hashlib.sha256()
+    files = {spec.name: Path(spec.origin or "")} if spec.submodule_search_locations is None else {}
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
+        files |= {path.relative_to(folder).as_posix(): path for path in paths}
+    for name, path in sorted(files.items()):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package_of(entry)} {digest.hexdigest()}"
 
@@ -441,17 +443,6 @@ def package_of(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "without a name"
 
 
-def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name inside the module and the path of each file of its code."""
-    if spec.submodule_search_locations is None:
-        yield spec.name, Path(spec.origin or "")
-        return
-    suffixes = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
-    for folder in map(Path, spec.submodule_search_locations):
-        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        yield from ((path.relative_to(folder).as_posix(), path) for path in paths)
-
-
 def family_of_folder(folder: Path) -> str | None:
     """Return the family that the config.json of a folder shows; None if there is no such file or no match.
 
@@ -459,15 +450,7 @@ def family_of_folder(folder: Path) -> str | None:
     """
     check_adapter(folder)
     path = folder / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(read_text(path, LARGEST_CONFIG))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: expected JSON ({error}); fetch or save the checkpoint again") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{path}: expected an object, got {type(config).__name__}; fetch the checkpoint again")
-    return family_of_config(config)
+    return family_of_config(read_object(path, LARGEST_CONFIG)) if path.is_file() else None
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:

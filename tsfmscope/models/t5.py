@@ -14,7 +14,6 @@ from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.catalog import Modality
@@ -138,9 +137,7 @@ class T5Family(T5Stacks, Forecaster):
             raise ModelError(
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
-        network = checkpoint_folder.load_network(
-            with_compression_block(cls._network_class(config), cls.attention_layers), folder, device
-        )
+        network = cls.load_network(cls._network_class(config), folder, device)
         if "lm_head" in cls.output_modules:
             check_head(config, folder)
         # The package's tokeniser checks the rest of its block.
@@ -168,6 +165,15 @@ class T5Family(T5Stacks, Forecaster):
         return int(getattr(self.network.config, self.block)["prediction_length"])
 
 
+def make_config(full: Mapping[str, Any], vocabulary: int, **own: Any) -> Any:
+    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0; own: keys that only its family reads."""
+    from transformers import T5Config
+
+    shape = {name: full[name] for name in (*SHAPE, "dropout_rate", "initializer_factor")}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return T5Config(**shape, vocab_size=vocabulary, **ids, **own)
+
+
 def attentions(network: Any, stacks: tuple[str, ...]) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a network whose T5 stacks have these names."""
     from tsfmscope.models.t5_decoding import resize_heads
@@ -190,7 +196,10 @@ def check_head(config: Mapping[str, Any], folder: Path) -> None:
 
     transformers would use the embedding as head.
     """
-    if config.get("tie_word_embeddings") is False and HEAD not in checkpoint_folder.tensor_names(folder):
+    from safetensors import safe_open
+
+    files = checkpoint_folder.weight_files(folder) if config.get("tie_word_embeddings") is False else []
+    if files and not any(HEAD in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
         raise ModelError(
             f"{folder}: {HEAD} is missing, but config.json has tie_word_embeddings false; fetch or save the checkpoint "
             "again, or set tie_word_embeddings to true if its head is the embedding"
@@ -298,9 +307,7 @@ class T5Text(T5Ids):
                 f"{folder}: got {vocabulary} ids and no tokenizer, expected {TOKENIZER}, or 259 to "
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
-        network = checkpoint_folder.load_network(
-            with_compression_block(T5ForConditionalGeneration, cls.attention_layers), folder, device
-        )
+        network = cls.load_network(T5ForConditionalGeneration, folder, device)
         check_head(config, folder)
         return cls(network, _read_tokenizer(folder / TOKENIZER) if words else None)
 
@@ -343,13 +350,9 @@ class T5Text(T5Ids):
         }
         kinds["decoder"][:, 0] = TokenKind.START
         ids, decoder = ids.astype(np.int32), decoder.astype(np.int32)
-        return Tokens(
-            arrays={"ids": ids, "mask": ids != PAD, "decoder_ids": decoder},
-            kinds={stack: of.astype(np.int8) for stack, of in kinds.items()},
-            types={"encoder": ids, "decoder": decoder},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {"ids": ids, "mask": ids != PAD, "decoder_ids": decoder}
+        kinds = {stack: values.astype(np.int8) for stack, values in kinds.items()}
+        return Tokens(arrays, kinds, {"encoder": ids, "decoder": decoder}, windows.series, windows.origin)
 
     def _ids(self, values: np.ndarray, *, end: bool) -> np.ndarray:
         """Return ids [W, T] int64 of bytes [W, step], PAD where there is none; end: append EOS."""

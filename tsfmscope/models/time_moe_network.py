@@ -6,6 +6,7 @@ computations are written from that paper and that code's arithmetic.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -196,9 +197,8 @@ class Block(nn.Module):
         super().__init__()
         width, eps = shape["hidden_size"], shape["rms_norm_eps"]
         self.self_attn = Attention(width, shape["num_attention_heads"])
-        self.ffn_layer = SparseExperts(
-            width, shape["intermediate_size"], shape["num_experts"], shape["num_experts_per_tok"]
-        )
+        sizes = (shape[key] for key in ("intermediate_size", "num_experts", "num_experts_per_tok"))
+        self.ffn_layer = SparseExperts(width, *sizes)
         self.input_layernorm = RMSNorm(width, eps)
         self.post_attention_layernorm = RMSNorm(width, eps)
 
@@ -221,17 +221,6 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(shape["hidden_size"], shape["rms_norm_eps"])
 
 
-class OutputLayer(nn.Module):
-    """Head that forecasts the next `horizon` steps of a state at once."""
-
-    def __init__(self, width: int, horizon: int) -> None:
-        super().__init__()
-        self.out_layer = nn.Linear(width, horizon, bias=False)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return cast(torch.Tensor, self.out_layer(states))
-
-
 class TimeMoENetwork(PlacedModule):
     """Network from scaled steps [B, T] to the states that the heads read.
 
@@ -243,7 +232,11 @@ class TimeMoENetwork(PlacedModule):
         self.head_width = shape["hidden_size"] // shape["num_attention_heads"]
         self.base = float(shape["rope_theta"])
         self.model = Decoder(shape)
-        self.lm_heads = nn.ModuleList(OutputLayer(shape["hidden_size"], steps) for steps in shape["horizon_lengths"])
+        # Each forecasts the next steps of a state at once.
+        self.lm_heads = nn.ModuleList(
+            nn.Sequential(OrderedDict(out_layer=nn.Linear(shape["hidden_size"], steps, bias=False)))
+            for steps in shape["horizon_lengths"]
+        )
 
     def draw_weights(self, std: float) -> Self:
         """Draw the weights of all Linears as the release does (normal, biases 0); return the network."""

@@ -19,7 +19,6 @@ from tsfmscope.models.base import QUANTILES, Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, Widths, resizer
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, TOLLAMA, Package, Released, page
 from tsfmscope.models.timesfm_patches import Patched, Steps
@@ -88,11 +87,7 @@ class TimesFMFamily(Pretrained, Forecaster):
         with checkpoint_folder.limit_parameters(folder):
             if wrong := cls._find_problem(config):
                 raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(
-            checkpoint_folder.load_network(
-                with_compression_block(cls._classes()[1], cls.attention_layers), folder, device
-            )
-        )
+        return cls(cls.load_network(cls._classes()[1], folder, device))
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -178,20 +173,21 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         """Return why a config cannot be used, or None."""
 
+    # TimesFM 2.0 has none of the three settings.
     @property
     def _averages_mirror_image(self) -> bool:
         """Whether a forecast is the mean of the window's own and the negative of its mirror image's."""
-        return False
+        return bool(getattr(self.network.config, "force_flip_invariance", False))
 
     @property
     def keeps_sign(self) -> bool:
         """Whether a window without a negative step is forecast without one."""
-        return False
+        return bool(getattr(self.network.config, "infer_is_positive", False))
 
     @property
     def _appended_output(self) -> int:
         """Index of the output that longer horizons append to the context; 0 is the mean, the quantiles follow."""
-        return 0
+        return int(getattr(self.network.config, "decode_index", 0))
 
     @abstractmethod
     def _decoder(self) -> Any:
@@ -219,19 +215,14 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
-        return Tokens(
-            arrays={
-                "patches": ready.patches,
-                "masks": ready.masks,
-                "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
-                "loc": clip_float32(ready.loc),
-                "scale": clip_float32(ready.scale),
-            },
-            kinds={"decoder": kinds},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        arrays = {
+            "patches": ready.patches,
+            "masks": ready.masks,
+            "freq": np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64),
+            "loc": clip_float32(ready.loc),
+            "scale": clip_float32(ready.scale),
+        }
+        return Tokens(arrays, {"decoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         self.network.eval()
@@ -442,6 +433,12 @@ class TimesFM25(TimesFMFamily):
         with torch.no_grad():
             self.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
 
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield the matrices of every block; keys and values may have fewer heads than queries."""
+        groups = int(self.network.config.num_key_value_heads)
+        for weights in super().weights():
+            yield dataclasses.replace(weights, heads=groups) if weights.name in ("k", "v") else weights
+
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; a norm lies between W_Q and its scale, so keys keep their width."""
@@ -471,18 +468,6 @@ class TimesFM25(TimesFMFamily):
         if steps < horizon:
             return f"got output_quantile_len {steps}, expected at least horizon_length {horizon}"
         return odd_context(config, 16384)
-
-    @property
-    def _averages_mirror_image(self) -> bool:
-        return bool(self.network.config.force_flip_invariance)
-
-    @property
-    def keeps_sign(self) -> bool:
-        return bool(self.network.config.infer_is_positive)
-
-    @property
-    def _appended_output(self) -> int:
-        return int(self.network.config.decode_index)
 
     def _decoder(self) -> Any:
         return self.network.model

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import checkpoint_folder, compression_block, own_checkpoint
+from tsfmscope.models.common import checkpoint_folder, own_checkpoint
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.own_checkpoint import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tsfmscope.models.toto_2_network import Block, Toto2Network
 
 
-NAME = "toto-2"
 # Values for which the network here is written; the package has no other ones either.
 FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
 QKV = ("q_proj", "k_proj", "v_proj")
@@ -100,27 +99,6 @@ class Config(SavedConfig):
 RELEASE = Release(Config, FIXED, "toto-2 2.0.0")
 
 
-def write(folder: Path, network: Toto2Network, config: Mapping[str, Any]) -> None:
-    """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
-
-    A model that lost the block `compression` may have gained biases: the config then has `attn_bias`, and the other
-    biases are 0.
-    """
-    import torch
-
-    config, state = dict(config), _join(network)
-    has_bias = any(
-        getattr(block.attn, name).bias is not None for block in network.blocks for name in (*QKV, "out_proj")
-    )
-    if compression_block.block_of(network) is None and has_bias:
-        config["attn_bias"] = True
-        for path, block in _blocks(network):
-            inputs = sum(getattr(block.attn, name).out_features for name in QKV)
-            for name, rows in (("in_proj", inputs), ("out_proj", config["d_model"])):
-                state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
-    own_checkpoint.write(folder, network, {"model_type": NAME, **FIXED, **config}, state)
-
-
 def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     """Return the network's weights, with the parts of a matrix as one where all of them are whole."""
     import torch
@@ -145,28 +123,6 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
                 factor = block.attn.in_scale if name == "attn.in_proj" else 1.0
                 state[f"{path}{name}.bias"] = torch.cat(biases) / factor
     return state
-
-
-def split(weights: Mapping[str, torch.Tensor], network: Toto2Network) -> dict[str, torch.Tensor]:
-    """Return a file's weights in float32, by the network's names."""
-    attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
-    keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
-    sizes = {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
-    result, own_names = {name: value.float() for name, value in weights.items()}, set(network.state_dict())
-    for path, block in _blocks(network):
-        for name, parts in JOINED.items():
-            for kind in ("weight", "bias"):
-                joined = result.get(f"{path}{name}.{kind}")
-                if joined is None or len(joined) != sum(sizes[name]):
-                    continue
-                del result[f"{path}{name}.{kind}"]
-                factor = block.attn.in_scale if (name, kind) == ("attn.in_proj", "bias") else 1.0
-                for part, rows in zip(parts, joined.split(sizes[name]), strict=True):
-                    own = f"{path}{part}.{kind}"
-                    # A compressed layer may lack a bias; a joined one then has zeros.
-                    if own in own_names or kind == "weight" or bool(rows.any()):
-                        result[own] = rows * factor
-    return result
 
 
 def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:
@@ -291,7 +247,7 @@ class Toto2(OwnNetwork):
     first patch has 1 to 7 steps (context modulo patch size), the predictor's forecasts differ from these.
     """
 
-    name: ClassVar[str] = NAME
+    name: ClassVar[str] = "toto-2"
     released: ClassVar[Released] = Released(
         tuple(f"Datadog/Toto-2.0-{size}" for size in ("4m", "22m", "313m", "1B", "2.5B")),
         APACHE,
@@ -336,11 +292,44 @@ class Toto2(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return a file's weights in float32, by the network's names."""
-        return split(weights, network)
+        attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
+        keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
+        sizes = {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
+        result, own_names = {name: value.float() for name, value in weights.items()}, set(network.state_dict())
+        for path, block in _blocks(network):
+            for name, parts in JOINED.items():
+                for kind in ("weight", "bias"):
+                    joined = result.get(f"{path}{name}.{kind}")
+                    if joined is None or len(joined) != sum(sizes[name]):
+                        continue
+                    del result[f"{path}{name}.{kind}"]
+                    factor = block.attn.in_scale if (name, kind) == ("attn.in_proj", "bias") else 1.0
+                    for part, rows in zip(parts, joined.split(sizes[name]), strict=True):
+                        own = f"{path}{part}.{kind}"
+                        # A compressed layer may lack a bias; a joined one then has zeros.
+                        if own in own_names or kind == "weight" or bool(rows.any()):
+                            result[own] = rows * factor
+        return result
 
     def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads."""
-        write(Path(folder), self.network, self.config)
+        """Write config.json and model.safetensors, which Toto2Model.from_pretrained reads.
+
+        A model that lost the block `compression` may have gained biases: the config then has `attn_bias`, and the other
+        biases are 0.
+        """
+        import torch
+
+        network, config, state = self.network, dict(self.config), _join(self.network)
+        has_bias = any(
+            getattr(block.attn, name).bias is not None for block in network.blocks for name in (*QKV, "out_proj")
+        )
+        if self.compression is None and has_bias:
+            config["attn_bias"] = True
+            for path, block in _blocks(network):
+                inputs = sum(getattr(block.attn, name).out_features for name in QKV)
+                for name, rows in (("in_proj", inputs), ("out_proj", config["d_model"])):
+                    state.setdefault(f"{path}attn.{name}.bias", torch.zeros(rows))
+        own_checkpoint.write(Path(folder), network, {"model_type": self.name, **FIXED, **config}, state)
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -401,13 +390,7 @@ class Toto2(OwnNetwork):
         cut = scale_and_cut(windows.context, ahead, self._size)
         kinds = np.where(cut.observed, TokenKind.OBSERVATION, TokenKind.PADDING)
         kinds[:, kinds.shape[1] - ahead :] = TokenKind.MASK
-        return Tokens(
-            arrays=cut.arrays(),
-            kinds={"decoder": kinds.astype(np.int8)},
-            types={},
-            series=windows.series,
-            origin=windows.origin,
-        )
+        return Tokens(cut.arrays(), {"decoder": kinds.astype(np.int8)}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()

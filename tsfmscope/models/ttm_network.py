@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ class TTMNetwork(PlacedModule):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         self.rows = count_rows(config)
-        self.backbone = _Backbone(config, self.rows)
+        self.backbone = nn.ModuleDict({"encoder": _Encoder(config, self.rows)})
         self.decoder = _Decoder(config, self.rows) if config["use_decoder"] else None
         self.head = _Head(config, self.rows)
         self.horizon = config["prediction_filter_length"] or config["prediction_length"]
@@ -31,7 +32,7 @@ class TTMNetwork(PlacedModule):
     @property
     def blocks(self) -> list[MixerLayer]:
         """Mixer layers of the encoder, in the order of the forward pass."""
-        return list(self.backbone.encoder.mlp_mixer_encoder)
+        return list(cast(_Encoder, self.backbone["encoder"]).mlp_mixer_encoder)
 
     @property
     def decoder_blocks(self) -> list[MixerLayer]:
@@ -45,7 +46,7 @@ class TTMNetwork(PlacedModule):
 
         frequency: frequency tokens; read only by a model with a prefix of the resolution, whose row comes first.
         """
-        return cast(torch.Tensor, self.backbone.encoder(patches, frequency))
+        return cast(torch.Tensor, self.backbone["encoder"](patches, frequency))
 
     def forward(
         self, patches: Float[torch.Tensor, "window patch step"], frequency: Int[torch.Tensor, " window"]
@@ -57,14 +58,10 @@ class TTMNetwork(PlacedModule):
         return cast(torch.Tensor, self.head(states)[:, : self.horizon])
 
 
-def count_patches(config: Mapping[str, Any]) -> int:
-    """Return the number of whole patches of a context."""
-    return int((config["context_length"] - config["patch_length"]) // config["patch_stride"] + 1)
-
-
 def count_rows(config: Mapping[str, Any]) -> int:
-    """Return the number of rows of the encoder: the patches, and the prefix where the model has one."""
-    return count_patches(config) + bool(config["resolution_prefix_tuning"])
+    """Return the number of rows of the encoder: whole patches of a context, and the prefix where the model has one."""
+    patches = (config["context_length"] - config["patch_length"]) // config["patch_stride"] + 1
+    return int(patches + bool(config["resolution_prefix_tuning"]))
 
 
 class MixerLayer(nn.Module):
@@ -99,7 +96,7 @@ class _Mixer(nn.Module):
 
     def __init__(self, config: Mapping[str, Any], width: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.norm = _Norm(width, config["norm_eps"])
+        self.norm = nn.Sequential(OrderedDict(norm=nn.LayerNorm(width, eps=config["norm_eps"])))
         self.mlp = _Mlp(size, size * config["expansion_factor"], dropout)
         self.gating_block = _Gate(size) if config["gated_attn"] else None
 
@@ -107,15 +104,6 @@ class _Mixer(nn.Module):
         """Return what is added to the states, for normed states whose last axis has `size`."""
         mixed: torch.Tensor = self.mlp(values)
         return mixed if self.gating_block is None else self.gating_block(mixed)
-
-
-class _Norm(nn.Module):
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width, eps=eps)
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return cast(torch.Tensor, self.norm(values))
 
 
 class _Mlp(nn.Module):
@@ -138,19 +126,11 @@ class _Gate(nn.Module):
         return cast(torch.Tensor, values * self.attn_layer(values).softmax(dim=-1))
 
 
-class _Level(nn.Module):
-    """Mixer layers of one level of adaptive patching."""
-
-    def __init__(self, layers: list[MixerLayer]) -> None:
-        super().__init__()
-        self.mixer_layers = nn.ModuleList(layers)
-
-
 class _MixerStack(nn.Module):
     """Mixer layers one after another: of every level, the finest patches first, or without levels."""
 
     def __init__(
-        self, config: Mapping[str, Any], rows: int, width: int, *, layers: int, levels: int, dropout: float
+        self, config: Mapping[str, Any], rows: int, width: int, layers: int, levels: int, dropout: float
     ) -> None:
         super().__init__()
 
@@ -158,13 +138,13 @@ class _MixerStack(nn.Module):
             return [MixerLayer(config, rows, width, dropout, factor) for _ in range(layers)]
 
         factors = [level_factor(width, level) for level in reversed(range(levels))]
-        self.mixers = nn.ModuleList([_Level(make(factor)) for factor in factors] if levels else make(1))
+        by_level = [nn.ModuleDict({"mixer_layers": nn.ModuleList(make(factor))}) for factor in factors]
+        self.mixers = nn.ModuleList(by_level or make(1))
 
     def __iter__(self) -> Iterator[MixerLayer]:
-        for mixer in self.mixers:
-            for layer in mixer.mixer_layers if isinstance(mixer, _Level) else (mixer,):
-                assert isinstance(layer, MixerLayer)
-                yield layer
+        for module in self.modules():
+            if isinstance(module, MixerLayer):
+                yield module
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         for layer in self:
@@ -177,14 +157,8 @@ class _Encoder(nn.Module):
         super().__init__()
         patch, width = config["patch_length"], config["d_model"]
         self.patcher = nn.Linear(patch, width)
-        self.mlp_mixer_encoder = _MixerStack(
-            config,
-            rows,
-            width,
-            layers=config["num_layers"],
-            levels=config["adaptive_patching_levels"],
-            dropout=config["dropout"],
-        )
+        layers, levels = config["num_layers"], config["adaptive_patching_levels"]
+        self.mlp_mixer_encoder = _MixerStack(config, rows, width, layers, levels, config["dropout"])
         self.freq_mod = None
         if config["resolution_prefix_tuning"]:
             between = (patch + width) // 2
@@ -198,28 +172,15 @@ class _Encoder(nn.Module):
         return cast(torch.Tensor, self.mlp_mixer_encoder(embedded))
 
 
-class _Backbone(nn.Module):
-    def __init__(self, config: Mapping[str, Any], rows: int) -> None:
-        super().__init__()
-        self.encoder = _Encoder(config, rows)
-
-
 class _Decoder(nn.Module):
     def __init__(self, config: Mapping[str, Any], rows: int) -> None:
         super().__init__()
         width = config["decoder_d_model"]
         self.adapter = nn.Linear(config["d_model"], width) if config["d_model"] != width else None
-        self.decoder_raw_embedding = (
-            nn.Linear(config["patch_length"], width) if config["decoder_raw_residual"] else None
-        )
-        self.decoder_block = _MixerStack(
-            config,
-            rows,
-            width,
-            layers=config["decoder_num_layers"],
-            levels=config["decoder_adaptive_patching_levels"],
-            dropout=config["head_dropout"],
-        )
+        has_raw = config["decoder_raw_residual"]
+        self.decoder_raw_embedding = nn.Linear(config["patch_length"], width) if has_raw else None
+        layers, levels = config["decoder_num_layers"], config["decoder_adaptive_patching_levels"]
+        self.decoder_block = _MixerStack(config, rows, width, layers, levels, config["head_dropout"])
 
     def forward(self, states: torch.Tensor, patches: torch.Tensor) -> torch.Tensor:
         if self.adapter is not None:

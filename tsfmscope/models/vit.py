@@ -266,7 +266,7 @@ def _read_processor(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]
             tuple(map(float, block.get(key, usual))) for key, usual in (("image_mean", MEAN), ("image_std", DEVIATION))
         )
     except (ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path}: not a processor's config ({error}); fetch or save the checkpoint again") from error
+        raise checkpoint_folder.broken_checkpoint(f"{path}: not a processor's config ({error})") from error
     if len(mean) != 3 or len(deviation) != 3 or not all(math.isfinite(v) for v in mean) or not min(deviation) > 0:
         raise ModelError(f"{path}: got mean {mean}, deviation {deviation}, expected three numbers each; fetch it again")
     return mean, deviation

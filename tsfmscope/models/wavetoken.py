@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.scale import clip_float32, mean_and_deviation
-from tsfmscope.models.t5 import SHAPE, SMALL, T5Family, T5Ids
+from tsfmscope.models.t5 import SHAPE, SMALL, T5Family, T5Ids, make_config
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -234,19 +234,10 @@ class WaveToken(T5Ids, T5Family):
         are missing or unknown, where a length is not a multiple of 2^levels, and for a wavelet or a threshold
         that cannot be used.
         """
-        from transformers import T5Config
-
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
-        t5_config = T5Config(
-            **{k: full[k] for k in (*SHAPE, "dropout_rate", "initializer_factor")},
-            vocab_size=full["n_tokens"],
-            pad_token_id=PAD,
-            eos_token_id=EOS,
-            decoder_start_token_id=PAD,
-            wavetoken_config={k: full[k] for k in (*OWN, *SAMPLING)},
-        )
+        t5_config = make_config(full, full["n_tokens"], wavetoken_config={k: full[k] for k in (*OWN, *SAMPLING)})
         return cls(checkpoint_folder.build(lambda: cls._network_class({})(t5_config), seed))
 
     @classmethod
@@ -304,18 +295,19 @@ class WaveToken(T5Ids, T5Family):
         decoder_kinds = np.full(future.ids.shape, TokenKind.START, dtype=np.int8)
         decoder_kinds[:, 1:] = np.where(future.reads[:, :-1], TokenKind.FUTURE, TokenKind.PADDING)
         ids, decoder_ids = context.ids.astype(np.int32), _shift_right(future.ids).astype(np.int32)
+        arrays = {
+            "ids": ids,
+            "mask": context.reads,
+            "decoder_ids": decoder_ids,
+            "loc": clip_float32(loc),
+            "scale": clip_float32(scale),
+        }
         return Tokens(
-            arrays={
-                "ids": ids,
-                "mask": context.reads,
-                "decoder_ids": decoder_ids,
-                "loc": clip_float32(loc),
-                "scale": clip_float32(scale),
-            },
-            kinds={"encoder": encoder_kinds, "decoder": decoder_kinds},
-            types={"encoder": ids, "decoder": decoder_ids},
-            series=windows.series,
-            origin=windows.origin,
+            arrays,
+            {"encoder": encoder_kinds, "decoder": decoder_kinds},
+            {"encoder": ids, "decoder": decoder_ids},
+            windows.series,
+            windows.origin,
         )
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:

@@ -15,7 +15,11 @@ SCHEMA = pa.schema({
     "start": pa.timestamp("ms"), "values": pa.list_(pa.float32()), "kernel": pa.string(), "seed": pa.int64(),
     "provenance": pa.string(), "season": pa.int32(),
 })  # fmt: skip
-# Types of numbers, and those of which float32 contains all.
+# Types of lists in any of Arrow's layouts, types of numbers, and those of which float32 contains all.
+LISTS = (
+    pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)  # fmt: skip
 NUMBERS = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)
 DOUBLE_VALUES = pa.field("values", pa.list_(pa.float64()))
 EXACT = {pa.float16(), pa.float32(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16()}
@@ -61,11 +65,7 @@ def table_series(table: pa.Table) -> list[Series]:
 
 def is_number_list(kind: pa.DataType) -> bool:
     """Return whether a type is that of lists of real numbers, in any of Arrow's layouts."""
-    is_list = (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    )  # fmt: skip
-    return bool(is_list and any(test(kind.value_type) for test in NUMBERS))
+    return any(test(kind) for test in LISTS) and any(test(kind.value_type) for test in NUMBERS)
 
 
 def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:

@@ -192,14 +192,9 @@ class BoundCheck:
 
     @property
     def ratio(self) -> float:
-        """Return the used share of the bound; above 1, the bound fails."""
-        return ratio(self.side, self.y, self.bound)
-
-
-def ratio(side: str, y: float, bound: float) -> float:
-    """Return y / bound for an upper bound, bound / y for a lower one; 0 for 0/0."""
-    numerator, denominator = (y, bound) if side == "upper" else (bound, y)
-    return numerator / denominator if denominator else (0.0 if not numerator else float("inf"))
+        """Return the used share of the bound; above 1, the bound fails; 0 for 0/0."""
+        numerator, denominator = (self.y, self.bound) if self.side == "upper" else (self.bound, self.y)
+        return numerator / denominator if denominator else (0.0 if not numerator else float("inf"))
 
 
 def tightest_case(
@@ -211,7 +206,8 @@ def tightest_case(
     If no index counts, the first one is taken. `setting["places"]` is the number of indices that count.
     """
     is_significant = np.maximum(y, bound) > 10 * floor
-    shares = np.array([ratio(side, a, b) if ok else -1.0 for a, b, ok in zip(y, bound, is_significant, strict=True)])
-    at = int(shares.argmax())
-    places = {"places": int(is_significant.sum())}
-    return BoundCheck(form, side, float(x[at]), float(y[at]), float(bound[at]), floor, {**setting, **places})
+    setting = {**setting, "places": int(is_significant.sum())}
+    values = zip(x.tolist(), y.tolist(), bound.tolist(), strict=True)
+    checks = [BoundCheck(form, side, float(a), float(b), float(c), floor, setting) for a, b, c in values]
+    shares = [check.ratio if is_used else -1.0 for check, is_used in zip(checks, is_significant, strict=True)]
+    return checks[int(np.argmax(shares))]

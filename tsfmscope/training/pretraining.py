@@ -223,7 +223,8 @@ def _train(
         optimizer, lambda step: rate(step, steps, recipe.warm_up, recipe.schedule)
     )
     average = Average(network, recipe.averaging)
-    rows, earlier = _resume(folder, share.device, network, optimizer, schedule, average)
+    stateful: dict[str, Any] = {"network": network, "optimizer": optimizer, "schedule": schedule}
+    rows, earlier = _resume(folder, share.device, stateful, average)
     for row in rows:
         if share.first and row["step"] % recipe.save_every == 0:
             # Reported again, since the watcher may have been killed before it recorded the first
@@ -256,8 +257,11 @@ def _train(
                 file.write(json.dumps(rows[-1] | left) + "\n")
             if step % recipe.save_every == 0:
                 run = earlier.extend(n_values, time.monotonic() - start_time, share.device)
-                log = {"rows": rows, "run": run._asdict()}
-                _save(folder, network, optimizer, schedule, average, log)
+                # The rename comes last, so that a killed run leaves no part of a state.
+                states = {name: part.state_dict() for name, part in stateful.items()}
+                log = {"average": average.weights, "rows": rows, "run": run._asdict()}
+                torch.save(states | log, folder / "state.tmp")
+                os.replace(folder / "state.tmp", folder / "state.pt")
                 report(rows[-1])
     run = earlier.extend(n_values, time.monotonic() - start_time, share.device) if first < steps else earlier
     average.swap()
@@ -310,24 +314,8 @@ def _snapshot(family: Family, recipe: Recipe, step: int, folder: Path, average: 
     temporary.rename(final)
 
 
-def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, average: Average, log: Mapping[str, Any]) -> None:
-    """Write the training state; log: `rows`, and `run` with the fields of the record."""
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {
-        "network": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "schedule": schedule.state_dict(),
-        "average": average.weights,
-        **log,
-    }
-    torch.save(state, folder / "state.tmp")
-    os.replace(folder / "state.tmp", folder / "state.pt")
-
-
 def _resume(
-    folder: Path, device: str, network: Any, optimizer: Any, schedule: Any, average: Average
+    folder: Path, device: str, stateful: Mapping[str, Any], average: Average
 ) -> tuple[list[dict[str, Any]], RunRecord]:
     """Load the training state, if there is one, and return its rows and its record."""
     import torch
@@ -336,9 +324,8 @@ def _resume(
     if not path.exists():
         return [], RunRecord()
     state = torch.load(path, weights_only=True, map_location=device)
-    network.load_state_dict(state["network"])
-    optimizer.load_state_dict(state["optimizer"])
-    schedule.load_state_dict(state["schedule"])
+    for name, part in stateful.items():
+        part.load_state_dict(state[name])
     for name, weight in average.weights.items():
         weight.copy_(state["average"][name])
     # States of earlier versions have no record.

@@ -7,6 +7,7 @@ import itertools
 import json
 import operator
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from stages import PARAMS, STAGES
-from stages.config.params import load
+from stages.commands.runs import use_profile
+from stages.config.params import ParamsError, load
 from stages.planning.run_stage import run_stage
 from stages.planning.sweeping import RETRY_VARIABLE
 from store.files import write_rows
@@ -157,3 +159,58 @@ def test_retry_runs_the_stages_that_have_failures(folder: Path, monkeypatch: pyt
     assert ran == [("tokens", "1"), ("heads", "1")]
     assert RETRY_VARIABLE not in os.environ
     assert run("retry").stdout.splitlines()[-1].startswith("now run `dvc repro`")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two profiles and a committed params.yaml that equals neither."""
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "smoke.yaml").write_text("profile: smoke\n")
+    (tmp_path / "params" / "paper.yaml").write_text("profile: paper\n")
+    (tmp_path / "params.yaml").write_text("profile: default\n")
+    commit = ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "first"]
+    for command in (["init", "-q"], ["add", "."], commit):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "params.yaml"
+
+
+def test_profiles_replace_the_committed_file_and_each_other(workspace: Path) -> None:
+    for name in ("smoke", "paper", "smoke"):
+        use_profile(name)
+        assert workspace.read_text() == f"profile: {name}\n"
+
+
+def test_edits_are_kept_unless_they_are_given_up(workspace: Path) -> None:
+    edited = "profile: default\n# mine\n"
+    workspace.write_text(edited)
+    with pytest.raises(ParamsError, match=r"params\.yaml has edits .*cp params\.yaml params/mine\.yaml.*FORCE=1"):
+        use_profile("smoke")
+    assert workspace.read_text() == edited
+    use_profile("smoke", force=True)
+    assert workspace.read_text() == "profile: smoke\n"
+
+
+def test_edits_that_are_kept_as_a_profile_may_be_replaced(workspace: Path) -> None:
+    workspace.write_text("profile: mine\n")
+    (workspace.parent / "params" / "mine.yaml").write_text("profile: mine\n")
+    use_profile("smoke")
+    use_profile("mine")
+    assert workspace.read_text() == "profile: mine\n"
+
+
+def test_without_git_a_file_that_is_no_profile_counts_as_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "smoke.yaml").write_text("profile: smoke\n")
+    monkeypatch.chdir(tmp_path)
+    use_profile("smoke")
+    (tmp_path / "params.yaml").write_text("profile: other\n")
+    with pytest.raises(ParamsError, match="has edits"):
+        use_profile("smoke")
+
+
+def test_an_unknown_profile_names_the_known_ones(workspace: Path) -> None:
+    with pytest.raises(ParamsError, match="no profile 'smok' in params; known: paper, smoke"):
+        use_profile("smok")

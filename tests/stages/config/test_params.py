@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
+from stages.commands.new_study import add_study
 from stages.config.bounded_yaml import load_yaml
 from stages.config.params import LARGEST_FILE, ParamsError, complete, load, parse
 from stages.planning.run_stage import read_params
@@ -94,35 +93,20 @@ def in_catalogue(entry: dict) -> str:
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
         ("models/chronos-t5-mini/famly", "x", ["models.chronos-t5-mini.famly", "did you mean 'family'"]),
         ("seed", 2**70, ["seed: got 1180591620717411303424", "less than or equal to 4294967295"]),
-        ("pretraining/seeds", [2**32], ["pretraining.seeds.0: got 4294967296"]),
-        ("checkpoints/recipes/chronos-t5-mini/seed", -1, ["chronos-t5-mini.seed: got -1"]),
         ("datasets/sets/exchange_rate", {"file": "../out.parquet"}, ["sets.exchange_rate.file: got '../out.parquet'"]),
-        ("datasets/sets/exchange_rate", {"file": "a/../../out"}, ["expected a path under the data root"]),
         ("datasets/sets/exchange_rate", {"file": "/etc/passwd"}, ["sets.exchange_rate.file: got '/etc/passwd'"]),
         ("models/mine", {"ref": "folder"}, ["models.mine.family: missing"]),
         ("checkpoints/skill/datasets", ["co3"], ["checkpoints.skill.datasets: unknown name 'co3'", "mean 'co2'"]),
         ("checkpoints/skill/datasets", ["english"], ["skill.datasets: 'english' is text, expected time series"]),
-        ("checkpoints/skill/datasets", "some", ["checkpoints.skill.datasets"]),
-        ("checkpoints/skill/baselines", ["auto-est"], ["checkpoints.skill.baselines.0: got 'auto-est'"]),
-        ("checkpoints/skill/max_series", 0, ["checkpoints.skill.max_series: got 0"]),
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
-        ("conditions/context-100/noise", -1, ["noise", "got -1"]),
         ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-mini'"]),
         ("studies/isotropy/datasets", [], ["studies.isotropy", "datasets: got none"]),
-        (
-            "studies/isotropy-table1/layers",
-            "middle",
-            ["studies.isotropy-table1.layers", "'middle'", "'first' or 'last'"],
-        ),
         ("datasets/sets/linear-3", {}, ["linear-3", "not in catalog.yaml", "linear-"]),
         ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
-        ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "invalid name 'a b': use"]),
-        ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["invalid name"]),
         ("checkpoints/recipes/chronos-t5-mini/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
         ("checkpoints/recipes/chronos-t5-mini/snapshots", [0, 25000], ["snapshots [0, 25000]", "steps up to 24000"]),
         ("checkpoints/recipes/chronos-t5-mini/snapshots", [5, 5], ["snapshots [5, 5] must be ascending"]),
-        ("checkpoints/recipes/chronos-t5-mini/snapshots", [-1], ["snapshots", "got -1"]),
         ("checkpoints/recipes/chronos-t5-mini/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
         (
             "checkpoints/recipes/chronos-t5-mini/mixture",
@@ -133,11 +117,6 @@ def in_catalogue(entry: dict) -> str:
             "checkpoints/recipes/t5-text-nano/phases",
             [{"until": 5, "batch_steps": 64, "mixture": {"periodic": 1.0}}],
             ["expected priors, periodic or weekdays", "drop phases"],
-        ),
-        (
-            "checkpoints/recipes/chronos-t5-mini/phases",
-            [{"until": 10**9, "batch_steps": 64, "mixture": {"periodic": 0.5}}],
-            ["mixture sums to 0.5"],
         ),
         (
             "checkpoints/recipes/mine",
@@ -157,23 +136,18 @@ def in_catalogue(entry: dict) -> str:
             },
             ["until [9, 5]", "ascending steps below steps 30"],
         ),
-        ("checkpoints/recipes/chronos-t5-mini/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
-        ("pretraining/recipe", [], ["pretraining.recipe: got []"]),
         (
             "checkpoints/recipes/chronos-t5-mini/heads",
             {"flat": 4, "guideline": {}},
             ["chronos-t5-mini.heads", "got guideline, flat, expected one of flow, guideline, flat"],
         ),
-        ("checkpoints/recipes/chronos-t5-mini/heads", {"flat": 0}, ["heads.flat", "got 0"]),
         ("checkpoints/recipes/chronos-t5-mini/heads", {"flow": {"first": 3}}, ["heads.flow.growth: missing"]),
         (
             "checkpoints/recipes/chronos-t5-mini/embedding_from",
             "chronos-bolt-mini",
             ["recipes.chronos-t5-mini.embedding_from", "is of chronos-bolt", "of the same family"],
         ),
-        ("checkpoints/recipes/chronos-t5-mini/embedding_from", "nano", ["embedding_from: got 'nano'"]),
         ("checkpoints/recipes/chronos-t5-mini/embedding_from", "chronos-t5-mini", ["got 'chronos-t5-mini'"]),
-        ("checkpoints/recipes/chronos-t5-mini/precision", "float16", ["precision", "'bfloat16'"]),
         ("checkpoints/recipes/chronos-t5-mini/family", "chronos-bolt", ["models.chronos-t5-mini.family", "-bolt"]),
         ("models/chronos-t5-mini/ref", "checkpoint:nano", ["models.chronos-t5-mini.ref", "'nano'"]),
         ("models/lag-llama-mini-rope/base_model", "lag-llama", ["lag-llama-mini-rope.base_model", "'lag-llama-mini'"]),
@@ -198,15 +172,8 @@ def in_catalogue(entry: dict) -> str:
             ["chronos-t5-mini@joint-0.55"],
             ["studies.grid.models", "'chronos-t5-mini@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
         ),
-        ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model: unknown name ''"]),
-        ("studies/grid/models", ["chronos-t5-mini@"], ["studies.grid.models", "compression.methods: unknown name ''"]),
         ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-mini'"]),
         ("models/moirai-mini/ref", "compressed:x@y", ["models.moirai-mini.ref", "BASE@METHOD in a study"]),
-        (
-            "compression/methods/joint-0.5/method",
-            "joined",
-            ["compression.methods.joint-0.5.method", "'joined'", "'joint'"],
-        ),
         (
             "compression/methods/joint-0.5/ranks",
             {"share": 0.5, "flat": 4},
@@ -216,7 +183,6 @@ def in_catalogue(entry: dict) -> str:
                 "one of epsilon, budget, time, share, flat, flow",
             ],
         ),
-        ("compression/methods/joint-0.5/ranks", {"time": 2}, ["ranks.time", "got 2"]),
         (
             "compression/methods/timed",
             {"method": "svd", "ranks": {"time": 0.5}},
@@ -227,28 +193,16 @@ def in_catalogue(entry: dict) -> str:
             ],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
-        ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),
-        (
-            "compression/methods/joint-0.5/ranks",
-            {"flow": {"first": 3, "growth": 0.3, "roundin": "ceiling"}},
-            ["ranks.flow.roundin", "did you mean 'rounding'"],
-        ),
         (
             "compression/methods/two",
             {"method": "activation-aware-2step", "ranks": {"flat": 4}},
             ["compression.methods.two", "ranks: got flat, expected budget"],
         ),
-        ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "invalid name"]),
         ("compression/calibration/datasets", [], ["compression.calibration.datasets", "'aware-budget-0.15'"]),
         ("compression/calibration/datasets", ["trend"], ["compression.calibration.datasets", "'trend'"]),
-        ("compression/fidelity/top", 0, ["compression.fidelity.top", "got 0"]),
         ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
-        ("resources/gpus_per_actor", -1, ["resources.gpus_per_actor", "got -1"]),
         ("resources/gpus_per_actor", 1.5, ["resources.gpus_per_actor", "got 1.5", "a whole number"]),
         ("resources/tasks", {"mesure": {"gpus": 0}}, ["resources.tasks", "'mesure'", "did you mean 'measure'"]),
-        ("resources/tasks", {"measure": {"gpu": 0}}, ["resources.tasks.measure.gpu", "did you mean 'gpus'"]),
-        ("resources/tasks", {"embed": {"gpus": 2.5}}, ["resources.tasks.embed.gpus", "got 2.5"]),
-        ("resources/tasks", {"embed": {"labels": {"zone": 1}}}, ["resources.tasks.embed.labels.zone", "got 1"]),
         ("seed", None, []),  # has a default
     ],
 )
@@ -275,14 +229,13 @@ LAUGHS = "a0: &a0 [l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10
 MERGES = "a0: &a0 {k: l}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 8))
 
 
+BLOCKS = ("models", "datasets/sets", "conditions", "studies", "checkpoints/recipes", "compression/methods")
+
+
 @pytest.mark.parametrize(
-    "block",
-    [
-        *("models", "datasets/sets", "conditions", "studies"),
-        *("checkpoints/recipes", "compression/methods"),
-    ],
+    ("block", "name"),
+    [*((block, "../x") for block in BLOCKS), *(("models", name) for name in ("a/b", "a\n", ".a", "", "x" * 101))],
 )
-@pytest.mark.parametrize("name", ["../x", "a/b", "a\n", ".a", "", "x" * 101])
 def test_every_name_that_becomes_part_of_a_path_is_held_to_one_rule(tmp_path: Path, block: str, name: str) -> None:
     whole = copy.deepcopy(DEFAULT)
     at = whole
@@ -316,7 +269,7 @@ def test_a_file_takes_time_in_proportion_to_its_size() -> None:
         return time.process_time() - began
 
     # The shortest of three tries: other processes disturb one.
-    assert min(seconds(20_000) for _ in range(3)) < 30 * min(seconds(2_000) for _ in range(3))
+    assert min(seconds(6_000) for _ in range(3)) < 30 * min(seconds(600) for _ in range(3))
 
 
 @pytest.mark.slow
@@ -532,17 +485,11 @@ def test_a_key_that_occurs_twice_is_refused_where_dvc_refuses_it(text: str) -> N
         assert load_yaml(text) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("command", [["-m", "tsfmscope", "plan"], ["-m", "tsfmscope", "new", "study", "mine"]])
-def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command: list[str]) -> None:
+def test_a_command_refuses_a_params_file_with_a_key_twice_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     text = (ROOT / "params" / "smoke.yaml").read_text() + "\nresources: {actors: 1}\nresources: {actors: 2}\n"
     (tmp_path / "params.yaml").write_text(text)
-    options = ["--models", "patchtst-mini", "--datasets", "nile"] if "new" in command else []
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "the key 'resources' is already in this mapping" in done.stderr
+    with pytest.raises(ParamsError, match="the key 'resources' is already in this mapping"):
+        add_study(tmp_path / "params.yaml", "mine", {"models": ["patchtst-mini"], "datasets": ["nile"]})
     assert (tmp_path / "params.yaml").read_text() == text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stages.commands.doctor import check_tools
+from stages.planning.dvc_folder import delete_unreadable_rwlock, protect_site_cache
 
 ROOT = Path(__file__).parents[3]
 PREPARE = [sys.executable, "-m", "stages.planning.dvc_folder"]
@@ -27,16 +29,24 @@ def dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, "-m", "dvc", *arguments)
 
 
+@pytest.fixture(scope="module")
+def initialized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with our settings and one stage; tests have copies."""
+    folder = tmp_path_factory.mktemp("repository")
+    with contextlib.chdir(folder):
+        assert dvc("init", "--no-scm").returncode == 0
+    shutil.copy2(ROOT / ".dvc" / "config", folder / ".dvc" / "config")
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    (folder / "dvc.yaml").write_text(DVC_YAML)
+    (folder / "source").write_text("text")
+    return folder
+
+
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with our settings and one stage."""
+def repository(initialized: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(initialized, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
-    assert dvc("init", "--no-scm").returncode == 0
-    shutil.copy2(ROOT / ".dvc" / "config", tmp_path / ".dvc" / "config")
-    (tmp_path / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
-    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
-    (tmp_path / "source").write_text("text")
     return tmp_path
 
 
@@ -45,25 +55,30 @@ def problems() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("text", ["", '{"write": {"/a', "[]"], ids=["empty", "cut off", "list"])
-def test_a_run_continues_after_dvc_was_killed_while_it_wrote_its_table(repository: Path, text: str) -> None:
+def test_a_table_that_a_killed_dvc_left_is_deleted_unless_another_dvc_is_at_work(
+    repository: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     rwlock = repository / ".dvc" / "tmp" / "rwlock"
-    rwlock.parent.mkdir(exist_ok=True)
     rwlock.write_text(text)
-    failed = dvc("repro")
-    assert failed.returncode
-    assert "rwlock" in failed.stderr
     assert "rwlock is unreadable" in problems()["dvc"]
     with (repository / ".dvc" / "tmp" / "rwlock.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run(*PREPARE).returncode == 0
-        # Another dvc is at work.
+        delete_unreadable_rwlock()
         assert rwlock.read_text() == text
-    done = run(*PREPARE)
-    assert (done.returncode, rwlock.exists()) == (0, False)
-    assert done.stderr == "deleted .dvc/tmp/rwlock, which a killed dvc had left unreadable\n"
+    delete_unreadable_rwlock()
+    assert not rwlock.exists() and problems() == {}
+    delete_unreadable_rwlock()
+    assert capsys.readouterr().err == "deleted .dvc/tmp/rwlock, which a killed dvc had left unreadable\n"
+
+
+def test_a_run_continues_after_dvc_was_killed_while_it_wrote_its_table(repository: Path) -> None:
+    rwlock = repository / ".dvc" / "tmp" / "rwlock"
+    rwlock.write_text("")
+    failed = dvc("repro")
+    assert failed.returncode and "rwlock" in failed.stderr
+    assert run(*PREPARE).returncode == 0
     assert dvc("repro").returncode == 0
     assert (repository / "copy").read_text() == "text"
-    assert problems() == {}
     before = rwlock.read_text()
     assert run(*PREPARE).stderr == ""
     assert rwlock.read_text() == before
@@ -72,10 +87,9 @@ def test_a_run_continues_after_dvc_was_killed_while_it_wrote_its_table(repositor
 def test_a_run_continues_after_that_where_locks_are_hard_links(repository: Path) -> None:
     """DVC deletes such a lock after use, and takes any file in its place as a `dvc` at work."""
     (repository / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n    hardlink_lock = true\n")
-    assert dvc("repro").returncode == 0
     (repository / ".dvc" / "tmp" / "rwlock").write_text("")
     (repository / "source").write_text("other text")
-    assert run(*PREPARE).returncode == 0
+    delete_unreadable_rwlock()
     done = dvc("repro")
     assert (done.returncode, (repository / "copy").read_text()) == (0, "other text"), done.stderr
 
@@ -103,13 +117,13 @@ def test_other_users_cannot_write_what_dvc_unpickles(repository: Path) -> None:
     assert dvc("repro").returncode == 0
     cache = repository / ".dvc_site_cache"
     assert list(cache.rglob("*.db"))
-    assert run(*PREPARE).returncode == 0
+    protect_site_cache()
     assert cache.stat().st_mode & 0o777 == 0o700
     assert dvc("repro").returncode == 0
     assert cache.stat().st_mode & 0o777 == 0o700
     # A group that works in one checkout keeps its access.
     (repository / ".dvc").chmod(0o775)
-    assert run(*PREPARE).returncode == 0
+    protect_site_cache()
     assert cache.stat().st_mode & 0o777 == 0o770
 
 
@@ -126,7 +140,7 @@ with StageStore(Path("data/s"), tables=["training"], companion=Path("data/timing
 """
 
 
-@pytest.mark.parametrize("link", ["data", "data/s"])
+@pytest.mark.parametrize("link", ["data", pytest.param("data/s", marks=pytest.mark.slow)])
 def test_results_may_lie_on_another_disk(repository: Path, tmp_path_factory: pytest.TempPathFactory, link: str) -> None:
     disk = tmp_path_factory.mktemp("disk")
     (repository / link).parent.mkdir(exist_ok=True)

@@ -8,13 +8,7 @@ from tasks.job import Job, Task
 from tasks.sweep.actor import Outcome
 from tasks.sweep.policy import Action, Decision, Failure, decide
 from tasks.sweep.records import record
-from tsfmscope.errors import (
-    DataError,
-    MissingOnHubError,
-    ModelError,
-    StaleInputError,
-    SweepError,
-)
+from tsfmscope.errors import DataError, MissingOnHubError, ModelError, StaleInputError, SweepError
 
 RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
 

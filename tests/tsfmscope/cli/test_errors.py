@@ -45,11 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (("inspect", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
     (("embed", BOLT, "nile", "--context", "1000000000"), 2, "--context"),
     (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-mini reads series"),
-    (
-        ("inspect", BOLT, "nile", "--device", "cuda:99"),
-        2,
-        "device: got 'cuda:99', expected a device of this machine",
-    ),
+    (("inspect", BOLT, "nile", "--device", "cuda:99"), 2, "device: got 'cuda:99', expected a device of this machine"),
     (("inspect", BOLT, "nile", "--out", "look.gif"), 2, "expected a name that ends in .html, .png, .svg"),
     (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
     (("inspect", BOLT), 2, "Missing argument"),

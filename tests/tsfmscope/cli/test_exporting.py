@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from typer.testing import CliRunner, Result
 
+from tsfmscope.cli.app import app
 from tsfmscope.compression.export import save
-from tsfmscope.errors import ArgumentError
 from tsfmscope.functions.export import export
 from tsfmscope.functions.load import load
 from tsfmscope.models.chronos import ChronosBolt
@@ -22,6 +24,11 @@ from tsfmscope.series.types import Windows
 
 ROOT = Path(__file__).parents[3]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+
+ROOT = Path(__file__).parents[3]
+SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+
+
 SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
 
 
@@ -79,19 +86,70 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "family", "wrong"), [
-    ("chronos-t5-minni", None, "did you mean chronos-t5-"),
-    ("nothing/of/the/kind", None, "expected a bundled model, a folder"),
-    (".", None, "names no known family; pass one with --family"),
-    (".", "chronos-9", "unknown family 'chronos-9'"),
-    ("chronos-t5-mini", "moirai", "is of family chronos-t5; leave the family out"),
+SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, prog_name="tsfmscope", catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "bolt")
+    (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
+
+
+def test_the_folder_has_the_model_and_its_description_and_the_output_the_facts(tmp_path: Path) -> None:
+    done = run("export", "bolt", "out", "--onnx", "--family", "chronos-bolt", "--context", "16", "--json")
+    assert done.exit_code == 0, done.stderr
+    printed, written = json.loads(done.stdout), json.loads((tmp_path / "out" / "onnx.json").read_text())
+    assert (printed["context"], printed["horizon"], printed["opset"]) == (16, 8, written["opset"])
+    assert printed["difference"] <= 1e-4 and printed["torch_seconds"] > 0 and printed["onnxruntime_seconds"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bolt", "checkpoints", "out"]
+    assert written["base_model"] == "bolt" and str(tmp_path) not in (tmp_path / "out" / "onnx.json").read_text()
+
+
+def test_an_int8_model_is_certified_or_not_against_its_base(tmp_path: Path) -> None:
+    # Of the checkpoints, PatchTST's is exported fastest: a third of the time of chronos-bolt-mini.
+    done = run("export", "patchtst-mini", "int8", "--onnx", "--context", "64", "--horizon", "12", "--bits", "8")
+    assert done.exit_code == 0, done.stderr
+    assert " in float32 and " in done.stdout and done.stdout.rstrip().endswith(" in int8")
+    data = ("--data", "nile", "--data", "co2", "--data", "sunspots", "--context", "64", "--horizon", "12")
+    judged = run("certify", "patchtst-mini", "int8", *data, "--json")
+    assert judged.exit_code == 3, judged.stderr
+    ratios = [row["ratio"] for row in json.loads(judged.stdout)["tasks"]]
+    assert len(ratios) == 3 and all(0.8 < ratio < 1.25 and ratio != 1 for ratio in ratios)
+    longer = run("certify", "patchtst-mini", "int8", "--data", "nile", "--context", "64", "--horizon", "13")
+    assert longer.exit_code == 1 and "horizon: got 13, expected at most 12" in longer.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (("bolt", "out", "--bits", "4"), 2, "bits: got 4, expected one of 8, 32"),
+    (("chronos-t5-mini", "out"), 1, "family chronos-t5: expected one whose forecast is one forward pass"),
+    (("bolt", "out", "--context", "33"), 2, "export bolt with onnx: context: got 33, expected 1 to 32"),
+    (("bolt", "out", "--dense"), 2, "dense and onnx: got both, expected one"),
+    (("bolt", "bolt"), 2, "bolt: is there already, and not empty; name a new folder"),
 ])  # fmt: skip
-def test_a_name_that_cannot_be_used_is_named(tmp_path: Path, name: str, family: str | None, wrong: str) -> None:
-    with pytest.raises(ArgumentError, match=wrong):
-        export(load(name, family=family), tmp_path / "out", dense=True)
-    assert not (tmp_path / "out").exists()
+def test_what_cannot_be_exported_is_one_line_and_nothing_is_written(
+    arguments: tuple[str, ...], code: int, words: str, tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    done = run("export", *arguments, "--onnx")
+    assert done.exit_code == code and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_that_holds_files_is_left_alone(compressed: Path) -> None:
-    with pytest.raises(ArgumentError, match="not empty; name a new folder"):
-        export("chronos-t5-mini", compressed, dense=True)
+def test_steps_without_onnx_are_refused() -> None:
+    done = run("export", "bolt", "out", "--context", "16")
+    assert done.exit_code == 2 and "context and horizon: got without onnx" in done.stderr
+    done = run("export", "bolt", "out", "--bits", "8")
+    assert done.exit_code == 2 and "bits: got without onnx" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["onnx", "onnxruntime", "onnxscript"])
+def test_a_missing_package_names_the_extra(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    done = run("export", "bolt", "out", "--onnx")
+    assert done.exit_code == 1 and "pip install 'tsfmscope[onnx]'" in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".export-*"))

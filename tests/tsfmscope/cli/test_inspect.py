@@ -122,15 +122,6 @@ def test_ones_own_csv_is_windowed_as_asked() -> None:
     assert {(row["dataset"], row["condition"], row["context"]) for row in found} == {("mine", "context-64", 64)}
 
 
-def test_csv_parquet_and_a_folder_of_the_same_series_look_the_same() -> None:
-    frame = pd.DataFrame({"a": wave(80)})
-    frame.to_csv("mine.csv", index=False)
-    Path("mine").mkdir()
-    frame.to_parquet("mine/mine.parquet")
-    how = ("--context", "32", "--horizon", "8")
-    assert rows(MODEL, "mine.csv", *how) == rows(MODEL, "mine", *how)
-
-
 def test_a_model_is_the_same_by_name_by_folder_and_by_family_and_folder() -> None:
     how = ("nile", "--context", "64")
     folder = CHECKPOINTS / MODEL
@@ -151,17 +142,6 @@ def test_times_that_are_missing_are_said_on_stderr_once_and_looked_at_as_empty_c
     read, series = empty.stderr.splitlines()
     assert series.startswith("mine.csv: 1 series of 120 steps, frequency D, season ")
     assert read.startswith("mine.csv: times from ")
-
-
-def test_what_was_done_to_a_table_is_said_on_stderr_once() -> None:
-    days = pd.date_range("2024-01-01", periods=60, freq="D")
-    frame = pd.DataFrame({"ds": days, "a": wave(60), "b": wave(60, 1).round(3).astype(str), "day": days.day_name()})
-    frame.loc[7:9, "b"] = "-"
-    frame.to_csv("mine.csv", index=False)
-    found = run(MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
-    columns, series = found.stderr.splitlines()
-    assert columns == "mine.csv: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
-    assert series.startswith("mine.csv: 2 series, frequency D, season ") and series.endswith(", from 2024-01-01 00:00")
 
 
 def test_the_seed_alone_decides_what_is_sampled() -> None:
@@ -244,16 +224,6 @@ def test_missing_steps_are_not_observed_but_do_fill_a_context() -> None:
     observed = np.isfinite(windows.context).sum(axis=1)
     assert observed.max() == 86  # of a window that the series fills
     assert f"minimum {observed.min()}, median {np.median(observed):g} of 96" in said and "no series fills" not in said
-
-
-def test_the_seed_enters_tokens_clusters_and_null_of_unsampled_series() -> None:
-    pd.DataFrame({name: wave(90, seed) for seed, name in enumerate("abcd")}).to_csv("few.csv", index=False)
-    how = (MODEL, "few.csv", "--context", "64", "--horizon", "8", "--rows", "100")
-    first, second = rows(*how, "--seed", "1"), rows(*how, "--seed", "2")
-    assert {row["n_series"] for row in first if row["stack"] == "encoder"} == {4}
-    for name in ("zeta", "zeta_adjusted_corrected", "zeta_adjusted_sd", "log_isotropy_scaled_sd"):
-        pairs = zip(first, second, strict=True)
-        assert any(a[name] != b[name] for a, b in pairs if a["stack"] == "encoder")
 
 
 def test_the_effective_dimension_has_a_standard_deviation_at_the_share_that_halves_are_measured_at() -> None:

@@ -9,24 +9,27 @@ import numpy as np
 import pytest
 import torch
 
-from tsfmscope.compression.calibration import centre, gather, white
+from tsfmscope.compression.calibration import calibration_tokens, calibration_windows, centre, gather, white
 from tsfmscope.compression.candidates import (
     output_factors,
     score_factors,
     weighted_output_factors,
     weighted_score_factors,
 )
-from tsfmscope.compression.options import Method, Ranks
+from tsfmscope.compression.options import Calibration, Method, Ranks
 from tsfmscope.compression.truncation import compress
-from tsfmscope.errors import HealthError, ModelError
+from tsfmscope.errors import DataError, HealthError, ModelError
 from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.common.attention import Projections
 from tsfmscope.models.common.capture import in_batches
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
-from tsfmscope.series.types import Windows
+from tsfmscope.series.tables import series_table
+from tsfmscope.series.types import Series, Windows
 
 CHRONOS_2: dict[str, Any] = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 2}
+
+
 CHRONOS_2 |= {"context_length": 32, "input_patch_size": 4, "max_output_patches": 2, "initializer_factor": 0.5}
 VISIONTS = {"image_size": 16, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
 VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
@@ -227,3 +230,43 @@ def valid(tokens: Any, stack: str) -> np.ndarray:
 def same_moments(root: np.ndarray, rows: np.ndarray) -> bool:
     gram = rows.T @ rows
     return np.allclose(root.T @ root, gram, rtol=1e-9, atol=1e-9 * np.abs(gram).max())
+
+
+def short_and_long() -> dict[str, Any]:
+    """One data set with room for three windows, and one with room for many."""
+    rng = np.random.default_rng(0)
+    values = {"short": rng.normal(size=30), "long": rng.normal(size=400)}
+    return {name: series_table([Series(name, name, row.astype(np.float32))]) for name, row in values.items()}
+
+
+def test_every_data_set_has_the_same_number_of_windows(toys: dict[str, Any]) -> None:
+    spec: dict[str, Any] = {"windows": 8, "context": 32, "horizon": 6, "held_out": 0.2, "seed": 0}
+    spec |= {"datasets": ["short", "long"]}
+    model, tables = toys["chronos-bolt"], short_and_long()
+    assert [len(one) for one in calibration_windows(model, tables, Calibration(**spec))] == [3, 8]
+    short, long = calibration_tokens(model, tables, Calibration(**spec))
+    assert len(short) == len(long) == 8
+    assert short.origin.tolist() == [*short.origin[:3], *short.origin[:3], *short.origin[:2]]
+
+
+def test_synthetic_sets_follow_the_data_depend_on_the_seed_alone_and_need_no_data(toys: dict[str, Any]) -> None:
+    spec: dict[str, Any] = {"windows": 16, "context": 32, "horizon": 6, "held_out": 0.2}
+    model, tables = toys["chronos-bolt"], short_and_long()
+    with_data = calibration_windows(model, tables, Calibration(**spec, datasets=["long"], seed=0, synthetic=2))
+    without = [Calibration(**spec, datasets=[], seed=seed, synthetic=2) for seed in (0, 1)]
+    alone, other = (calibration_windows(model, {}, options) for options in without)
+    assert [one.dataset for one in with_data] == ["long", "synthetic", "synthetic"]
+    for ours, theirs in zip(with_data[1:], alone, strict=True):
+        assert np.array_equal(ours.context, theirs.context, equal_nan=True)
+    assert not np.array_equal(alone[0].context, alone[1].context, equal_nan=True)
+    assert not np.array_equal(alone[0].context, other[0].context, equal_nan=True)
+    n_observed = alone[0].count_observed(32)
+    assert n_observed.min() >= 16 and n_observed.max() == 32 and (n_observed < 32).sum() >= 4
+
+
+def test_series_that_are_constant_before_the_last_fifth_do_not_calibrate(toys: dict[str, Any]) -> None:
+    values = np.r_[np.ones(80), np.arange(20)].astype(np.float32)
+    spec = Calibration(datasets=("flat",), windows=8, context=32, horizon=6, held_out=0.2, seed=0)
+    tables = {"flat": series_table([Series("flat", "a", values)])}
+    with pytest.raises(DataError, match=r"give no window before the last 20% .*: constant \(1 series\)"):
+        calibration_windows(toys["chronos-bolt"], tables, spec)

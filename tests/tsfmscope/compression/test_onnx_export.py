@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +12,22 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
+from tests.tsfmscope.compression.conftest import TOYS
 from tsfmscope.compression import onnx_export
-from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, write_onnx
+from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, pack_weights, quantise_onnx, write_onnx
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.chronos import ChronosBolt
+from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.common.scale import mean_and_deviation
 from tsfmscope.models.patchtst import PatchTST
@@ -49,6 +56,11 @@ SMALL = {
 CONTEXT = 70
 ORIGIN: dict[str, str | None] = {"base_model": "a-model", "license": None}
 BOLT = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+
+DATA = f"{MODEL}.data"
+SHAPE = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+
+
 BOLT |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
 # Wide enough for weights to take most of the file. Patches as in the checkpoints.
 WIDE = BOLT | {"d_model": 64, "d_ff": 128, "d_kv": 16, "context_length": 128, "prediction_length": 16}
@@ -255,3 +267,251 @@ def test_more_steps_than_one_pass_has_are_refused(name: str, steps: dict[str, in
     with pytest.raises(ValueError, match=f"{name}: got .*, expected 1 to "):
         write_onnx(ChronosBolt.new(BOLT, seed=0), tmp_path, **asked, origin=ORIGIN)
     assert not list(tmp_path.iterdir())
+
+
+SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
+# 2.3 GiB in float32.
+LARGE = SHAPE | {"d_model": 1024, "d_ff": 56_000, "num_layers": 2, "num_decoder_layers": 2, "initializer_factor": 0.05}
+LARGEST_PROTOBUF = 2**31
+# What the commands do to the float32 model at last.
+STEPS: dict[str, Callable[[Path], None]] = {
+    "float32": lambda path: None,
+    "int8": quantise_onnx,
+    "int8 weights": pack_weights,
+}
+
+
+def make_rounded(shape: dict[str, float]) -> ChronosBolt:
+    """Return a model whose weights are rounded to eight bits."""
+    model = ChronosBolt.new(shape, seed=0)
+    int8.round_weights(model.network)
+    return model
+
+
+def export_model(model: ChronosBolt, folder: Path) -> OnnxModel:
+    return write_onnx(model, folder, context=None, horizon=None, origin={})
+
+
+def walks() -> Windows:
+    values = np.random.default_rng(5).normal(size=(6, 32)).cumsum(axis=1).astype(np.float32)
+    return Windows(values, np.zeros((6, 8), np.float32), list("abcdef"), np.full(6, 32), "walks", "D", 1)
+
+
+def forecast(folder: Path) -> np.ndarray:
+    return run_session(open_session(folder / MODEL), walks().context, "D")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[OnnxModel, Path, OnnxModel, Path]:
+    """One model, exported as one file and with a data file."""
+    model, folder = make_rounded(SHAPE), tmp_path_factory.mktemp("exported")
+    whole = export_model(model, folder / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_export, "LARGEST_FILE", 0)
+        return whole, folder / "whole", export_model(model, folder / "parts"), folder / "parts"
+
+
+@pytest.fixture
+def folders(exported: tuple[OnnxModel, Path, OnnxModel, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Copies of the two exports, in another place."""
+    return Path(shutil.copytree(exported[1], tmp_path / "whole")), Path(
+        shutil.copytree(exported[3], tmp_path / "parts")
+    )
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_export_with_a_data_file_states_the_size_of_both(exported: tuple[OnnxModel, Path, OnnxModel, Path]) -> None:
+    whole, _, parts, folder = exported
+    sizes = {name: (folder / name).stat().st_size for name in (MODEL, DATA)}
+    assert names(folder) == [MODEL, DATA, DESCRIPTION]
+    assert json.loads((folder / DESCRIPTION).read_text())["files"] == sizes
+    assert parts.bytes == sum(sizes.values()) and abs(parts.bytes / whole.bytes - 1) < 0.1
+    assert parts.difference == whole.difference
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_data_file_changes_no_forecast_and_is_named_without_its_folder(
+    step: str, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = folders
+    STEPS[step](whole / MODEL)
+    monkeypatch.setattr(onnx_export, "LARGEST_FILE", 0)
+    STEPS[step](parts / MODEL)
+    assert names(whole) == [MODEL, DESCRIPTION] and names(parts) == [MODEL, DATA, DESCRIPTION]
+    moved = parts.rename(parts.parent / "moved")
+    np.testing.assert_array_equal(forecast(moved), forecast(whole))
+    # Each tensor lies behind the one before, and the file ends with the last.
+    weights = [one for one in onnx.load(moved / MODEL, load_external_data=False).graph.initializer if one.external_data]
+    places = [{entry.key: entry.value for entry in weight.external_data} for weight in weights]
+    assert {place["location"] for place in places} == {DATA}
+    ends = [0, *(int(place["offset"]) + int(place["length"]) for place in places)]
+    assert all(int(place["offset"]) >= end for place, end in zip(places, ends, strict=False))
+    assert ends[-1] == (moved / DATA).stat().st_size
+    assert any(weight.data_type == TensorProto.INT8 for weight in weights) == (step != "float32")
+    onnx.checker.check_model(str(moved / MODEL))
+
+
+@pytest.mark.parametrize("step", ["int8", "int8 weights"])
+def test_a_model_that_fits_after_rounding_is_one_file_again(
+    step: str, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = folders
+    monkeypatch.setattr(onnx_export, "LARGEST_FILE", (parts / DATA).stat().st_size - 1)
+    for folder in folders:
+        STEPS[step](folder / MODEL)
+        assert names(folder) == [MODEL, DESCRIPTION]
+    np.testing.assert_array_equal(forecast(parts), forecast(whole))
+
+
+def test_a_data_file_that_is_missing_or_cut_is_named(folders: tuple[Path, Path]) -> None:
+    data = folders[1] / DATA
+    size = data.stat().st_size
+    os.truncate(data, size - 4)
+    with pytest.raises(ModelError, match=rf"{DATA}: expected the {size:,} bytes that .* found {size - 4:,}; copy all"):
+        OnnxForecaster.load(data.parent)
+    data.unlink()
+    with pytest.raises(ModelError, match=rf"{DATA}: expected the {size:,} bytes that .* found no file; copy all"):
+        OnnxForecaster.load(data.parent)
+
+
+def test_a_description_without_files_is_loaded(folders: tuple[Path, Path]) -> None:
+    path = folders[0] / DESCRIPTION
+    description = json.loads(path.read_text())
+    assert list(description.pop("files")) == [MODEL]
+    path.write_text(json.dumps(description))
+    assert OnnxForecaster.load(path.parent).horizon == 8
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_model_above_two_gibibytes_forecasts_as_torch_does_and_keeps_weights_of_eight_bits(tmp_path: Path) -> None:
+    """It takes 7 GB of memory, 4 GB of disk and minutes."""
+    model = make_rounded(LARGE)
+    made = export_model(model, tmp_path)
+    assert made.bytes > LARGEST_PROTOBUF and made.difference <= TOLERANCE
+    assert names(tmp_path) == [MODEL, DATA, DESCRIPTION]
+    own = model.forecast(walks(), levels=made.levels, seeds=[0] * 6).values
+    del model
+    quantiles = run_session(OnnxForecaster.load(tmp_path).session, walks().context, "D")
+    scale = mean_and_deviation(walks().context)[1][:, None, None]
+    assert np.abs((quantiles - own) / scale).max() <= TOLERANCE
+    pack_weights(tmp_path / MODEL)
+    assert names(tmp_path) == [MODEL, DESCRIPTION]
+    assert (tmp_path / MODEL).stat().st_size < 0.3 * made.bytes
+    np.testing.assert_array_equal(forecast(tmp_path), quantiles)
+
+
+def write_chain(path: Path, *weights: np.ndarray) -> None:
+    """Write a graph that multiplies its input by the weights, one after another."""
+    names = ["x", *(f"y{index}" for index in range(len(weights)))]
+    nodes = [
+        helper.make_node("MatMul", [names[index], f"w{index}"], [names[index + 1]], name=f"product-{index}")
+        for index in range(len(weights))
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])
+        for name, width in ((names[0], len(weights[0])), (names[-1], weights[-1].shape[1]))
+    ]
+    arrays = [numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(weights)]
+    graph = helper.make_graph(nodes, "chain", values[:1], values[1:], arrays)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**31), st.floats(-6, 6), st.integers(1, 40))
+def test_errors_are_within_the_steps_of_weights_and_activations(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, size: float, count: int
+) -> None:
+    rng, path = np.random.default_rng(seed), tmp_path_factory.mktemp("int8") / "model.onnx"
+    first, second = rng.normal(size=(6, 24)).astype(np.float32), rng.normal(size=(24, 5)).astype(np.float32)
+    x = (10**size * rng.normal(size=(count, 6))).astype(np.float32)
+    write_chain(path, first, second)
+    quantise_onnx(path)
+    assert [part.name for part in path.parent.iterdir()] == ["model.onnx"]
+    graph = onnx.load(path).graph
+    assert [node.name for node in graph.node if node.op_type == "MatMul"] == ["product-0"]
+    (found,) = open_session(path).run(None, {"x": x})
+    hidden = x.astype(np.float64) @ first
+    # Half a step of each activation and weight, and the product of both; the steps of 7 bits are max / 63 at most.
+    step = (max(0.0, hidden.max()) - min(0.0, hidden.min())) / 255
+    steps = np.abs(second).max(axis=0) / 63
+    bound = step * np.abs(second).sum(axis=0) + np.abs(hidden).sum(axis=1)[:, None] * steps + 24 * step * steps
+    assert (np.abs(found - hidden @ second) <= bound + 1e-5 * np.abs(hidden).max()).all()
+
+
+def test_a_graph_without_a_later_product_is_refused_and_stays(tmp_path: Path) -> None:
+    write_chain(tmp_path / "model.onnx", np.ones((4, 3), np.float32))
+    before = (tmp_path / "model.onnx").read_bytes()
+    with pytest.raises(ModelError, match=r"model\.onnx: expected products behind the first ones, found none"):
+        quantise_onnx(tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_bytes() == before
+
+
+def rounded(*shape: int, axis: int = 0) -> np.ndarray:
+    """Random weights that eight bits give exactly, with one scale per row of a dimension."""
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=shape).astype(np.float32)).movedim(axis, 0)
+    return int8.dequantise(*int8.quantise(rows.contiguous())).movedim(0, axis).numpy()
+
+
+def write_product(path: Path, weight: np.ndarray, node: Any) -> None:
+    """Write a graph of one product of `x` and a weight."""
+    shape = ["batch", *[None] * (1 if node.op_type == "MatMul" else 2)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph([node], "graph", values[:1], values[1:], [numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+
+
+def run_graph(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    answer: np.ndarray = session.run(None, {"x": x})[0]
+    return answer
+
+
+@pytest.mark.parametrize(("weight", "node"), [
+    (rounded(64, 48), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(64, 48, axis=1), helper.make_node("MatMul", ["x", "w"], ["y"])),
+    (rounded(24, 64, 3), helper.make_node("Conv", ["x", "w"], ["y"])),
+], ids=["rows", "columns", "convolution"])  # fmt: skip
+def test_the_output_stays_the_same_and_the_file_is_a_quarter(weight: np.ndarray, node: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    write_product(path, weight, node)
+    shape = (5, 64) if node.op_type == "MatMul" else (5, 64, 7)
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    before, size = run_graph(path, x), path.stat().st_size
+    pack_weights(path)
+    onnx.checker.check_model(path)
+    assert path.stat().st_size < 0.35 * size
+    assert np.array_equal(run_graph(path, x), before)
+    # Nothing is left to store.
+    again = path.read_bytes()
+    pack_weights(path)
+    assert path.read_bytes() == again
+
+
+@pytest.mark.parametrize("weight", [
+    np.random.default_rng(2).normal(size=(64, 48)).astype(np.float32),
+    np.full((64, 48), np.nan, np.float32),
+    rounded(64, 48).astype(np.float64),
+    np.arange(64, dtype=np.float32),
+], ids=["not rounded", "NaN", "float64", "vector"])  # fmt: skip
+def test_other_weights_stay_as_they_are(weight: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    write_product(path, weight, helper.make_node("MatMul", ["x", "w"], ["y"]))
+    before = onnx.load(path)
+    pack_weights(path)
+    assert onnx.load(path) == before
+
+
+def test_a_model_of_eight_bits_is_exported_with_weights_of_eight_bits(tmp_path: Path) -> None:
+    # With one layer of each kind, exporting takes half the time.
+    model = ChronosBolt.new(TOYS["chronos-bolt"] | {"num_layers": 1, "num_decoder_layers": 1}, seed=0)
+    int8.round_weights(model.network)
+    model.compression = {"widths": {}, int8.KEY: int8.BITS}
+    exported = write_onnx(model, tmp_path, context=None, horizon=None, origin={})
+    assert exported.difference <= TOLERANCE and exported.bits == 32 and exported.bytes < exported.float_bytes
+    kinds = [tensor.data_type for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer]
+    assert kinds.count(TensorProto.INT8) > 10

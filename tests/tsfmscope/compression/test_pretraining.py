@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Mapping
 from contextvars import copy_context
 from pathlib import Path
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-import tasks.pretraining as entries
 from tasks.job import WATCHER, Job, Task
 from tasks.pretraining import pretrain
 from tsfmscope.defaults import HELD_OUT
@@ -65,13 +62,8 @@ def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
     [
         *((family, {}) for family in sorted(CONFIGS)),
         ("chronos-t5", {"heads": {"flow": {"first": 1.0, "growth": 1.0}, "factors": "shared"}}),
-        (
-            "chronos-bolt",
-            {
-                "mixture": {"priors": 1.0}, "schedule": "cosine", "averaging": 0.9, "snapshots": [0, 3],
-                "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}, "periods": None}],
-            },
-        ),
+        ("chronos-bolt", {"mixture": {"priors": 1.0}, "schedule": "cosine", "averaging": 0.9, "snapshots": [0, 3],
+            "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}, "periods": None}], }, ),
     ],
 )  # fmt: skip
 def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
@@ -145,19 +137,6 @@ def test_a_training_that_goes_on_says_every_saved_step_again(tmp_path: Path) -> 
     assert said[:2] == said[2:4]
 
 
-def test_a_training_that_goes_on_may_be_ended_by_what_it_says_again(
-    tmp_path: Path, dies_at: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(row: Mapping[str, Any]) -> None:
-        raise Deaf(row["step"])
-
-    with dies_at(5):
-        pretrain(job("chronos-bolt"), tmp_path, None)
-    monkeypatch.setattr(entries, "report", stop)
-    with pytest.raises(Deaf, match="2"):
-        pretrain(job("chronos-bolt"), tmp_path, None)
-
-
 def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path) -> None:
     one = job("chronos-bolt")
     result = pretrain(one, tmp_path, None)
@@ -165,20 +144,6 @@ def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path)
     assert json.loads((tmp_path / "training.json").read_text()) == list(result.rows)
     assert {path.name for path in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
     assert not list(tmp_path.glob("state*"))
-
-
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-def test_who_may_read_a_trained_model_and_its_snapshots_is_what_the_umask_says(
-    mask: int, mode: int, tmp_path: Path
-) -> None:
-    former = os.umask(mask)
-    try:
-        pretrain(job("chronos-bolt", snapshots=[2]), tmp_path, None)
-    finally:
-        os.umask(former)
-    weights = sorted(tmp_path.rglob("*.safetensors"))
-    assert [path.parent for path in weights] == [tmp_path, tmp_path / "snapshots" / "step-2"]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in weights} == {mode}
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:

@@ -236,10 +236,8 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
     ({"share": 0.3}, {"encoder.1.self": 2, "encoder.2.self": 2, "decoder.1.cross": 2, "decoder.2.cross": 2}),
     ({"flow": {"first": 2, "growth": 1}}, {"encoder.1.self": 2, "encoder.2.self": 4, "decoder.2.cross": 4}),
     ({"flow": {"first": 2, "growth": 1, "origin": 2}}, {"encoder.1.self": 4, "decoder.1.cross": 4}),
-    (
-        {"flow": {"first": 1, "growth": 1, "cross_offset": True}},
-        {"encoder.2.self": 2, "decoder.1.self": 1, "decoder.1.cross": 3, "decoder.2.cross": 4},
-    ),
+    ({"flow": {"first": 1, "growth": 1, "cross_offset": True}},
+        {"encoder.2.self": 2, "decoder.1.self": 1, "decoder.1.cross": 3, "decoder.2.cross": 4}, ),
     ({"flow": {"first": 7, "growth": 1}}, {"encoder.1.self": 7, "encoder.2.self": 8}),
 ])  # fmt: skip
 def test_ranks_are_those_of_the_rule(toys: dict[str, Any], rule: dict[str, Any], expected: dict[str, int]) -> None:

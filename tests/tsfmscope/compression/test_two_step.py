@@ -59,13 +59,6 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
         assert np.array_equal(ours.states, theirs.states)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.6])
-def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
-    before = count_parameters(list(toy.attentions()))
-    two_step.compress(toy, method_with_budget(share), [toy.tokenize(windows)])
-    assert count_parameters(list(toy.attentions())) <= share * before
-
-
 def test_a_choice_of_truncated_heads_alone_is_the_method_aware(
     toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,12 +234,15 @@ def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget
 )
 @pytest.mark.parametrize(
     ("calibrating", "budget"),
-    [(["pedestrian"], 0.25), (["covid_deaths", "pedestrian", "nn5_weekly"], 0.25), (["hospital"], 0.1)],
+    [(["pedestrian"], 0.25), (["covid_deaths", "pedestrian", "nn5_weekly"], 0.25), (["hospital"], 0.1), ([], 0.25)],
 )
 def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
     calibrating: list[str], budget: float
 ) -> None:
-    """By the last states of the calibration windows themselves, two lost 7 and 19 % more than `activation-aware`."""
+    """By the last states of the calibration windows themselves, two lost 7 and 19 % more than `activation-aware`.
+
+    Without a data set, synthetic series calibrate a model whose outputs are fitted, which is near the original.
+    """
     base = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
     files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
     real = {name: select(load_parquet(path, dataset=name), sample=(32, 0)).series for name, path in files.items()}
@@ -256,24 +252,14 @@ def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
         spec |= {"held_out": 0.2, "seed": 0}
         parts += calibration_tokens(base, {name: series_table(real[name])}, Calibration(**spec))
     unseen = [last_of(real[name], CATALOG[name].horizon) for name in REAL if name not in calibrating]
-    assert_no_candidate_is_better(base, budget, parts, unseen)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not {"TSFMSCOPE_WEIGHTS", "TSFMSCOPE_DATA"} <= set(os.environ),
-    reason="TSFMSCOPE_WEIGHTS or TSFMSCOPE_DATA names no folder, so that there is no checkpoint that others trained",
-)
-def test_a_quarter_fitted_on_synthetic_series_is_no_worse_than_a_candidate_and_near_the_original() -> None:
-    base = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
-    spec: dict[str, Any] = {"datasets": [], "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "seed": 0}
-    parts = calibration_tokens(base, {}, Calibration(**spec, synthetic=8))
-    files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
-    real = {name: select(load_parquet(path, dataset=name), sample=(32, 0)).series for name, path in files.items()}
-    unseen = [last_of(found, CATALOG[name].horizon) for name, found in real.items()]
-    assert_no_candidate_is_better(base, 0.25, parts, unseen, two_step.REFIT)
+    if calibrating:
+        assert_no_candidate_is_better(base, budget, parts, unseen)
+        return
+    spec = {"datasets": [], "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "seed": 0, "synthetic": 8}
+    parts = calibration_tokens(base, {}, Calibration(**spec))
+    assert_no_candidate_is_better(base, budget, parts, unseen, two_step.REFIT)
     made = copy.deepcopy(base)
-    two_step.compress(made, method_with_budget(0.25, two_step.REFIT), parts)
+    two_step.compress(made, method_with_budget(budget, two_step.REFIT), parts)
     assert np.mean([log_wql(made, one) - log_wql(base, one) for one in unseen]) < np.log(1.1)
 
 
@@ -284,14 +270,8 @@ def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(fam
     nano = NANO.with_name(f"{family}-nano")
     base = family_class(family).load(nano if nano.is_dir() else CHECKPOINTS / f"{family}-mini")
     names = ["co2", "elnino", "sunspots"]
-    spec: dict[str, Any] = {
-        "datasets": names,
-        "windows": count,
-        "context": 200,
-        "horizon": 24,
-        "held_out": 0.2,
-        "seed": 0,
-    }
+    spec: dict[str, Any] = {"datasets": names, "windows": count, "context": 200}
+    spec |= {"horizon": 24, "held_out": 0.2, "seed": 0}
     parts = calibration_tokens(base, {name: series(name) for name in names}, Calibration(**spec))
     (sunspots,) = table_series(series("sunspots"))
     ends = [len(sunspots.values) - back for back in (0, 18, 36)]  # of 309, of which calibration sees 247

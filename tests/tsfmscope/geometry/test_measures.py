@@ -391,23 +391,6 @@ def test_wide_states_lose_little_by_keeping_axes() -> None:
     assert found["log_isotropy_scaled"] == pytest.approx(log_isotropy(half.states).scaled, rel=0.05)
 
 
-def test_types_are_counted_in_every_half() -> None:
-    rng = np.random.default_rng(3)
-    types = rng.integers(0, 25, 200)
-    states = 3 * rng.standard_normal((25, 12))[types] + rng.standard_normal((200, 12))
-    row, plain = (measure_states(states, kinds, QUICK, seed=0) for kinds in (types, None))
-    assert row["zeta_sd"] != plain["zeta_sd"]
-    assert all(row[f"{name}_sd"] is not None for name in REPEATED)
-
-
-def test_repeats_follow_their_seed_and_more_of_them_begin_with_the_same_halves() -> None:
-    rows = _rows(_drawn(np.random.default_rng(4)))
-    options = IsotropyOptions(k_max=3, min_cluster=20, permutations=9, repeats=3)
-    one, same, other = (spread_over_halves(rows, options, seed=seed) for seed in (1, 1, 2))
-    assert one == same != other
-    assert one["repeats"] == 3
-
-
 @pytest.mark.parametrize(("n", "repeats"), [(5, 5), (200, 0), (200, 1)])
 def test_too_few_rows_or_repeats_have_no_spread(n: int, repeats: int) -> None:
     rows = _rows(_drawn(np.random.default_rng(5), n))

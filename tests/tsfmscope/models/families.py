@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tsfmscope.conformance.package import load_package_network
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.registry import FAMILIES, family_class
 from tsfmscope.series.types import Windows
@@ -56,6 +57,12 @@ def shake(model: Any) -> Any:
             if name.endswith(("running_mean", "running_var")):
                 values += 0.3 * torch.rand(values.shape, generator=generator)
     return model
+
+
+def package_network(model: Any, folder: Path) -> Any:
+    """Return the network of the family's package with the weights of a model, which is saved to the folder."""
+    model.save(folder)
+    return load_package_network(model, folder)
 
 
 def names(condition: Callable[[type[Family]], bool] = lambda cls: True) -> list[str]:

@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tsfmscope.models.families import example_model, shake
-from tsfmscope.compression.compress import compress_model
-from tsfmscope.compression.options import Method
-from tsfmscope.conformance.package import load_package_network
+from tests.tsfmscope.models.families import example_model, package_network, shake
 from tsfmscope.errors import ModelError
 from tsfmscope.models import flowstate as module
 from tsfmscope.models import registry
@@ -189,20 +186,13 @@ def test_a_model_of_version_1_has_the_gate_as_its_only_other_matrix() -> None:
     assert [one.name for one in model.weights()] == ["ssm_in", "ssm_out", "mlp_gate"] * 3
 
 
-def test_compression_is_refused_in_one_line() -> None:
-    settings = Method.model_validate({"method": "joint", "ranks": {"budget": 0.5}})
-    with pytest.raises(ModelError, match="small: family flowstate describes no attention layers"):
-        compress_model(example_model("flowstate"), settings, base_model="small", tables={})
-
-
 def random_model() -> FlowState:
     return shake(FlowState.new(FlowState.example, seed=2))
 
 
 def package_forecast(model: FlowState, windows: Windows, folder: Path) -> np.ndarray:
-    model.save(folder)
     with torch.no_grad():
-        forecast = model.forecast_with_package(load_package_network(model, folder), windows, model.tokenize(windows))
+        forecast = model.forecast_with_package(package_network(model, folder), windows, model.tokenize(windows))
     assert forecast.quantiles is not None
     return forecast.quantiles
 
@@ -232,13 +222,10 @@ def test_a_series_whose_first_steps_are_missing_is_forecast_without_them(windows
 
 
 @needs_package
-@pytest.mark.parametrize("within", [False, True])
-def test_folders_of_the_package_are_read(windows: Make, tmp_path: Path, within: bool) -> None:
-    """Those of FlowStateForPrediction, and of the FlowStateModel within it, as the release r1 is."""
+def test_a_folder_of_the_model_within_the_package_class_is_read(windows: Make, tmp_path: Path) -> None:
+    """The release r1 is such a folder."""
     model, made = random_model(), windows(count=3)
-    model.save(tmp_path / "ours")
-    package = load_package_network(model, tmp_path / "ours")
-    (package.model if within else package).save_pretrained(tmp_path / "theirs")
+    package_network(model, tmp_path / "ours").model.save_pretrained(tmp_path / "theirs")
     loaded = FlowState.load(tmp_path / "theirs")
     assert loaded.config == model.config
     ours, theirs = (one.forecast(made, seeds=[0] * 3).values for one in (model, loaded))
@@ -249,8 +236,7 @@ def test_folders_of_the_package_are_read(windows: Make, tmp_path: Path, within: 
 def test_new_weights_have_the_distribution_of_the_packages(tmp_path: Path) -> None:
     config = {**FlowState.example} | {"encoder_state_dim": 64, "embedding_feature_dim": 64, "encoder_num_layers": 2}
     model = FlowState.new(config, seed=0)
-    model.save(tmp_path)
-    package = load_package_network(model, tmp_path)
+    package = package_network(model, tmp_path)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         theirs = dict(type(package)(package.config).model.named_parameters())

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from tsfmscope.models.common.attention import Projections
 from tsfmscope.models.lag_llama import LAGS
 from tsfmscope.models.lag_llama_network import (
-    Block,
     LagLlamaNetwork,
     RMSNorm,
     StudentTHead,
-    features,
     rotary_angles,
     rotate,
     standardise,
@@ -79,15 +77,6 @@ def network(seed: int = 0, layers: int = 2) -> LagLlamaNetwork:
     return made
 
 
-def test_a_block_is_its_numpy_twin() -> None:
-    block: Block = network().blocks[0]
-    x = np.random.default_rng(0).normal(size=(2, STEPS, HEADS * WIDTH)) * 3
-    with torch.no_grad():
-        got = block(torch.from_numpy(x).float(), *rotary_angles(STEPS, WIDTH, 1.0, torch.device("cpu")))
-    for one, expected in zip(x, got.numpy(), strict=True):
-        np.testing.assert_allclose(block_twin(one, numbers(block)), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_the_network_is_its_numpy_twin() -> None:
     made = network()
     x = np.random.default_rng(1).normal(size=(STEPS, 10))
@@ -113,12 +102,6 @@ def test_the_head_never_has_a_scale_of_zero_nor_two_degrees_of_freedom() -> None
         df, _, scale = head(torch.tensor([[-200.0], [0.0]]))
     assert scale[0] == torch.finfo(torch.float32).eps
     assert df.tolist() == pytest.approx([2.0, 2 + np.log(2)])
-
-
-@pytest.mark.parametrize("width", [144, 64, 48])
-def test_the_mlp_is_as_wide_as_the_release_makes_it(width: int) -> None:
-    mlp = LagLlamaNetwork(inputs=1, layers=1, heads=1, head_width=width).blocks[0].mlp
-    assert mlp.c_fc1.weight.shape == ({144: 512, 64: 256, 48: 256}[width], width)
 
 
 @pytest.mark.parametrize(("width", "factor"), [(16, 1.0), (16, 3.25), (4, 2.0)])
@@ -157,20 +140,6 @@ def test_scaling_is_that_of_numpy(series: list[float], factor: float, missing: s
     if margin < 0.01 * scale / factor:
         assert got.static[0, 1] == pytest.approx(np.log(scale), rel=1e-3, abs=1e-3)
     assert all(bool(torch.isfinite(part).all()) for part in got)
-
-
-def test_features_are_lags_then_loc_and_scale_then_time() -> None:
-    steps = torch.randn(2, 40)
-    static = torch.randn(2, 2)
-    lags = torch.tensor([0, 3, 7, 30])
-    calendar = torch.randn(2, 6, FEATURES)
-    got = features(steps, static, lags, torch.arange(34, 40), calendar)
-    assert got.shape == (2, 6, 4 + 2 + FEATURES)
-    for w in range(2):
-        for token, place in enumerate(range(34, 40)):
-            want = [steps[w, place - lag].item() for lag in (0, 3, 7, 30)] + static[w].tolist()
-            want += calendar[w, token].tolist()
-            assert got[w, token].tolist() == want
 
 
 def test_lags_and_time_features_are_those_of_gluonts() -> None:

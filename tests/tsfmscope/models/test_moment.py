@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.tsfmscope.models.families import shake
+from tests.tsfmscope.models.families import package_network, shake
 from tsfmscope.conformance.checkpoints import Checkpoint, every_tensor_is_read
 from tsfmscope.conformance.subject import judge
 from tsfmscope.models.common.capture import capture
@@ -92,18 +92,6 @@ def test_a_constant_context_before_a_jump_has_a_finite_loss() -> None:
     assert 0 < float(loss.detach()) < 2 * 100.0**2
 
 
-def package_model(model: Moment, folder: Path) -> Any:
-    """Return the package's model with these weights, read from a folder that the family wrote."""
-    from momentfm import MOMENTPipeline
-
-    model.save(folder)
-    found = MOMENTPipeline.from_pretrained(str(folder), model_kwargs={"task_name": "reconstruction"}).eval()
-    theirs, ours = found.state_dict(), model.network.state_dict()
-    assert set(theirs) - set(ours) <= set(UNUSED) and set(ours) <= set(theirs)
-    assert all(torch.equal(theirs[name], value) for name, value in ours.items())
-    return found
-
-
 def random_model(config: dict[str, Any]) -> Moment:
     return shake(Moment.new(CONFIG | config, seed=2))
 
@@ -133,7 +121,7 @@ def test_patches_with_gaps_are_masked_as_the_package_reconstructs_them(windows: 
     made.context[0, 20:40] = np.nan
     made.context[1, 79] = np.nan
     made.context[2, 1:70:2] = np.nan
-    package = package_model(model, tmp_path)
+    package = package_network(model, tmp_path)
     values, inputs = (torch.cat((part, torch.zeros(*part.shape[:-1], 16)), dim=-1)[..., 16:] for part in padded(made))
     inputs[:, -16:] = 1
     mask = torch.cat((torch.from_numpy(~np.isnan(made.context)).float(), torch.zeros(4, 16)), dim=1)
@@ -162,7 +150,7 @@ def test_the_loss_is_the_error_of_the_packages_reconstruction(
         ours = model.loss(torch.from_numpy(made.context), torch.from_numpy(made.future))
     steps = np.concatenate((made.context, np.nan_to_num(made.future), np.zeros((5, 3))), axis=1).astype(np.float32)
     mask = np.concatenate((~np.repeat(hidden, 8, axis=1), np.zeros((5, 24))), axis=1).astype(np.float32)
-    package = package_model(model, tmp_path)
+    package = package_network(model, tmp_path)
     with torch.no_grad():
         theirs = package(
             x_enc=torch.from_numpy(steps)[:, None], input_mask=torch.ones(5, 96), mask=torch.from_numpy(mask)
@@ -178,7 +166,7 @@ def test_the_loss_is_the_error_of_the_packages_reconstruction(
 @needs_package
 def test_folders_pass_to_the_package_and_back(windows: Make, tmp_path: Path) -> None:
     model, made = random_model({}), windows(count=3)
-    package_model(model, tmp_path / "ours").save_pretrained(str(tmp_path / "theirs"))
+    package_network(model, tmp_path / "ours").save_pretrained(str(tmp_path / "theirs"))
     assert set(UNUSED) <= set(load_file(tmp_path / "theirs" / "model.safetensors"))
     finding = judge(every_tensor_is_read, Checkpoint("moment", tmp_path / "theirs", tmp_path, 48, 12))
     assert finding.verdict == "pass" and "2 tied or unused" in finding.detail

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tsfmscope.models.families import hard_windows, shake
+from tests.tsfmscope.models.families import hard_windows, package_network, shake
 from tsfmscope.models.patchtst_fm import PatchTSTFM
 from tsfmscope.series.types import Windows
 
@@ -23,23 +23,8 @@ Make = Callable[..., Windows]
 CONFIG = {"context_length": 96, "d_patch": 8, "d_model": 32, "n_head": 4, "n_layer": 3, "pretrain_mask_cont": 2}
 
 
-def package_model(model: PatchTSTFM, folder: Path, name: str = "PatchTSTFMForPrediction") -> Any:
-    """Return the package's model with these weights, read from a folder that the family wrote."""
-    from tsfm_public.models.patchtst_fm import modeling_patchtst_fm as package
-
-    model.save(folder)
-    found, info = getattr(package, name).from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    return found.eval()
-
-
 def random_model(config: dict[str, Any]) -> PatchTSTFM:
     return shake(PatchTSTFM.new(CONFIG | config, seed=2))
-
-
-def made_windows(make: Make, context: int, horizon: int) -> Windows:
-    """Return windows with gaps, constants, short series and high levels, without the series that has no value."""
-    return hard_windows(make(count=7, context=context, horizon=horizon)).take(np.array([0, 1, 3, 4, 5, 6]))
 
 
 @needs_package
@@ -50,7 +35,7 @@ def test_tensors_with_gaps_give_the_forecasts_of_the_package(windows: Make, tmp_
     made.context[1, 63] = np.nan
     made.context[2, 1::2] = np.nan
     with torch.no_grad():
-        wanted = package_model(model, tmp_path)(torch.from_numpy(made.context), prediction_length=12)
+        wanted = package_network(model, tmp_path)(torch.from_numpy(made.context), prediction_length=12)
     ours = model._forecast(made, model.levels, 1, [])
     np.testing.assert_allclose(ours, wanted.quantile_outputs[..., 0], rtol=1e-4, atol=1e-4)
 
@@ -59,7 +44,12 @@ def test_tensors_with_gaps_give_the_forecasts_of_the_package(windows: Make, tmp_
 def test_the_loss_is_that_of_the_package_for_the_same_masks(
     windows: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, made = random_model({"num_quantile": 9}), made_windows(windows, 70, 16)
+    from tsfm_public.models.patchtst_fm import modeling_patchtst_fm
+
+    model, made = (
+        random_model({"num_quantile": 9}),
+        hard_windows(windows(count=7, context=70, horizon=16)).take([0, 1, 3, 4, 5, 6]),
+    )
     made.future[2, 5] = np.nan
     hidden = np.zeros(made.context.shape, bool)
     hidden[:, 30:46] = True
@@ -72,7 +62,8 @@ def test_the_loss_is_that_of_the_package_for_the_same_masks(
     masked = np.pad(hidden, ((0, 0), (10, 16)))
     masked[:, -16:] = True
     arguments = (np.nan_to_num(steps), masked, np.isnan(steps) & ~is_padding, is_padding)
-    package = package_model(model, tmp_path, "PatchTSTFMForPretraining")
+    model.save(tmp_path)
+    package = modeling_patchtst_fm.PatchTSTFMForPretraining.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         theirs = package(*map(torch.from_numpy, arguments), return_loss=True)
     assert float(ours.detach()) == pytest.approx(float(theirs.loss), rel=1e-4)

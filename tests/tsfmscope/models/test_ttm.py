@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tsfmscope.models.families import example_model, shake
+from tests.tsfmscope.models.families import example_model, package_network, shake
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ModelError
@@ -110,16 +110,6 @@ CONFIG = {"context_length": 52, "prediction_length": 12, "patch_length": 8, "d_m
 LEVELS = {"adaptive_patching_levels": 3, "decoder_d_model": 16, "decoder_num_layers": 2}
 
 
-def package_model(model: TTM, folder: Path) -> Any:
-    """Return the package's model with these weights, read from a folder that the family wrote."""
-    from tsfm_public.models.tinytimemixer import TinyTimeMixerForPrediction
-
-    model.save(folder)
-    found, info = TinyTimeMixerForPrediction.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    return found.eval()
-
-
 def random_model(config: dict[str, Any]) -> TTM:
     return shake(TTM.new(CONFIG | config, seed=2))
 
@@ -146,7 +136,7 @@ def test_longer_and_shorter_horizons_are_those_of_the_packages_recursion(
 
     model = random_model(LEVELS)
     made = made_windows(windows, horizon, context)
-    package = package_model(model, tmp_path)
+    package = package_network(model, tmp_path)
     lengths = {"requested_prediction_length": horizon, "model_prediction_length": 12}
     recursive = RecursivePredictor(RecursivePredictorConfig(model=package, loss="mse", **lengths))
     past = torch.from_numpy(made.context[:, -52:])[:, :, None]
@@ -169,7 +159,7 @@ def test_the_loss_is_that_of_the_package_for_standardised_windows(windows: Make,
     ours = model.loss(torch.from_numpy(context), future)
     past, later = torch.from_numpy(context)[:, :, None], future[:, :, None]
     with torch.no_grad():
-        theirs = package_model(model, tmp_path)(past, later, future_observed_mask=~later.isnan())
+        theirs = package_network(model, tmp_path)(past, later, future_observed_mask=~later.isnan())
     assert float(ours.detach()) == pytest.approx(float(theirs.loss), rel=1e-4)
 
 

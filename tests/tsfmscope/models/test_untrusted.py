@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import resource
 import shutil
 import struct
@@ -158,35 +157,3 @@ def test_no_number_of_a_config_fills_the_memory_or_goes_on_for_ever(made: tuple[
             (folder / "config.json").write_text(json.dumps(config | changed))
             with bounded(), suppress(ModelError):
                 family_class(family).load(folder)
-
-
-class Marker:
-    """Pickled, it makes a file as soon as it is read with code."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mknod, (str(self.path),)
-
-
-@pytest.mark.parametrize("made", READERS, indirect=True)
-def test_pickles_are_never_read(made: tuple[str, Path], tmp_path: Path) -> None:
-    family, folder = made
-    for name in ("pytorch_model.bin", "training_args.bin", "model.pt", "adapter_model.bin"):
-        (folder / name).write_bytes(pickle.dumps({"w": Marker(tmp_path / "ran")}))
-    family_class(family).load(folder)  # its safetensors alone
-    weights(folder).unlink()
-    assert "safetensors" in refused(family, folder)
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("made", READERS, indirect=True)
-def test_code_beside_the_weights_is_never_run(made: tuple[str, Path], tmp_path: Path) -> None:
-    family, folder = made
-    (folder / "hostile.py").write_text(f"import os\nos.mknod({str(tmp_path / 'ran')!r})\nclass Model: ...\n")
-    kinds = ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoTokenizer")
-    change_config(folder, auto_map=dict.fromkeys(kinds, "hostile.Model"))
-    with suppress(ModelError):  # of those that refuse keys which they do not know
-        family_class(family).load(folder)
-    assert not (tmp_path / "ran").exists()

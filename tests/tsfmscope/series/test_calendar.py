@@ -37,7 +37,6 @@ from tsfmscope.series.calendar import (
 from tsfmscope.series.data_sets import DataSet
 from tsfmscope.series.files.frames import Columns
 from tsfmscope.series.files.user_files import load_frame, load_own
-from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
@@ -156,21 +155,6 @@ def test_windows_carry_the_start_of_their_series_and_dates_follow_from_the_origi
         assert taken.series == ["2", "0"] and np.array_equal(taken.context, windows.context[[2, 0]], equal_nan=True)
         np.testing.assert_array_equal(window_dates(taken, 36), dates[[2, 0]])
         np.testing.assert_array_equal(window_dates(windows.take(slice(1, 3)), 36), dates[1:])
-
-
-def test_a_table_of_one_s_own_gives_windows_of_its_dates(tmp_path: Path) -> None:
-    days = pd.date_range("2023-11-29", periods=60, freq="D")
-    pd.DataFrame({"date": days, "shop": np.arange(60.0)}).to_csv(tmp_path / "shops.csv", index=False)
-    windows, _ = last_windows(load_own(tmp_path / "shops.csv", name="shops").series, context=20, horizon=5)
-    np.testing.assert_array_equal(window_dates(windows, 20)[0], days[-25:].to_numpy().astype("datetime64[s]"))
-
-
-def test_noise_leaves_dates_as_they_are() -> None:
-    data = [Series("d", "a", np.arange(60, dtype=np.float32), freq="W", start=datetime(2001, 5, 6))]
-    windows, _ = last_windows(data, context=20, horizon=5)
-    noisy = with_noise(windows, data, noise=0.1, seed=0)
-    assert not np.array_equal(noisy.context, windows.context)
-    np.testing.assert_array_equal(window_dates(noisy, 20), window_dates(windows, 20))
 
 
 def test_a_time_zone_is_left_out_of_a_start() -> None:

@@ -101,12 +101,11 @@ def test_other_data_are_refused_in_one_line(data: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "moirai", "timesfm"])
-@pytest.mark.parametrize("level", [1e8, 1e9])
-def test_an_embedding_does_not_depend_on_a_large_level(family: str, level: float) -> None:
+def test_an_embedding_does_not_depend_on_a_large_level(family: str) -> None:
     model = ts.load(f"{family}-mini")
-    # Whole numbers of 1/64 are exact next to both levels.
+    # Whole numbers of 1/64 are exact next to the level.
     values = np.round(640 * np.sin(STEPS / 3)) / 64
-    plain, raised = (ts.embed(model, data, context=64).to_numpy() for data in (values, values + level))
+    plain, raised = (ts.embed(model, data, context=64).to_numpy() for data in (values, values + 1e9))
     assert np.abs(plain - raised).max() <= 1e-5 * np.abs(plain).max()
 
 

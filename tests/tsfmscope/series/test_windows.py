@@ -109,19 +109,6 @@ def test_a_series_gives_its_last_usable_window_first_and_those_without_are_named
     assert [skip.series for skip in skipped] == [one.series for one in series if not _naively_usable(one, how)]
 
 
-@given(_cases())
-@settings(deadline=None, max_examples=120)
-def test_last_windows_end_where_the_series_end(case: tuple) -> None:
-    series, how = case
-    windows, skipped = last_windows(series, **how)
-    _check(windows, series, how)
-    lengths = {one.series: len(one.values) for one in series}
-    assert [o + how["horizon"] for o in windows.origin.tolist()] == [lengths[name] for name in windows.series]
-    usable = [one.series for one in series if len(one.values) - how["horizon"] in _naively_usable(one, how)]
-    assert windows.series == usable
-    assert sorted([*usable, *(skip.series for skip in skipped)]) == sorted(lengths)
-
-
 def test_origins_worked_by_hand() -> None:
     windows, _ = spread_windows([_series(np.arange(100.0))], context=20, horizon=10, count=4)
     # full contexts have origins 20..90: 71 of them, at every 71/4 back from 90

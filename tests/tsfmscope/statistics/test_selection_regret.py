@@ -92,21 +92,6 @@ def test_the_order_of_models_and_conditions_says_nothing(tables: Tables, random:
             np.testing.assert_allclose(found[rule], other[rule], atol=1e-12)
 
 
-@given(random_tables(holes=False))
-@settings(deadline=None, max_examples=30)
-def test_isotropy_that_orders_as_the_error_does_costs_nothing_and_chance_costs_the_mean(tables: Tables) -> None:
-    _, error, earlier, contexts = tables
-    for what in AXES:
-        blocks = [arrange_choices(table, what) for table in (-error, error, earlier, contexts)]
-        found = regret_by_dataset(*blocks)
-        if blocks[1].shape[-1] < 2:
-            assert all(np.isnan(values).all() for values in found.values())
-            continue
-        assert (found["advised"] == 0).all()
-        expected = (blocks[1].mean(axis=-1) - blocks[1].min(axis=-1)).mean(axis=-1)
-        np.testing.assert_allclose(found["chance"], expected, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("score", "error", "expected"),
     [

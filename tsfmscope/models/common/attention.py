@@ -137,11 +137,8 @@ class AttentionLayer:
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
         for projection in NAMES:
-            setattr(
-                self.module,
-                self.parts[projection],
-                _linear(self.linear(projection), matrices[projection], biases[projection]),
-            )
+            linear = _fill_linear(self.linear(projection), matrices[projection], biases[projection])
+            setattr(self.module, self.parts[projection], linear)
         self.resize(self.module, new.widths)
 
     def widen(self, widths: Widths, biases: Iterable[str]) -> None:
@@ -150,18 +147,14 @@ class AttentionLayer:
         biases: the projections among q, k, v, o that get a bias. Raises ValueError if the keys' width changes
         and the layer is not `plain`.
         """
-        import torch
-
         self._refuse(widths)
         width_of = {"q": self.heads * widths.key, "k": self.groups * widths.key, "v": self.groups * widths.value}
         for projection in NAMES:
             old = self.linear(projection)
             rows = width_of.get(projection, old.weight.shape[0])
             columns = self.heads * widths.value if projection == "o" else old.weight.shape[1]
-            like = {"device": old.weight.device, "dtype": old.weight.dtype}
-            setattr(
-                self.module, self.parts[projection], torch.nn.Linear(columns, rows, bias=projection in biases, **like)
-            )
+            linear = make_linear(old, rows, columns, projection in biases)
+            setattr(self.module, self.parts[projection], linear)
         self.resize(self.module, widths)
 
     def replace_linear(self, projection: str, module: Any) -> None:
@@ -264,16 +257,26 @@ def _flat(heads: np.ndarray) -> np.ndarray:
     return heads.reshape(-1, heads.shape[-1])
 
 
-def _linear(old: Any, weight: np.ndarray, bias: np.ndarray | None) -> Any:
+def make_linear(old: Any, rows: int, columns: int, bias: bool | None = None) -> Any:
+    """Return a Linear of this shape on the device and in the dtype of an old one; bias: None: if the old one has it."""
     import torch
 
-    like = {"device": old.weight.device, "dtype": old.weight.dtype}
-    new = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, **like)
+    has_bias, like = (
+        old.bias is not None if bias is None else bias,
+        {"device": old.weight.device, "dtype": old.weight.dtype},
+    )
+    return torch.nn.Linear(columns, rows, bias=has_bias, **like).train(old.training)
+
+
+def _fill_linear(old: Any, weight: np.ndarray, bias: np.ndarray | None) -> Any:
+    import torch
+
+    new = make_linear(old, len(weight), weight.shape[1], bias is not None)
     with torch.no_grad():
         new.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
         if bias is not None:
             new.bias.copy_(torch.from_numpy(np.ascontiguousarray(bias.reshape(-1))))
-    return new.train(old.training)
+    return new
 
 
 # Attribute of an attention module: handles of the hooks that fill its heads up.

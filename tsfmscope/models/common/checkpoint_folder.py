@@ -54,16 +54,8 @@ SIZES = (
 SPARE = 2**20
 # Exceptions that packages raise for a broken checkpoint.
 WRONG = (
-    AttributeError,
-    LookupError,
-    ValueError,
-    TypeError,
-    RuntimeError,
-    AssertionError,
-    ArithmeticError,
-    ImportError,
-    MemoryError,
-    OSError,
+    *(AttributeError, LookupError, ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError),
+    *(ImportError, MemoryError, OSError),
 )
 # Names of tensors in one message, and characters of each.
 MOST_NAMES, LONGEST_NAME = 5, 100
@@ -80,6 +72,11 @@ KEPT = (
 )
 # Known keys whose value is an object.
 OBJECTS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
+
+
+def broken_checkpoint(problem: str) -> ModelError:
+    """Return the error of a checkpoint that is damaged; problem: the file, what was expected and what was found."""
+    return ModelError(f"{problem}; fetch or save the checkpoint again")
 
 
 def filled_config(
@@ -120,6 +117,17 @@ def share(folder: Path) -> None:
         path.chmod(mode)
 
 
+def read_object(path: Path, largest: int) -> dict[str, Any]:
+    """Return the object of a JSON file of at most `largest` bytes. Raises ModelError if there is something else."""
+    try:
+        content = json.loads(read_text(path, largest))
+    except (OSError, ValueError, RecursionError) as error:
+        raise broken_checkpoint(f"{path}: expected JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise broken_checkpoint(f"{path}: expected an object, got {type(content).__name__}")
+    return content
+
+
 def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Return config.json of a checkpoint folder that contains safetensors.
 
@@ -142,7 +150,7 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; this is no {family} checkpoint") from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
+        raise broken_checkpoint(f"{path}: not valid JSON ({error})") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
     classes = config.get("architectures")
@@ -152,9 +160,7 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
         for key in SIZES:
             n = None if key in unchecked else block.get(key)
             if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-                raise ModelError(
-                    f"{path}: {key}: got {n!r:.100}, expected a whole number from 1; fetch or save the checkpoint again"
-                )
+                raise broken_checkpoint(f"{path}: {key}: got {n!r:.100}, expected a whole number from 1")
         if refused := [key for key in REFUSED if block.get(key) is not None]:
             raise ModelError(
                 f"{path}: {refused[0]}: got {block[refused[0]]!r:.100}, expected none, as it changes numbers or needs "
@@ -214,7 +220,7 @@ def check_inside(path: Path) -> None:
         check_regular(path)
         inside = path.resolve().parent in allowed
     except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+        raise broken_checkpoint(f"{path}: {error.strerror}") from error
     if not inside:
         raise ModelError(
             f"{path}: got a link to {path.resolve()}, expected a file in the folder; copy the file to the link's place"
@@ -226,11 +232,10 @@ def _shards(index: Path) -> list[str]:
     try:
         names = sorted(set(json.loads(read_text(index, LARGEST_TEXT))["weight_map"].values()))
     except OSError as error:
-        raise ModelError(f"{index}: {error.strerror}; fetch or save the checkpoint again") from error
+        raise broken_checkpoint(f"{index}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(
-            f"{index}: expected an object with weight_map, tensor -> file ({type(error).__name__}); fetch or save the "
-            "checkpoint again"
+        raise broken_checkpoint(
+            f"{index}: expected an object with weight_map, tensor -> file ({type(error).__name__})"
         ) from error
     wrong = [name for name in names if not (isinstance(name, str) and SHARD.fullmatch(name))]
     if wrong or not names:
@@ -286,7 +291,7 @@ def check_files(folder: Path) -> None:
         try:
             check_regular(path, LARGEST_TEXT if path.suffix in TEXTS else None)
         except OSError as error:
-            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+            raise broken_checkpoint(f"{path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -318,9 +323,7 @@ def limit_parameters(folder: Path) -> Iterator[None]:
     except (*WRONG, SafetensorError, StrictDataclassError) as error:
         # Packages print every value in full, over several lines.
         reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
-        raise ModelError(
-            f"{folder}: weights or config.json cannot be read ({reason}); fetch or save the checkpoint again"
-        ) from error
+        raise broken_checkpoint(f"{folder}: weights or config.json cannot be read ({reason})") from error
     finally:
         handle.remove()
 
@@ -338,17 +341,8 @@ def read_weights(folder: Path) -> dict[str, Any]:
         try:
             tensors |= unpack(load_file(path), path)
         except (SafetensorError, OSError) as error:
-            raise ModelError(
-                f"{path}: weights cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
-            ) from error
+            raise broken_checkpoint(f"{path}: weights cannot be read ({type(error).__name__}: {error})") from error
     return tensors
-
-
-def tensor_names(folder: Path) -> set[str]:
-    """Return the names of the tensors in a folder's safetensors files, which can be read."""
-    from safetensors import safe_open
-
-    return {name for path in weight_files(folder) for name in safe_open(path, "numpy").keys()}  # noqa: SIM118
 
 
 def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
@@ -420,9 +414,7 @@ def _check_values(values: Mapping[str, Any], path: Path) -> None:
     for key, value in values.items():
         parts = value if isinstance(value, list) else [value]
         if key not in OBJECTS and any(isinstance(part, dict) for part in parts):
-            raise ModelError(
-                f"{path}: {key}: got an object, expected a number or text; fetch or save the checkpoint again"
-            )
+            raise broken_checkpoint(f"{path}: {key}: got an object, expected a number or text")
         if isinstance(value, dict):
             _check_values({} if key == BLOCK else value, path)
 

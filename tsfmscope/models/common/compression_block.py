@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
-from tsfmscope.models.common.attention import BLOCK, AttentionLayer, apply_shapes
+from tsfmscope.models.common.attention import BLOCK, AttentionLayer, apply_shapes, make_linear
 
 
 def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, location: str) -> None:
@@ -203,11 +203,8 @@ def _resize(network: Any, inputs: Iterable[str], output: str, neuron_ids: Int[np
 
 def _replace(network: Any, path: str, rows: int, columns: int) -> tuple[Any, Any]:
     """Put a new Linear of this shape in the place of a Linear; return the old and the new one."""
-    import torch
-
     old = network.get_submodule(path)
-    like = {"device": old.weight.device, "dtype": old.weight.dtype}
-    new = torch.nn.Linear(columns, rows, bias=old.bias is not None, **like).train(old.training)
+    new = make_linear(old, rows, columns)
     network.set_submodule(path, new)
     return old, new
 

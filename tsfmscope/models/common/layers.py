@@ -12,7 +12,7 @@ from torch import nn
 
 from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common.attention import BLOCK, NAMES, AttentionLayer, shapes
+from tsfmscope.models.common.attention import BLOCK, NAMES, AttentionLayer, make_linear, shapes
 
 
 class PlacedModule(nn.Module):
@@ -67,6 +67,12 @@ class LowRank(nn.Module):
         self.narrow = nn.Linear(columns, rank, bias=False, **like)
         self.wide = nn.Linear(rank, rows, bias=bias, **like)
 
+    @classmethod
+    def like(cls, old: Any, rank: int, rows: int, columns: int) -> Any:
+        """Return unset factors in the place of a Linear, on its device and in its dtype."""
+        place = {"device": old.weight.device, "dtype": old.weight.dtype}
+        return cls(columns, rows, rank, bias=old.bias is not None, **place).train(old.training)
+
     @property
     def weight(self) -> torch.Tensor:
         """Product of the factors, [rows, columns].
@@ -102,19 +108,18 @@ def put_product(layer: AttentionLayer, projection: str, left: np.ndarray, right:
     """
     old = layer.linear(projection)
     (rows, rank), columns = left.shape, right.shape[1]
-    bias, like = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
     if count_numbers(layer, projection, rank) < rows * columns:
-        new: Any = LowRank(columns, rows, rank, bias=bias is not None, **like)
+        new = LowRank.like(old, rank, rows, columns)
         values = [(new.narrow.weight, right), (new.wide.weight, left)]
     else:
-        new = nn.Linear(columns, rows, bias=bias is not None, **like)
+        new = make_linear(old, rows, columns)
         values = [(new.weight, left @ right)]
     with torch.no_grad():
         for parameter, value in values:
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
-        if bias is not None:
-            new.bias.copy_(bias)
-    layer.replace_linear(projection, new.train(old.training))
+        if old.bias is not None:
+            new.bias.copy_(old.bias)
+    layer.replace_linear(projection, new)
 
 
 def compression_entries(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
@@ -164,9 +169,7 @@ def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, locatio
                     f"{location}: {BLOCK} contains rank {rank} of {name}.{projection}, "
                     f"expected 1 to {min(rows, columns)}"
                 )
-            like = {"device": old.weight.device, "dtype": old.weight.dtype}
-            new = LowRank(columns, rows, rank, bias=old.bias is not None, **like)
-            known[name].replace_linear(projection, new.train(old.training))
+            known[name].replace_linear(projection, LowRank.like(old, rank, rows, columns))
 
 
 class RoundedLinear(nn.Linear):

@@ -136,7 +136,7 @@ def read(
     try:
         config = release.config.fill(shape, str(folder))
     except ValueError as error:
-        raise ModelError(f"{error}; fetch or save the checkpoint again") from error
+        raise checkpoint_folder.broken_checkpoint(str(error)) from error
     network = make_empty(lambda: make(config), attentions, saved.get(BLOCK), folder)
     weights = checkpoint_folder.read_weights(folder)
     if release.prefix:

@@ -149,11 +149,10 @@ def is_text(column: pd.Series) -> bool:
 
 def _plain_column(column: pd.Series, location: str) -> pd.Series:
     """Return a column of numbers, times or text. Types that cannot be read stay as they are."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        # Categories may have no row.
-        column = column.astype(object).infer_objects()
-    elif isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "MmOU":
-        # Dates, times, durations, decimals and text of pyarrow.
+    # Dates, times, durations, decimals and text of pyarrow.
+    is_arrow = isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "MmOU"
+    # Categories may have no row.
+    if is_arrow or isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object).infer_objects()
     kind = types.infer_dtype(column, skipna=True)
     if "complex" in kind:
@@ -285,13 +284,10 @@ def _value_columns(frame: pd.DataFrame, columns: Columns, times: list[str], ids:
         known = [name for name in numbers if name.lower() in VALUES]
         if len(known) != 1:
             is_wide = not times and not frame[ids].duplicated().any()
+            transpose = "transpose the table, so that each series is a column"
+            fix = transpose if is_wide else "name it with --value, or all columns of ids with --id"
             raise DataError(
-                f"{location}: expected one column of values next to the ids in {join(ids)}, got {join(numbers)}; "
-                + (
-                    "transpose the table, so that each series is a column"
-                    if is_wide
-                    else "name it with --value, or all columns of ids with --id"
-                )
+                f"{location}: expected one column of values next to the ids in {join(ids)}, got {join(numbers)}; {fix}"
             )
         return known
     if not ids and not times and text:

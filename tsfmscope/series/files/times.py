@@ -55,16 +55,14 @@ def read_times(
     if times.dt.tz is None:
         return times
     if tz is not None:
-        zoned: pd.Series = times.dt.tz_convert(_check_zone(tz))
-        return zoned
+        return pd.Series(times.dt.tz_convert(_check_zone(tz)))
     if types.is_datetime64_any_dtype(column) or types.is_numeric_dtype(column):
         return times
     delta = pd.to_timedelta(_offsets(column).fillna("Z").map(_offset_minutes), unit="min")
     local: pd.Series = times.dt.tz_localize(None) + delta
     if local.dropna().dt.time.nunique() == 1 and delta.nunique() > 1:
         return local
-    shifted: pd.Series = times.dt.tz_convert(timezone(delta.iloc[0].to_pytimedelta()) if len(delta) else "UTC")
-    return shifted
+    return pd.Series(times.dt.tz_convert(timezone(delta.iloc[0].to_pytimedelta()) if len(delta) else "UTC"))
 
 
 def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd.Series:
@@ -182,8 +180,7 @@ def _parse_numbers(numbers: pd.Series, time_format: str | None, location: str) -
                 f"{since.iloc[row]:%Y-%m-%d %H:%M:%S} in {unit} since 1970; add --time-format {form!r} or {unit!r}"
             )
         return since
-    local: pd.Series = dates.dt.tz_localize(None)
-    return local
+    return pd.Series(dates.dt.tz_localize(None))
 
 
 def _is_regular(times: pd.Series) -> bool:

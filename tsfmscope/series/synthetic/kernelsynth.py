@@ -19,6 +19,7 @@ from tsfmscope.errors import DataError
 from tsfmscope.series.synthetic.kernels import (
     LENGTH,
     MAX_KERNELS,
+    Leaf,
     compositions,
     kernel_expression,
     kernel_season,
@@ -29,8 +30,6 @@ from tsfmscope.series.types import Series
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
-
-    from tsfmscope.series.synthetic.synthesis import Term
 
 _LIMIT = float(np.finfo(np.float32).max)
 
@@ -53,7 +52,7 @@ def covariance(kernel: Kernel, length: int = LENGTH) -> Float64[np.ndarray, "ste
     """
     from tsfmscope.series.synthetic.synthesis import sampled_covariance
 
-    return sampled_covariance(_terms(kernel), length)
+    return sampled_covariance(products_of(kernel), length)
 
 
 def draw(kernel: Kernel, seed: int, length: int = LENGTH) -> Float32[np.ndarray, " step"]:
@@ -71,18 +70,16 @@ def draw_batch(kernel: Kernel, seeds: Sequence[int], length: int = LENGTH) -> Fl
         DataError: the values do not fit float32 (no composition of the bank does that), or the kernel is so
             rough that `spectrum` refuses it.
     """
-    return _float32([_terms(kernel)] * len(seeds), [kernel_expression(kernel)] * len(seeds), seeds, length)
+    return _float32([products_of(kernel)] * len(seeds), [kernel_expression(kernel)] * len(seeds), seeds, length)
 
 
 def draw_at(indices: Sequence[int], seed: int, length: int = LENGTH, max_kernels: int = MAX_KERNELS) -> list[Drawn]:
     """Draw the series with these indices in the stream of `seed`, each from its own random kernel."""
-    from tsfmscope.series.synthetic.synthesis import term
-
     seeds = series_seeds(seed, indices)
     kernels = compositions(seeds, max_kernels, length)
     expressions = [composition.expression for composition in kernels]
-    terms = [[term(leaves) for leaves in composition.expand_products()] for composition in kernels]
-    return list(map(Drawn, expressions, seeds, _float32(terms, expressions, seeds, length)))
+    products = [list(composition.expand_products()) for composition in kernels]
+    return list(map(Drawn, expressions, seeds, _float32(products, expressions, seeds, length)))
 
 
 def draw_many(count: int, seed: int, length: int = LENGTH, max_kernels: int = MAX_KERNELS) -> list[Drawn]:
@@ -114,19 +111,13 @@ def as_series(dataset: str, domain: str, index: int, draw: Drawn) -> Series:
     )  # fmt: skip
 
 
-def _terms(kernel: Kernel) -> list[Term]:
-    from tsfmscope.series.synthetic.synthesis import term
-
-    return [term(leaves) for leaves in products_of(kernel)]
-
-
 def _float32(
-    terms: Sequence[Sequence[Term]], expressions: Sequence[str], seeds: Sequence[int], length: int
+    products: Sequence[Sequence[tuple[Leaf, ...]]], expressions: Sequence[str], seeds: Sequence[int], length: int
 ) -> Float32[np.ndarray, "series step"]:
     # Imported only here, because the import compiles or loads machine code.
     from tsfmscope.series.synthetic.synthesis import synthesise
 
-    values = synthesise(terms, seeds, length)
+    values = synthesise(products, seeds, length)
     # Written so that NaN fails the comparison as well.
     if len(lost := np.flatnonzero(~(np.abs(values) <= _LIMIT).all(axis=1))):
         raise DataError(

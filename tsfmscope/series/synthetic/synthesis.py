@@ -334,9 +334,11 @@ def term(leaves: tuple[Leaf, ...]) -> Term:
 
 
 def synthesise(
-    kernels: Sequence[Sequence[Term]], seeds: Sequence[int], length: int
+    kernels: Sequence[Sequence[tuple[Leaf, ...]]], seeds: Sequence[int], length: int
 ) -> Float64[np.ndarray, "series step"]:
-    """Draw one series per kernel (given as its terms) and seed on linspace(0, 1, length), [N, L].
+    """Draw one series per kernel and seed on linspace(0, 1, length), [N, L].
+
+    kernels: the products of leaves whose sum each kernel is.
 
     Raises:
         ValueError: length below 2.
@@ -346,7 +348,7 @@ def synthesise(
     streams, size = Streams(), max(1, _STEPS_AT_ONCE // length)
     values = np.empty((len(kernels), length))
     for start in range(0, len(kernels), size):
-        part = kernels[start : start + size]
+        part = [[term(leaves) for leaves in products] for products in kernels[start : start + size]]
         waves = _waves(part)
         noise, white = np.empty(2 * int(waves.width.sum())), np.empty(length)
         at, white_parts = 0, {}
@@ -362,12 +364,12 @@ def synthesise(
     return values
 
 
-def sampled_covariance(terms: Sequence[Term], length: int) -> Float64[np.ndarray, "step step"]:
+def sampled_covariance(products: Sequence[tuple[Leaf, ...]], length: int) -> Float64[np.ndarray, "step step"]:
     """Return the covariance [L, L] of what `synthesise` draws.
 
     The linear map from noise to values is applied to unit vectors, so the result is exact, not an estimate.
     """
-    grid = np.linspace(0.0, 1.0, _check_length(length))
+    grid, terms = np.linspace(0.0, 1.0, _check_length(length)), [term(leaves) for leaves in products]
     size = 2 * int(_waves([terms]).width[0])
     total = np.diag(sum((product.diagonal(grid) for product in terms if product.white), start=np.zeros(length)))
     for start in range(0, size, 512):

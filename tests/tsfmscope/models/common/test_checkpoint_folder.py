@@ -1,10 +1,13 @@
-"""Which files of a checkpoint folder are read, and which folders and configs are refused before any of them is."""
+"""Which files of a checkpoint folder are read, and which folders are refused; damage to any file is named."""
 
 from __future__ import annotations
 
 import json
 import logging
+import random
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tsfmscope.models.families import COMMITTED, READERS, change_config
+from stages.planning.checkpoints import CARD
+from tests.tsfmscope.models.families import COMMITTED, READERS, change_config, example_model
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import (
@@ -23,8 +27,12 @@ from tsfmscope.models.common.checkpoint_folder import (
     COMPRESSED,
     INDEX,
     STOCK,
+    SUMS,
     limit_parameters,
+    verify_sums,
     weight_files,
+    write_recipe,
+    write_sums,
 )
 from tsfmscope.models.registry import family_of_folder
 
@@ -262,3 +270,120 @@ def test_the_path_of_a_file_is_answered_with_that_of_its_folder(folder: Path, na
     path.touch()
     with pytest.raises(ModelError, match=f"{name}: got a file, expected a folder; name the folder{rest}"):
         registry.resolve(str(path))
+
+
+@pytest.mark.parametrize(("family", "prefix"), [("flowstate", "model."), ("patchtst-fm", "backbone.")])
+def test_weights_with_and_without_the_prefix_are_read_and_both_at_once_are_refused(
+    tmp_path: Path, family: str, prefix: str
+) -> None:
+    example_model(family).save(tmp_path)
+    file = tmp_path / "model.safetensors"
+    named = load_file(file)
+    assert all(name.startswith(prefix) for name in named)
+    short = {name.removeprefix(prefix): value for name, value in named.items()}
+    expected = registry.load(family, tmp_path, options={}).network.state_dict()
+    save_file(short, file)
+    found = registry.load(family, tmp_path, options={}).network.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    name = min(short)
+    save_file(named | {name: torch.zeros_like(short[name])}, file)
+    with pytest.raises(ModelError, match=f"got weights .*{name}.* both with and without the prefix '{prefix}'"):
+        registry.load(family, tmp_path, options={})
+
+
+ROOT = Path(__file__).parents[4] / "tsfmscope" / "checkpoints"
+BUNDLED = sorted(path.name for path in ROOT.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A checkpoint with a snapshot of its training."""
+    shutil.copytree(ROOT / "chronos-bolt-mini", tmp_path / "m", ignore=shutil.ignore_patterns(SUMS))
+    shutil.copytree(ROOT / "chronos-bolt-mini", tmp_path / "m/snapshots/step-1", ignore=shutil.ignore_patterns(SUMS))
+    write_sums(tmp_path / "m")
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_file_of_a_committed_checkpoint_but_its_card_is_recorded_and_as_recorded(name: str) -> None:
+    verify_sums(ROOT / name)
+    names = {line.split("  ")[1] for line in (ROOT / name / SUMS).read_text().splitlines()}
+    assert names == {path.name for path in (ROOT / name).iterdir()} - {SUMS, CARD}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_flipped_bit_of_any_file_is_named_when_the_model_is_resolved(recorded: Path, seed: int) -> None:
+    registry.resolve(str(recorded))
+    draw = random.Random(seed)
+    path = draw.choice(sorted(path for path in recorded.rglob("*") if path.is_file()))
+    content = bytearray(path.read_bytes())
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+    try:
+        registry.resolve(str(recorded))
+    except ModelError as error:
+        said = str(error)
+        assert (
+            said.startswith(f"{recorded}/") and "expected" in said and "found" in said and "restore the folder" in said
+        )
+    else:
+        assert path.name == SUMS  # a line break for another, say
+        verify_sums(recorded)
+
+
+def test_the_error_names_file_expected_found_and_what_to_do(recorded: Path) -> None:
+    (recorded / "config.json").write_text("{}")
+    with pytest.raises(ModelError) as raised:
+        verify_sums(recorded)
+    digest = "[0-9a-f]{64}"
+    assert re.fullmatch(
+        rf"{recorded}/config\.json: damaged: expected SHA-256 {digest}, found {digest}; restore the folder \(`git "
+        rf"checkout` or `dvc checkout`\), or delete its {SUMS} where the change is meant",
+        str(raised.value),
+    )
+
+
+def test_a_snapshot_is_held_to_the_checksums_of_its_checkpoint(recorded: Path) -> None:
+    snapshot = recorded / "snapshots" / "step-1"
+    registry.resolve(str(snapshot))
+    (recorded / "config.json").write_text("{}")  # not of the snapshot
+    registry.resolve(str(snapshot))
+    (snapshot / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"step-1/config\.json: damaged"):
+        registry.resolve(str(snapshot))
+
+
+def test_a_file_that_is_gone_is_named(recorded: Path) -> None:
+    (recorded / "training.json").unlink()
+    with pytest.raises(ModelError, match=r"training\.json: damaged: .* found no such file"):
+        verify_sums(recorded)
+
+
+@pytest.mark.parametrize("line", ["no checksum", "00  /etc/passwd", "00  ../config.json", "00  "])
+def test_a_record_that_is_none_is_named(recorded: Path, line: str) -> None:
+    (recorded / SUMS).write_text(f"{line}\n")
+    with pytest.raises(ModelError, match=f"{SUMS}: damaged: expected lines of a SHA-256"):
+        verify_sums(recorded)
+
+
+def test_a_folder_without_a_record_is_taken_as_it_is(recorded: Path) -> None:
+    (recorded / SUMS).unlink()
+    (recorded / "config.json").write_text("{}")
+    verify_sums(recorded)
+
+
+def test_the_record_covers_the_recipe_and_is_what_sha256sum_checks(recorded: Path) -> None:
+    write_recipe(recorded, {"key": "k"})
+    verify_sums(recorded)
+    subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=recorded, check=True)
+    (recorded / "recipe.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"recipe\.json: damaged"):
+        verify_sums(recorded)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_file_of_checksums_that_was_cut_short_is_damage(recorded: Path, kept: int) -> None:
+    lines = (recorded / SUMS).read_text().splitlines(keepends=True)
+    (recorded / SUMS).write_text("".join(lines[:kept]))
+    with pytest.raises(ModelError, match=rf"{SUMS}: damaged: expected a line for .*model\.safetensors, found none"):
+        registry.resolve(str(recorded))

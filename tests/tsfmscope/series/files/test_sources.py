@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.local_hub import HubHandler, LocalHub, Repository, serving
 from tsfmscope.errors import DataError, HubError, MissingOnHubError
 from tsfmscope.series.calendar import season_of
 from tsfmscope.series.catalog import CATALOG
@@ -262,51 +259,20 @@ FILES = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
+class DatasetHandler(HubHandler):
+    """Answer for data sets as for models."""
 
     def do_GET(self) -> None:
-        if f"/datasets/{REPOSITORY}" not in self.path:
-            return self._send(b"", 404)
-        if "/resolve/" in self.path:
-            body = FILES[self.path.partition(f"/resolve/{COMMIT}/")[2]]
-            return self._send(body, 200)
-        if "/tree/" in self.path:
-            return self._send(json.dumps([_entry(name) for name in FILES]).encode(), 200)
-        return self._send(json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode(), 200)
-
-    def _send(self, body: bytes, status: int) -> None:
-        self.send_response(status)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{_oid(body)}"')
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-
-def _oid(body: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
-
-
-def _entry(name: str) -> dict[str, object]:
-    return {"type": "file", "path": name, "size": len(FILES[name]), "oid": _oid(FILES[name])}
+        self.path = self.path.replace("/api/datasets/", "/api/models/").replace("/datasets/", "/")
+        super().do_GET()
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        found.daemon_threads = True
-        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{found.server_port}")
+    with serving(LocalHub(DatasetHandler)) as hub:
+        hub.repositories[REPOSITORY] = Repository(FILES, COMMIT)
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         yield
-        found.shutdown()
 
 
 def test_a_data_set_is_fetched_and_then_read_from_the_cache(server: None, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.files.frames import UNNAMED, Columns
-from tsfmscope.series.files.sources import LoadedSeries, series_note
+from tsfmscope.series.files.sources import LoadedSeries
 from tsfmscope.series.files.times import FREQ_STEPS
 from tsfmscope.series.files.user_files import load_own
 
@@ -229,13 +229,6 @@ def test_columns_of_values_that_the_user_names_leave_the_others_out(tmp_path: Pa
     assert values(tmp_path / "a.csv", Columns(value=("a", "c"))) == {"a": [1, 2, 3, 4], "c": [3, 5, 4, 1]}
 
 
-def test_what_was_done_to_a_table_is_noted_with_file_and_column(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("ds,a,day,b\n2024-01-01,1,Mon,-\n2024-01-02,2,Tue,3\n2024-01-03,3,Wed,4\n")
-    assert load(tmp_path / "a.csv").notes == [
-        f"{tmp_path / 'a.csv'}: times from 'ds', a series from each of 2 of 4 columns ('a', 'b'); not read: 'day'"
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -251,13 +244,6 @@ def test_what_was_done_to_a_table_is_noted_with_file_and_column(tmp_path: Path) 
 def test_one_line_says_which_columns_were_read_as_what(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.csv").write_text(text)
     assert load_own(tmp_path / "a.csv", name="mine", min_length=1).notes == [f"{tmp_path / 'a.csv'}: {said}"]
-
-
-def test_a_sample_of_the_series_is_noted(tmp_path: Path) -> None:
-    pd.DataFrame({f"s{n}": np.arange(40.0) * (n + 1) for n in range(9)}).to_csv(tmp_path / "a.csv", index=False)
-    note = series_note("a.csv", load_own(tmp_path / "a.csv", name="mine", sample=(4, 7)))
-    assert note.startswith("a.csv: 4 of 9 series (a seeded sample), no times")
-    assert len(load_own(tmp_path / "a.csv", name="mine", sample=(9, 7)).notes) == 1
 
 
 def test_a_folder_is_one_data_set_whose_series_say_their_file(tmp_path: Path) -> None:

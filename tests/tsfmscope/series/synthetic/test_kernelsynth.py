@@ -14,7 +14,6 @@ from tsfmscope.series.synthetic.kernelsynth import (
     draw_at,
     draw_batch,
     draw_many,
-    kernelsynth_series,
     synthetic_set,
 )
 
@@ -49,10 +48,12 @@ def test_trees_not_folded_from_the_left_have_scikit_learn_s_covariance(kernel: s
     _within_budget(kernel, 60)
 
 
-FORTY = [leaf.kernel() for leaf in bank()] + [one.kernel() for one in compositions(series_seeds(7, range(40)))][-7:]
+DRAWN = [leaf.kernel() for leaf in bank()][::3] + [one.kernel() for one in compositions(series_seeds(7, range(40)))][
+    -7:
+]
 
 
-@pytest.mark.parametrize("kernel", FORTY, ids=str)
+@pytest.mark.parametrize("kernel", DRAWN, ids=str)
 def test_4096_draws_have_the_covariance_within_monte_carlo_bounds_and_gaussian_marginals(kernel: sk.Kernel) -> None:
     length, count = 48, 4096
     rows = draw_batch(kernel, series_seeds(8, range(count)), length).astype(np.float64)
@@ -147,22 +148,10 @@ def test_sets_of_other_names_have_other_noise_under_one_seed() -> None:
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.2
 
 
-def test_draws_are_finite_and_repeatable() -> None:
-    first, again = (kernelsynth_series(12, seed=5, length=200) for _ in range(2))
-    for one, other in zip(first, again, strict=True):
-        assert np.isfinite(one.values).all()
-        np.testing.assert_array_equal(one.values, other.values)
-
-
 def test_a_draw_that_does_not_fit_float32_raises_with_its_expression() -> None:
     kernel = parse_kernel("ConstantKernel(constant_value=1e200)")
     with pytest.raises(DataError, match=r"ConstantKernel\(constant_value=1e\+200\): the draw does not fit float32"):
         draw(kernel, 0, 16)
-
-
-def test_the_largest_composition_that_is_allowed_does_not_overflow() -> None:
-    kernel = parse_kernel(" * ".join(["DotProduct(sigma_0=10.0)"] * 4 + ["ConstantKernel(constant_value=101.0)"] * 28))
-    assert np.isfinite(draw(kernel, 0, 8)).all()
 
 
 @pytest.mark.parametrize("count", [0])

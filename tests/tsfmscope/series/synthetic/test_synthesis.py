@@ -17,19 +17,17 @@ from tsfmscope.series.synthetic.kernels import (
     products_of,
     series_seeds,
 )
-from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, sampled_covariance, spectrum, synthesise, term
-
-
-def _terms(text: str) -> list[Term]:
-    return [term(leaves) for leaves in products_of(parse_kernel(text))]
+from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, spectrum, synthesise, term
 
 
 @pytest.mark.parametrize("length", [2, 3, 17, 100, 333, 1024])
 def test_a_sum_of_waves_is_what_cosines_and_sines_give(length: int) -> None:
-    terms = _terms(
-        "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
+    products = products_of(
+        parse_kernel(
+            "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
+        )
     )
-    waves = synthesis._waves([terms])
+    waves = synthesis._waves([[term(leaves) for leaves in products]])
     noise = np.random.default_rng(0).standard_normal(2 * int(waves.width[0]))
     grid = np.linspace(0, 1, length)
     time = (np.arange(length) - length // 2) / (length - 1)
@@ -61,7 +59,7 @@ def test_a_product_is_taken_apart_into_polynomial_stationary_and_white() -> None
 
 
 def test_two_white_terms_are_one_noise_of_their_summed_variance() -> None:
-    one = synthesise([_terms("WhiteKernel(noise_level=1.0) + WhiteKernel(noise_level=8.0)")], [4], 50)
+    one = synthesise([[(Leaf("WhiteKernel", (1.0,)),), (Leaf("WhiteKernel", (8.0,)),)]], [4], 50)
     np.testing.assert_allclose(one[0], 3 * Streams().values(4).standard_normal(50))
 
 
@@ -69,7 +67,7 @@ def test_two_white_terms_are_one_noise_of_their_summed_variance() -> None:
 @settings(deadline=None, max_examples=20)
 def test_a_draw_does_not_depend_on_what_is_drawn_beside_it(seed: int, length: int) -> None:
     seeds = series_seeds(seed, range(9))
-    kernels = [[term(leaves) for leaves in one.expand_products()] for one in compositions(seeds, 3)]
+    kernels = [list(one.expand_products()) for one in compositions(seeds, 3)]
     together = synthesise(kernels, seeds, length)
     assert np.isfinite(together).all()
     for row in (0, 8):
@@ -79,16 +77,10 @@ def test_a_draw_does_not_depend_on_what_is_drawn_beside_it(seed: int, length: in
 
 def test_blocks_of_series_are_drawn_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = series_seeds(1, range(40))
-    kernels = [[term(leaves) for leaves in one.expand_products()] for one in compositions(seeds)]
+    kernels = [list(one.expand_products()) for one in compositions(seeds)]
     whole = synthesise(kernels, seeds, 64)
     monkeypatch.setattr(synthesis, "_STEPS_AT_ONCE", 64 * 7)
     np.testing.assert_allclose(synthesise(kernels, seeds, 64), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
-
-
-@pytest.mark.parametrize("leaf", sorted(set(bank(128))), ids=lambda leaf: leaf.expression)
-def test_the_covariance_that_is_sampled_is_scikit_learn_s_to_a_millionth(leaf: Leaf) -> None:
-    expected = leaf.kernel()(np.linspace(0, 1, 128)[:, None])
-    assert np.abs(sampled_covariance([term((leaf,))], 128) - expected).max() <= 1e-6 * np.abs(expected).max()
 
 
 LAGS = np.linspace(0, 1, 1500)  # not the grid on which a leaf is checked
@@ -135,13 +127,6 @@ def test_the_lines_of_a_product_are_the_product_within_the_sum_of_the_errors(lea
     total = sum(synthesis.Spectrum(found.frequency[p : p + 2000], found.weight[p : p + 2000]).at(LAGS) for p in parts)
     assert np.abs(total - _exact(*leaves)).max() <= 3e-7
     assert (found.weight > 0).all()
-
-
-def test_a_product_of_equal_periods_has_the_lines_of_one_of_them() -> None:
-    leaf = Leaf("ExpSineSquared", (1.0, 0.25))
-    found = spectrum((leaf, leaf, leaf))
-    np.testing.assert_allclose(np.rint(found.frequency / 4), found.frequency / 4, atol=1e-9)
-    assert len(found.weight) == len(np.unique(np.rint(found.frequency)))
 
 
 def test_thinning_keeps_the_kernel_with_few_lines() -> None:

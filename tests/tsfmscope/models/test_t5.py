@@ -1,4 +1,4 @@
-"""T5 on text: ids of bytes by hand, the package's own states, logits and loss, and checkpoints with a tokenizer."""
+"""T5 on text, read as bytes or by a tokenizer."""
 
 from __future__ import annotations
 

@@ -1,20 +1,24 @@
-"""Layers, quantiles and loss against the uni2ts package, with uni2ts' own classes."""
+"""Moirai against uni2ts: quantiles, loss and folders."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.distributions import Categorical
+from uni2ts.distribution import MixtureOutput, NormalOutput, StudentTOutput
 from uni2ts.distribution.mixture import Mixture
 from uni2ts.loss.packed import PackedNLLLoss
 from uni2ts.model.moirai import MoiraiForecast
+from uni2ts.model.moirai.module import MoiraiModule
 
 from tests.tsfmscope.models.families import hard_windows
-from tsfmscope.errors import HealthError
+from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.moirai import Moirai
 from tsfmscope.series.types import Windows
 
@@ -83,19 +87,6 @@ def test_quantiles_are_those_of_the_packages_mixture_under_the_same_seed(
         np.testing.assert_allclose(ours[window], wanted, rtol=1e-4, atol=1e-4 * float(scale[window]))
 
 
-def test_samples_are_spread_as_those_of_the_packages_own_forecast(moirai: Moirai, windows: Make) -> None:
-    made = windows(count=2)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = forecaster(moirai, made, 8)(**package_inputs(made.context), num_samples=4000).numpy()  # [W, S, H]
-    levels = (0.25, 0.5, 0.75)
-    ours = moirai.forecast(made, levels=levels, samples=4000, seeds=[1, 2]).values
-    for place, level in enumerate(levels):
-        quantile, room = ours[:, [place]], 1e-4  # a component has nearly all its mass in one place
-        assert ((drawn <= quantile + room).mean(axis=1) > level - 0.04).all()
-        assert ((drawn < quantile - room).mean(axis=1) < level + 0.04).all()
-
-
 @pytest.mark.parametrize("size", [8, 16])
 def test_the_loss_is_the_packages_on_the_future(windows: Make, size: int) -> None:
     family = Moirai.new(CONFIG | {"patch_size": size}, seed=4)
@@ -157,3 +148,38 @@ def test_patch_sizes_of_a_training_batch_are_drawn_by_the_seed(windows: Make) ->
             losses.append(family.loss(context, future).item())
     assert losses[:8] == losses[8:]
     assert len({round(loss, 4) for loss in losses}) == 2  # 8 and 16: of 32 a context of 40 holds but one
+
+
+def same_forecasts(first: Moirai, second: Moirai, windows: Windows) -> bool:
+    a, b = (family.forecast(windows, seeds=[1] * len(windows)).values for family in (first, second))
+    return np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("components", [[StudentTOutput(), NormalOutput()], None])
+def test_a_folder_of_the_package_loads(windows: Make, tmp_path: Path, components: list[Any] | None) -> None:
+    family = Moirai.new(CONFIG, seed=5)
+    output = MixtureOutput(components) if components else family.network.distr_output
+    module = MoiraiModule(output, 128, 3, (8, 16, 32), 64, attn_dropout_p=0.5, dropout_p=0.1)
+    module.save_pretrained(tmp_path)
+    loaded = Moirai.load(tmp_path)
+    tensors = loaded.network.state_dict()
+    assert all(torch.equal(tensors[name], value) for name, value in module.state_dict().items())
+    assert same_forecasts(loaded, loaded, windows())  # the package would drop out attention in eval mode too
+
+
+@pytest.mark.parametrize("patch_size", [None, 16])
+def test_the_package_loads_our_folder(windows: Make, tmp_path: Path, patch_size: int | None) -> None:
+    family = Moirai.new(CONFIG | {"patch_size": patch_size}, seed=6)
+    family.save(tmp_path)
+    module = MoiraiModule.from_pretrained(tmp_path)
+    tensors = family.network.state_dict()
+    assert all(torch.equal(tensors[name], value) for name, value in module.state_dict().items())
+    assert Moirai.load(tmp_path).config == family.config
+    loaded = Moirai(module, family.config)
+    assert same_forecasts(loaded, family, windows())
+
+
+def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uni2ts.model.moirai.module", None)
+    with pytest.raises(ModelError, match=r"family moirai: module 'uni2ts.* is missing; install it.*moirai"):
+        Moirai.new(CONFIG, seed=0)

@@ -1,4 +1,4 @@
-"""Embeddings of a chosen rank: against products written out, and through training, saving and the package."""
+"""Fixed embeddings against products and sums of cosines written out, and the models that start from them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from numpy.polynomial import chebyshev
 from tests.tsfmscope.models.families import change_config
 from tsfmscope.errors import ModelError
 from tsfmscope.models.chronos import ChronosT5
-from tsfmscope.models.common.embeddings import chebyshev_embedding
+from tsfmscope.models.common.embeddings import LONGEST, SHORTEST, chebyshev_embedding, smooth_embedding
+from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
+from tsfmscope.training.initialization import start
+from tsfmscope.training.options import Recipe
 
 CENTRES = np.linspace(-15, 15, 4093)  # of Chronos
 CONFIG: dict[str, Any] = {
@@ -127,13 +130,6 @@ def test_a_saved_one_is_frozen_again_and_is_a_chronos_pipeline(windows: Callable
     np.testing.assert_allclose(next(family.forecast_logits(tokens)), logits, atol=1e-5)
 
 
-def test_without_the_key_ids_are_tied_and_trained_as_before(tmp_path: Path) -> None:
-    family = ChronosT5.new(CONFIG, seed=0)
-    assert family.network.lm_head.weight is family.network.shared.weight and family.network.shared.weight.requires_grad
-    family.save(tmp_path)
-    assert "chebyshev_rank" not in json.loads((tmp_path / "config.json").read_text())
-
-
 def test_a_frozen_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
     ChronosT5.new(CONFIG, seed=0).save(tmp_path)  # tied: no head of its own in the file
     change_config(tmp_path, chebyshev_rank=3)
@@ -141,21 +137,62 @@ def test_a_frozen_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None
         ChronosT5.load(tmp_path)
 
 
-@pytest.mark.parametrize(("heads", "head_width"), [(3, 7), (1, 5), (8, 1)])
-def test_heads_need_not_divide_the_width(
-    windows: Callable[..., Windows], tmp_path: Path, heads: int, head_width: int
+@given(
+    st.lists(st.floats(-15, 15), min_size=1, max_size=20),
+    st.integers(1, 40),
+    st.floats(1e-3, 10),
+    st.integers(0, 2**31),
+)
+def test_inner_products_are_the_sum_of_cosines_of_the_difference(
+    values: list[float], half: int, std: float, seed: int
 ) -> None:
-    family = ChronosT5.new(CONFIG | {"num_heads": heads, "d_kv": head_width}, seed=0)
-    for weight in family.weights():
-        if weight.attention:
-            inner = heads * head_width
-            assert weight.heads == heads
-            assert weight.matrix.shape == ((32, inner) if weight.name == "o" else (inner, 32))
-    made = windows(count=4, context=24, horizon=6)
-    assert steps(family, made, 8)[-1] < np.log(64) + 1
-    family.save(tmp_path)
-    loaded = ChronosT5.load(tmp_path)
-    states = [s.states for s in family.hidden_states(family.tokenize(made))]
-    for mine, again in zip(states, loaded.hidden_states(loaded.tokenize(made)), strict=True):
-        np.testing.assert_array_equal(mine, again.states)
-    assert np.isfinite(loaded.forecast(made, seeds=[0] * 4).values).all()
+    points = np.asarray(values)
+    rows = smooth_embedding(points, width=2 * half, std=std, seed=seed)
+    waves = np.geomspace(SHORTEST, LONGEST, half)
+    expected = 2 * std**2 * np.cos(2 * np.pi * (points[:, None] - points)[..., None] / waves).sum(axis=-1)
+    np.testing.assert_allclose(rows @ rows.T, expected, atol=1e-9 * std**2 * half)
+    np.testing.assert_allclose(np.sqrt((rows**2).mean(axis=1)), std)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 7}, "width: got 7, expected an even number"),
+        ({"std": 0.0}, "std: got 0, expected a number above 0"),
+        ({"std": float("nan")}, "std: got nan, expected a number above 0"),
+        ({"values": np.array([0.0, np.nan, np.inf])}, "values: got 2 that are not finite"),
+    ],
+)
+def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        smooth_embedding(**{"values": np.zeros(3), "width": 8, "std": 1.0, "seed": 0} | changes)
+
+
+def recipe(family: str, **changes: Any) -> Recipe:
+    return Recipe(
+        family=family, config=family_class(family).example, steps=1, batch_steps=1, learning_rate=0.1,
+        contexts=[16], horizon=1,
+        min_past=1, mixture={"priors": 1.0}, **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "wavetoken"])
+def test_a_training_starts_from_it_and_rows_of_special_ids_and_other_weights_stay(family: str) -> None:
+    plain, smooth = (start(recipe(family, seed=3, value_embedding_std=std)) for std in (None, 0.5))
+    positions = smooth.id_positions()
+    assert positions is not None
+    is_value = ~np.isnan(positions)
+    before, after = (dict(model.network.named_parameters()) for model in (plain, smooth))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"shared.weight"}
+    old, new = (weights["shared.weight"].detach().numpy() for weights in (before, after))
+    np.testing.assert_array_equal(old[~is_value], new[~is_value])
+    expected = smooth_embedding(positions[is_value], width=new.shape[1], std=0.5, seed=3)
+    np.testing.assert_allclose(new[is_value], expected, atol=1e-6)
+    assert (np.diff(positions[is_value]) > 0).all()  # ids are in the order of what they stand for
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "t5-text"])
+def test_a_family_whose_ids_stand_for_no_values_refuses(family: str) -> None:
+    with pytest.raises(ValueError, match=f"ids of {family} stand for no values; remove the key"):
+        start(recipe(family, value_embedding_std=1.0))

@@ -1,19 +1,20 @@
-"""Against the chronos package, transformers, and loops written out."""
+"""Chronos-T5 and Chronos-Bolt against the package and windows worked by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from chronos import ChronosPipeline
+from chronos import BaseChronosPipeline, ChronosPipeline
 from chronos.chronos import ChronosModel
-from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from tests.tsfmscope.models.families import hard_windows
-from tsfmscope.models import t5_decoding as sampling
-from tsfmscope.models.chronos import EOS, PAD, ChronosT5
+from tests.tsfmscope.models.families import CLASSES, hard_windows
+from tsfmscope.models.chronos import EOS, PAD, ChronosBolt, ChronosT5
+from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
@@ -23,19 +24,6 @@ Make = Callable[..., Windows]
 def pipeline_of(family: ChronosT5) -> ChronosPipeline:
     tokenizer = family.chronos.create_tokenizer()
     return ChronosPipeline(tokenizer, ChronosModel(family.chronos, family.network))
-
-
-def test_ids_are_those_of_the_package(t5: ChronosT5, windows: Make) -> None:
-    made = hard_windows(windows(count=8))
-    tokens = t5.tokenize(made)
-    tokenizer = t5.chronos.create_tokenizer()
-    ids, mask, scale = tokenizer.context_input_transform(torch.from_numpy(made.context))
-    labels, _ = tokenizer.label_input_transform(torch.from_numpy(made.future), scale)
-    np.testing.assert_array_equal(tokens.arrays["ids"], ids)
-    np.testing.assert_array_equal(tokens.arrays["mask"], mask)
-    np.testing.assert_array_equal(tokens.arrays["scale"], scale)
-    np.testing.assert_array_equal(tokens.arrays["decoder_ids"][:, 0], PAD)
-    np.testing.assert_array_equal(tokens.arrays["decoder_ids"][:, 1:], labels[:, :-2])
 
 
 def test_ids_of_a_window_worked_by_hand(t5: ChronosT5, windows_of: Callable[..., Windows]) -> None:
@@ -103,27 +91,6 @@ def test_windowwise_attention_has_the_gradients_of_torch(windows: Make, gaps: bo
         torch.testing.assert_close(grads["windowwise"][name], grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0])
-@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (50, 1.0), (None, 0.7), (10, 0.4), (200, 0.05)])
-def test_ids_are_drawn_with_the_probabilities_of_transformers(
-    temperature: float, top_k: int | None, top_p: float
-) -> None:
-    logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)) * 2
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
-    if top_k:
-        warpers.append(TopKLogitsWarper(top_k))
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(top_p))
-    allowed = logits.clone()
-    allowed[:, EOS] = -torch.inf
-    wanted = torch.softmax(warpers(torch.zeros(3, 1, dtype=torch.long), allowed), dim=-1)
-    grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
-    warp = sampling.Warp(temperature, top_k, top_p, EOS)
-    drawn = sampling.draw(logits[:, None].repeat(1, len(grid), 1), grid.repeat(3, 1), warp)
-    found = torch.stack([torch.bincount(row, minlength=40) / len(grid) for row in drawn])
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)  # two grid steps
-
-
 @pytest.mark.parametrize("horizon", [5, 12, 30])
 def test_a_greedy_forecast_is_that_of_the_package(windows: Make, horizon: int) -> None:
     config = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 2}
@@ -137,3 +104,78 @@ def test_a_greedy_forecast_is_that_of_the_package(windows: Make, horizon: int) -
     assert (theirs[:, 0].diff() != 0).any(dim=1).all(), "a constant forecast would prove nothing"
     for level in range(3):
         np.testing.assert_allclose(ours.values[:, level], theirs[:, 0], rtol=1e-5)
+
+
+def test_a_window_worked_by_hand(bolt: ChronosBolt, windows_of: Callable[..., Windows]) -> None:
+    context = np.r_[np.full(10, np.nan), 1.0, 3.0]  # 12 steps: patches of 8, padded on the left
+    tokens = bolt.tokenize(windows_of(context[None], np.zeros((1, 4))))
+    assert tokens.arrays["loc"].tolist() == [2.0]
+    assert tokens.arrays["scale"].tolist() == [1.0]
+    assert tokens.arrays["patches"].tolist() == [[[0.0] * 8, [0.0] * 6 + [-1.0, 1.0]]]
+    assert tokens.arrays["masks"].tolist() == [[[False] * 8, [False] * 6 + [True, True]]]
+    assert tokens.kinds["encoder"].tolist() == [[TokenKind.PADDING, TokenKind.OBSERVATION, TokenKind.REG]]
+    assert tokens.kinds["decoder"].tolist() == [[TokenKind.FUTURE]]
+    assert dict(tokens.types) == {}
+
+
+def test_a_long_forecast_recurs_over_the_quantiles(bolt: ChronosBolt, windows: Make) -> None:
+    made = windows(count=2, horizon=20)
+    ours = bolt.forecast(made, seeds=[0, 0]).values
+    context = torch.from_numpy(made.context)
+    with torch.no_grad():
+        first = bolt.network(context=context).quantile_preds  # [W, 9, 12]
+        for w in range(2):
+            paths = torch.stack([torch.cat((context[w], first[w, q]))[-48:] for q in range(9)])
+            second = bolt.network(context=paths).quantile_preds.reshape(81, 12).numpy()
+            np.testing.assert_allclose(ours[w, :, :12], first[w], rtol=1e-4, atol=1e-5)
+            wanted = np.quantile(second, np.arange(1, 10) / 10, axis=0)[:, :8]
+            np.testing.assert_allclose(ours[w, :, 12:], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_is_the_quantile_loss_of_the_scaled_future(bolt: ChronosBolt, windows: Make) -> None:
+    made = windows(count=4)
+    made.future[1, 2:5] = np.nan
+    context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
+    with torch.no_grad():
+        predicted = bolt.network(context=context).quantile_preds.double().numpy()
+    total = 0.0
+    for w in range(4):
+        scale = made.context[w].std(dtype=float)
+        for q, level in enumerate(np.arange(1, 10) / 10):
+            for h in range(12):
+                if not np.isnan(made.future[w, h]):
+                    gap = (made.future[w, h] - predicted[w, q, h]) / scale
+                    total += 2 * max(level * gap, (level - 1) * gap)
+    # the package averages over the quantiles and sums over the horizon; missing steps count as 0
+    assert bolt.loss(context, future).item() == pytest.approx(total / (4 * 9), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "changes"),
+    [
+        ("chronos-t5", "ChronosPipeline", {}),
+        ("chronos-bolt", "ChronosBoltPipeline", {}),
+        ("chronos-bolt", "ChronosBoltPipeline", {"use_reg_token": False}),
+        ("chronos-2", "Chronos2Pipeline", {}),
+    ],
+)
+def test_a_saved_model_is_a_pipeline_of_the_package_whose_embedding_is_the_last_encoder_state(
+    name: str, pipeline: str, changes: dict[str, Any], windows: Make, tmp_path: Path
+) -> None:
+    family = CLASSES[name].new({**family_class(name).example, **changes}, seed=2)
+    family.save(tmp_path)
+    package = BaseChronosPipeline.from_pretrained(tmp_path)
+    assert type(package).__name__ == pipeline
+    made = windows(count=8, context=60, horizon=8)
+    if not changes and name != "chronos-2":
+        hard_windows(made)
+    context = torch.from_numpy(made.context)
+    embedded, scales = package.embed(context[:, None] if name == "chronos-2" else context)
+    tokens = family.tokenize(made)
+    states = next(layer.states for layer in family.hidden_states(tokens) if layer.normed)
+    wanted = torch.cat(embedded) if name == "chronos-2" else embedded
+    np.testing.assert_allclose(states, wanted, atol=1e-5 * max(1.0, float(wanted.abs().max())))
+    if name != "chronos-t5":
+        locs, scales = zip(*scales, strict=True) if name == "chronos-2" else scales
+        np.testing.assert_allclose(tokens.arrays["loc"], np.ravel(locs), rtol=1e-6)
+        np.testing.assert_allclose(tokens.arrays["scale"], np.ravel(scales), rtol=1e-6)
