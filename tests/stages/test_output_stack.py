@@ -67,12 +67,8 @@ def geometry_rows() -> list[dict[str, Any]]:
     rows = []
     for states in layer_states.hidden_states(model, tokens, rows=60, seed=0).layers:
         facts = {
-            "base_model": None,
-            "size_parameter": None,
-            "size_rule": None,
-            **valid_row("geometry"),
-            "model": "mine",
-        }
+            "base_model": None, "size_parameter": None, "size_rule": None, **valid_row("geometry"), "model": "mine",
+        }  # fmt: skip
         spec = GeometrySpec(
             **dict(CellIdentity.part_of(facts)),
             stack=states.stack,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from stages import checkpoints, compression, embeddings, forecasts, spectra
-from stages.config.params import Params, ParamsError, load
+from stages.config.params import Params, load
 from stages.planning import planning
 from store.files import write_parquet
 from tasks.parts import CellIdentity
@@ -70,13 +70,9 @@ def test_samples_are_drawn_by_the_bases_seeds_where_the_precision_alone_differs(
 
 def test_tokens_are_sampled_as_those_of_the_first_model_in_the_chain(params: Params, made: Any) -> None:
     place = {
-        "size_parameter": None,
-        "size_rule": None,
-        "dataset": "linear-2",
-        "condition": "noisy",
-        "context": 64,
+        "size_parameter": None, "size_rule": None, "dataset": "linear-2", "condition": "noisy", "context": 64,
         "noise": 0.1,
-    }
+    }  # fmt: skip
     cells = {
         name: CellIdentity.model_validate(place | {"model": name, "base_model": params.models[name].base_model})
         for name in made
@@ -110,12 +106,3 @@ def test_skill_is_that_of_the_model_as_it_runs(params: Params, made: Any) -> Non
 def test_what_is_compressed_is_the_stored_model(params: Params, made: Any) -> None:
     assert "options" not in compression.compression_job(params, SMALLER, made).spec
     assert planning.model_source(made[SMALLER]).options == HALF
-
-
-def test_a_precision_that_there_is_not_is_refused_with_the_params(params: Params) -> None:
-    text = Path("params.yaml").read_text().replace("precision: bfloat16", "precision: half")
-    Path("params.yaml").write_text(text)
-    with pytest.raises(
-        ParamsError, match=r"models.t5-rounded.*precision: got 'half', expected one of float32, bfloat16"
-    ):
-        load("params.yaml")

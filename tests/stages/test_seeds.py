@@ -20,14 +20,9 @@ from tsfmscope.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 CELL = {
-    "model": "t5",
-    "base_model": None,
-    "size_parameter": None,
-    "size_rule": None,
-    "dataset": "linear-2",
-    "condition": "noisy",
-    "noise": 0.1,
-}
+    "model": "t5", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "linear-2",
+    "condition": "noisy", "noise": 0.1,
+}  # fmt: skip
 DRAWING = {
     "tokenize", "embed", "measure", "align", "lemma1", "head_partition", "token_plane", "evaluate", "validate",
     "theory_bounds", "theory_points",

@@ -31,11 +31,8 @@ def measured(rows) -> Rows:
         base = None if share is None else "t5"
         for dataset in [*DATASETS, *(["alone"] if model in ("t5",) else ["baseless"] if model == "t5@half" else [])]:
             which = {
-                "model": model,
-                "base_model": base,
-                "dataset": dataset,
-                **requested_size(share and {"share": share}),
-            }
+                "model": model, "base_model": base, "dataset": dataset, **requested_size(share and {"share": share}),
+            }  # fmt: skip
             key = f"{model}/{dataset}"
             for name in SERIES:
                 scores = {

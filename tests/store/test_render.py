@@ -45,23 +45,11 @@ def test_a_repeated_column_name_loses_no_value(form: str) -> None:
     assert split(render.render(asked(TWICE), form), form) == [["a", "a", "b", "A"], ["1", "2", "3", "4"]]
 
 
-def test_a_repeated_column_name_is_shown_twice_in_a_table() -> None:
-    lines = [line.split() for line in shown(asked(TWICE)).splitlines()]
-    assert ["a", "a", "b", "A"] in lines
-    assert ["1", "2", "3", "4"] in lines
-
-
 def test_a_repeated_column_name_is_numbered_in_json_and_parquet() -> None:
     rows = asked("select 1 as a, 2 as a, 3 as a_1, 4 as a")
     expected = {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}
     assert json.loads(render.render(rows, "json")) == [expected]
     assert pq.read_table(pa.BufferReader(render.parquet(rows))).to_pylist() == [expected]
-
-
-def test_a_join_with_all_columns_keeps_both_sides() -> None:
-    rows = asked("select * from (values (1, 'x')) t(id, v) join (values (1, 'y')) u(id, v) on t.id = u.id")
-    assert render.render(rows, "csv") == "id,v,id,v\n1,x,1,y"
-    assert json.loads(render.render(rows, "json")) == [{"id": 1, "v": "x", "id_1": 1, "v_1": "y"}]
 
 
 @given(st.lists(st.sampled_from(["a", "a_1", "a_2", "a_1_1", "b"]), max_size=9))

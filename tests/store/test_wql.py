@@ -27,13 +27,9 @@ def case(windows: int, *, scale: float = 1.0, missing: float = 0.0, zero: tuple[
 
 # Data set -> its windows.
 CASES = {
-    "plain": case(8),
-    "missing targets": case(8, missing=0.3),
-    "windows of zeros": case(8, zero=(0, 5)),
-    "one window": case(1),
-    "tiny": case(8, scale=1e-30),
-    "huge": case(8, scale=1e30),
-}
+    "plain": case(8), "missing targets": case(8, missing=0.3), "windows of zeros": case(8, zero=(0, 5)),
+    "one window": case(1), "tiny": case(8, scale=1e-30), "huge": case(8, scale=1e30),
+}  # fmt: skip
 ZEROS, LACKING = case(3, zero=(0, 1, 2)), case(4)
 
 

@@ -13,15 +13,9 @@ from tasks.state_spectra import gaussian_angles, input_spectrum
 from tsfmscope.ranks.spectrum import line_angles, matrix_floor
 
 SPEC = {
-    "model": "m",
-    "base_model": None,
-    "size_parameter": None,
-    "size_rule": None,
-    "dataset": "d",
-    "condition": "c",
-    "context": 64,
-    "noise": 0.0,
-}
+    "model": "m", "base_model": None, "size_parameter": None, "size_rule": None, "dataset": "d", "condition": "c",
+    "context": 64, "noise": 0.0,
+}  # fmt: skip
 SPEC |= {"stack": "encoder", "layer": 2, "normed": False}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -107,14 +106,8 @@ def _forecast(subject: Subject) -> None:
 
 def main(arguments: list[str]) -> None:
     """Measure what the arguments name, and print one line of JSON."""
-    parser = argparse.ArgumentParser()
-    for name in ("family", "folder", "options", "context", "horizon"):
-        parser.add_argument(name)
-    given = parser.parse_args(arguments)
-    cost = measure_here(
-        given.family, Path(given.folder), json.loads(given.options), context=int(given.context),
-        horizon=int(given.horizon),
-    )  # fmt: skip
+    family, folder, options, context, horizon = arguments
+    cost = measure_here(family, Path(folder), json.loads(options), context=int(context), horizon=int(horizon))
     print(json.dumps(cost.json()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,9 +49,8 @@ def layers_are_those_of_the_config(subject: Subject) -> str:
     if not counts:
         raise NotApplicable("no key of config.json with layer, depth or block in its name holds a number")
     for stack, blocks in subject.model.layers.items():
-        demand(
-            any(blocks % n == 0 for n in counts.values()), f"{stack}: got {blocks} blocks, config.json states {counts}"
-        )
+        is_stated = any(blocks % n == 0 for n in counts.values())
+        demand(is_stated, f"{stack}: got {blocks} blocks, config.json states {counts}")
     return f"{dict(subject.model.layers)} of {counts}"
 
 
@@ -154,10 +153,8 @@ def _alike(actual: dict[Any, np.ndarray], expected: dict[Any, np.ndarray]) -> st
     demand(list(actual) == list(expected), f"got layers {list(actual)}, expected {list(expected)}")
     difference = {key: distance(actual[key], states) for key, states in expected.items()}
     worst = max(difference, key=lambda key: difference[key])
-    demand(
-        difference[worst] <= SAME,
-        f"{worst}: differ by {difference[worst]:.1e} of the largest, expected at most {SAME:.0e}",
-    )
+    expected_most = f"expected at most {SAME:.0e}"
+    demand(difference[worst] <= SAME, f"{worst}: differ by {difference[worst]:.1e} of the largest, {expected_most}")
     return f"differ by {difference[worst]:.1e} of the largest state"
 
 
@@ -271,8 +268,10 @@ def _steps_that_are_read(subject: Subject) -> int:
     A model cuts a longer context on the left.
     """
     model, steps = subject.model, subject.context
-    while steps >= 32 and model.rows_per_window(steps, subject.horizon) == model.rows_per_window(
-        steps // 2, subject.horizon
-    ):
+
+    def rows(context: int) -> Mapping[str, int]:
+        return model.rows_per_window(context, subject.horizon)
+
+    while steps >= 32 and rows(steps) == rows(steps // 2):
         steps //= 2
     return steps

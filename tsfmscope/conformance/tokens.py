@@ -77,16 +77,13 @@ def padding_changes_nothing(subject: Subject) -> str:
     after = states_of(model, padded_tokens)
     for key, states in states_of(model, alone).items():
         difference = distance(after[key][: len(short), -states.shape[1] :], states)
-        demand(
-            difference <= SAME, f"{key}: states differ by {difference:.1e} of the largest, expected at most {SAME:.0e}"
-        )
+        expected = f"expected at most {SAME:.0e}"
+        demand(difference <= SAME, f"{key}: states differ by {difference:.1e} of the largest, {expected}")
         worst = max(worst, difference)
     for stack, kinds in alone.kinds.items():
         padded_kinds = padded_tokens.kinds[stack][: len(short)]
-        demand(
-            np.array_equal(padded_kinds[:, -kinds.shape[1] :], kinds),
-            f"{stack}: a padded window's last kinds are others",
-        )
+        is_kept = np.array_equal(padded_kinds[:, -kinds.shape[1] :], kinds)
+        demand(is_kept, f"{stack}: a padded window's last kinds are others")
         left = padded_kinds[:, : -kinds.shape[1]]
         demand(bool((left == TokenKind.PADDING).all()), f"{stack}: rows of padding alone are not of kind PADDING")
     for stack, rows in model.rows_per_window(half, subject.horizon).items():
@@ -126,16 +123,14 @@ def the_future_changes_no_state_before_it(subject: Subject) -> str:
     after, rows = states_of(subject.model, changed), 0
     for stack, kinds in subject.tokens.kinds.items():
         is_before = _before(subject.tokens, stack)
-        demand(
-            np.array_equal(changed.kinds[stack][is_before], kinds[is_before]), f"{stack}: kinds depend on the future"
-        )
+        is_same = np.array_equal(changed.kinds[stack][is_before], kinds[is_before])
+        demand(is_same, f"{stack}: kinds depend on the future")
         rows += int(is_before.sum())
     for key, states in subject.states.items():
         is_before = _before(subject.tokens, key[0])
         difference = distance(after[key][is_before], states[is_before])
-        demand(
-            difference <= SAME, f"{key}: the future leaks into earlier rows, by {difference:.1e} of the largest state"
-        )
+        leak = f"by {difference:.1e} of the largest state"
+        demand(difference <= SAME, f"{key}: the future leaks into earlier rows, {leak}")
     return f"{rows} rows before the future"
 
 
@@ -157,5 +152,4 @@ def _later(windows: Windows, modality: str) -> Windows:
 
 
 def _before(tokens: Tokens, stack: str) -> np.ndarray:
-    before: np.ndarray = tokens.kinds[stack] != TokenKind.FUTURE
-    return before
+    return np.asarray(tokens.kinds[stack] != TokenKind.FUTURE)

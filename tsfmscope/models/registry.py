@@ -14,9 +14,9 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def family_class(name: str) -> type[Family]:
     names the package and the fix.
     """
     check_name(name)
-    entry = plugin_of(name, FAMILIES)
+    entry = plugin_of(name)
     try:
         if entry is not None:
             return _load_plugin_class(entry)
@@ -151,7 +151,7 @@ def code_of(family: str) -> str | None:
     For a built-in family, return its `revision`. ValueError for an unknown family.
     """
     check_name(family)
-    entry = plugin_of(family, FAMILIES)
+    entry = plugin_of(family)
     return plugin_code(entry) if entry else family_class(family).revision
 
 
@@ -381,14 +381,14 @@ def plugin_entries() -> dict[str, tuple[EntryPoint, ...]]:
     return entries_by_name
 
 
-def plugin_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
+def plugin_of(name: str) -> EntryPoint | None:
     """Return the entry point of another package's family, None where there is none.
 
     ModelError where two packages use the name, or where the family is built in too.
     """
     claims = plugin_entries().get(name, ())
     packages = " and ".join(map(package_of, claims))
-    if claims and name in built_in:
+    if claims and name in FAMILIES:
         raise ModelError(
             f"family {name}: package {packages} names a family of its own so, but it is built in; rename the entry "
             "point there, or uninstall the package"
@@ -408,8 +408,12 @@ def plugin_code(entry: EntryPoint) -> str:
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
-    digest = hashlib.sha256()
-    for name, path in sorted(_files(spec)):
+    suffixes, digest = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES), hashlib.sha256()
+    files = {spec.name: Path(spec.origin or "")} if spec.submodule_search_locations is None else {}
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
+        files |= {path.relative_to(folder).as_posix(): path for path in paths}
+    for name, path in sorted(files.items()):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package_of(entry)} {digest.hexdigest()}"
 
@@ -437,17 +441,6 @@ def describe_plugin(entry: EntryPoint) -> str:
 def package_of(entry: EntryPoint) -> str:
     """Return the name and version of the package of an entry point."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "without a name"
-
-
-def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name inside the module and the path of each file of its code."""
-    if spec.submodule_search_locations is None:
-        yield spec.name, Path(spec.origin or "")
-        return
-    suffixes = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
-    for folder in map(Path, spec.submodule_search_locations):
-        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        yield from ((path.relative_to(folder).as_posix(), path) for path in paths)
 
 
 def family_of_folder(folder: Path) -> str | None:

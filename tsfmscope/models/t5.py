@@ -196,7 +196,10 @@ def check_head(config: Mapping[str, Any], folder: Path) -> None:
 
     transformers would use the embedding as head.
     """
-    if config.get("tie_word_embeddings") is False and HEAD not in checkpoint_folder.tensor_names(folder):
+    from safetensors import safe_open
+
+    files = checkpoint_folder.weight_files(folder) if config.get("tie_word_embeddings") is False else []
+    if files and not any(HEAD in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
         raise ModelError(
             f"{folder}: {HEAD} is missing, but config.json has tie_word_embeddings false; fetch or save the checkpoint "
             "again, or set tie_word_embeddings to true if its head is the embedding"

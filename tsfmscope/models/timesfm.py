@@ -173,20 +173,21 @@ class TimesFMFamily(Pretrained, Forecaster):
     def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         """Return why a config cannot be used, or None."""
 
+    # TimesFM 2.0 has none of the three settings.
     @property
     def _averages_mirror_image(self) -> bool:
         """Whether a forecast is the mean of the window's own and the negative of its mirror image's."""
-        return False
+        return bool(getattr(self.network.config, "force_flip_invariance", False))
 
     @property
     def keeps_sign(self) -> bool:
         """Whether a window without a negative step is forecast without one."""
-        return False
+        return bool(getattr(self.network.config, "infer_is_positive", False))
 
     @property
     def _appended_output(self) -> int:
         """Index of the output that longer horizons append to the context; 0 is the mean, the quantiles follow."""
-        return 0
+        return int(getattr(self.network.config, "decode_index", 0))
 
     @abstractmethod
     def _decoder(self) -> Any:
@@ -467,18 +468,6 @@ class TimesFM25(TimesFMFamily):
         if steps < horizon:
             return f"got output_quantile_len {steps}, expected at least horizon_length {horizon}"
         return odd_context(config, 16384)
-
-    @property
-    def _averages_mirror_image(self) -> bool:
-        return bool(self.network.config.force_flip_invariance)
-
-    @property
-    def keeps_sign(self) -> bool:
-        return bool(self.network.config.infer_is_positive)
-
-    @property
-    def _appended_output(self) -> int:
-        return int(self.network.config.decode_index)
 
     def _decoder(self) -> Any:
         return self.network.model

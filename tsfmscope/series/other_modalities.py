@@ -163,8 +163,7 @@ def draw_table(rng: np.random.Generator, rows: int, features: int) -> Float32[np
 def _photographs() -> list[np.ndarray]:
     from sklearn.datasets import load_sample_images
 
-    images: list[np.ndarray] = load_sample_images().images
-    return images
+    return list(load_sample_images().images)
 
 
 # The last one is leaky, because a dead node would give a constant column.

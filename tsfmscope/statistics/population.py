@@ -19,6 +19,8 @@ from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import POWER, evaluate_orders, flip_mean
 from tsfmscope.statistics.ranks import average_ranks, complete, mean_of_defined
 
+# Columns of the table `inference`.
+Row = dict[str, Any]
 Runs = Float[np.ndarray, "dataset run"]
 Snapshots = Float[np.ndarray, "dataset run snapshot"]
 # A data set counts if at least this share of the runs have both values there; then a run counts if it has
@@ -32,7 +34,7 @@ ROUNDING = 1e-12
 SIMULATIONS, HALVINGS = 1000, 12
 
 
-def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions, *names: str) -> dict[str, Any]:
+def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions, *names: str) -> Row:
     """Return columns of `inference` for the mean over data sets of the rank correlation of x and y across runs.
 
     groups: the group of each run. Ranks are taken inside groups and centred there, so that differences between groups
@@ -42,7 +44,7 @@ def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions,
     """
     x, y, kept = _complete_block(x, y)
     labels = np.unique(np.asarray(groups, dtype=str)[kept], return_inverse=True)[1].reshape(-1)
-    row: dict[str, Any] = {"n": x.size, "n_clusters": x.shape[1]}
+    row: Row = {"n": x.size, "n_clusters": x.shape[1]}
     sizes = np.bincount(labels) if len(labels) else np.zeros(0, dtype=int)
     if x.shape[1] < FEWEST_RUNS or (sizes > 1).sum() < 1:
         return row | {"reason": f"{x.shape[1]} runs (groups: {len(sizes)}); needs {FEWEST_RUNS} runs, two in a group"}
@@ -66,9 +68,7 @@ def across_runs(x: Runs, y: Runs, groups: Sequence[str], options: SeededOptions,
     return {**row, **test.columns, "detectable": detectable, "method": method, **interval.columns}
 
 
-def within_runs(
-    x: Snapshots, y: Snapshots, validation: Snapshots, options: SeededOptions, *names: str
-) -> dict[str, Any]:
+def within_runs(x: Snapshots, y: Snapshots, validation: Snapshots, options: SeededOptions, *names: str) -> Row:
     """Return columns of `inference` for the partial correlation over snapshots, given the validation loss.
 
     Training lowers the error and moves every measure, so the ranks of the validation loss are taken out of both.
@@ -83,7 +83,7 @@ def within_runs(
     ).reshape(x.shape[1], x.shape[0])
     is_defined = np.isfinite(partial)
     partial = partial[is_defined.any(axis=1)][:, is_defined.any(axis=0)]
-    row: dict[str, Any] = {"n": int(is_defined.sum()), "n_clusters": len(partial)}
+    row: Row = {"n": int(is_defined.sum()), "n_clusters": len(partial)}
     sizes = dict(zip(("runs", "data sets"), partial.shape, strict=True))
     if few := [f"{size} {kind}" for kind, size in sizes.items() if size < FEWEST_RUNS]:
         return row | {"reason": f"{', '.join(few)} with a partial correlation; needs {FEWEST_RUNS}"}

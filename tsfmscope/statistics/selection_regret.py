@@ -14,6 +14,8 @@ from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
 from tsfmscope.statistics.ranks import complete, mean_of_defined
 
+# Columns of the table `inference`.
+Row = dict[str, Any]
 Table = Float[np.ndarray, "dataset model condition"]
 Choices = Float[np.ndarray, "dataset choice candidate"]
 ANSWER = "advice_regret"
@@ -101,7 +103,7 @@ def regret_by_dataset(
 
 def compare(
     isotropy: Table, log_error: Table, earlier: Table, contexts: Table, options: SeededOptions, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the rows of `inference` for the answer advice_regret, for each kind of choice with candidates.
 
     - model_and_context: both are chosen together; only where both differ.
@@ -142,7 +144,7 @@ def _has_choice(kind: str, isotropy: np.ndarray, log_error: np.ndarray, contexts
 
 def _mean_row(
     kind: str, statistic: str, rule: str, values: Float[np.ndarray, " dataset"], options: SeededOptions, *names: str
-) -> dict[str, Any]:
+) -> Row:
     """Return the row of a mean over data sets, with its interval.
 
     statistic: the regret of a rule, or the advice's regret minus a rule's with data sets paired. The difference is
@@ -166,7 +168,7 @@ def _mean_row(
 
 def _models_row(
     isotropy: np.ndarray, log_error: np.ndarray, kind: str, options: SeededOptions, names: Sequence[str]
-) -> dict[str, Any]:
+) -> Row:
     """Test the difference from chance against joint orders of the models' isotropy.
 
     A measure that ranks one model as isotropic everywhere beats chance on every data set where that model
@@ -207,6 +209,6 @@ def _over_choices(
         return np.asarray(np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1))
 
 
-def _row(kind: str, statistic: str, n: int) -> dict[str, Any]:
+def _row(kind: str, statistic: str, n: int) -> Row:
     names = {"answer": ANSWER, "grouping": kind, "block": "all", "statistic": statistic}
     return {**names, "n": n, "n_clusters": n}

@@ -27,6 +27,9 @@ from tsfmscope.statistics.permutation import (
 )
 from tsfmscope.statistics.ranks import complete, critical_rho, detectable_rho, kendall, spearman, undefined_reason
 
+# Columns of the table `inference`.
+Row = dict[str, Any]
+Changes = Float[np.ndarray, "model dataset"]
 Table = Float[np.ndarray, "dataset model condition"]
 
 
@@ -177,7 +180,7 @@ NO_POOLED_TEST = (
 )
 
 
-def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict[str, Any]]:
+def correlations(units: Units, options: SeededOptions, *names: str) -> list[Row]:
     """Return the rows of `inference` for the correlation answers and the mixed model.
 
     names: study and measure, which seed the random numbers. Units without both values are left out
@@ -191,9 +194,9 @@ def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict
         # A data set, model or condition without a unit is not a cluster.
         index = [np.flatnonzero(is_complete.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
         x, y = x[np.ix_(*index)], y[np.ix_(*index)]
-        units = Units(
-            [units.datasets[n] for n in index[0].tolist()], [units.models[n] for n in index[1].tolist()], x, y
-        )
+        datasets = [units.datasets[n] for n in index[0].tolist()]
+        models = [units.models[n] for n in index[1].tolist()]
+        units = Units(datasets, models, x, y)
     fit = fit_mixed_model(x, y, alpha=options.alpha)
     columns = {name: getattr(fit, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
     mixed_row = _row("mixed_model", "all", "all", "slope", fit.n, fit.datasets) | columns
@@ -201,7 +204,7 @@ def correlations(units: Units, options: SeededOptions, *names: str) -> list[dict
     return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), mixed_row]
 
 
-def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of the answer correlation: means of rho over blocks, double-centred r, and pooled rho.
 
     The blocks are data sets, pairs of data set and condition, or models.
@@ -227,10 +230,9 @@ def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Seque
     yield {**row, "estimate": spearman(x.reshape(-1), y.reshape(-1)), "reason": NO_POOLED_TEST}
 
 
-def _double_centred(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> dict[str, Any]:
-    a, b, rows, columns = double_centred(
-        *(values.reshape(len(values), math.prod(values.shape[1:])) for values in (x, y))
-    )
+def _double_centred(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Row:
+    tables = (values.reshape(len(values), math.prod(values.shape[1:])) for values in (x, y))
+    a, b, rows, columns = double_centred(*tables)
     row = _row("correlation", "within_dataset", "all", "double_centred", a.size, len(rows))
     test = permute_centred(a, b, **options.orders(*names, "double_centred"))
     omitted = ""
@@ -244,7 +246,7 @@ def _double_centred(x: np.ndarray, y: np.ndarray, options: SeededOptions, names:
 
 def _by_block(
     units: Units, x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the rows for each model over data sets and for each data set over models.
 
     Whole rows are permuted, with their conditions.
@@ -271,12 +273,8 @@ def _by_block(
 
 
 def signs(
-    values: Float[np.ndarray, " pair"],
-    clusters: Sequence[str],
-    options: SeededOptions,
-    row: dict[str, Any],
-    unit_name: str,
-) -> dict[str, Any]:
+    values: Float[np.ndarray, " pair"], clusters: Sequence[str], options: SeededOptions, row: Row, unit_name: str
+) -> Row:
     """Return a row of `inference` for the answer sign_test, context_effect or noise_effect.
 
     values: +1, -1, 0 (a tie) or NaN (left out). clusters: the cluster of each value. row: the identifying
@@ -308,12 +306,7 @@ def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarr
     return found if found < 1 else math.nan
 
 
-def changes(
-    isotropy: Float[np.ndarray, "model dataset"],
-    log_nmse: Float[np.ndarray, "model dataset"],
-    options: SeededOptions,
-    row: dict[str, Any],
-) -> dict[str, Any]:
+def changes(isotropy: Changes, log_nmse: Changes, options: SeededOptions, row: Row) -> Row:
     """Return a row of `inference` for the answer context_effect or noise_effect, tested over data sets.
 
     The estimate is the mean over models of rho between the changes of isotropy and of log NMSE. A change that
@@ -329,14 +322,14 @@ def changes(
     return _with_test(row, test, interval, "data sets in all models at once", _no_mean_reason(x, y))
 
 
-def _row(answer: str, grouping: str, block: str, statistic: str, n: int, clusters: int) -> dict[str, Any]:
+def _row(answer: str, grouping: str, block: str, statistic: str, n: int, clusters: int) -> Row:
     names = {"answer": answer, "grouping": grouping, "block": block, "statistic": statistic}
     return {**names, "n": n, "n_clusters": clusters}
 
 
 def _with_test(
-    row: dict[str, Any], test: PermutationTest | None, interval: bootstrap.Interval, unit_name: str, reason: str
-) -> dict[str, Any]:
+    row: Row, test: PermutationTest | None, interval: bootstrap.Interval, unit_name: str, reason: str
+) -> Row:
     """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
     if test is None:
         return {**row, "reason": reason}

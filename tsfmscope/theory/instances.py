@@ -192,7 +192,7 @@ class BoundCheck:
 
     @property
     def ratio(self) -> float:
-        """Return the used share of the bound, y / bound or bound / y; above 1, the bound fails; 0 for 0/0."""
+        """Return the used share of the bound; above 1, the bound fails; 0 for 0/0."""
         numerator, denominator = (self.y, self.bound) if self.side == "upper" else (self.bound, self.y)
         return numerator / denominator if denominator else (0.0 if not numerator else float("inf"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +112,7 @@ def heal(
         HealthError: the distance is not finite. The model then has its weights from before.
     """
     check_healable(model)
+    teacher.network.eval()
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
     # Training begins with step 1.
     held_out = [[draw(0, VALIDATION)], *(list(loss_batches(teacher, [part], model.batch)) for part in windows)]
@@ -201,12 +202,12 @@ def _finite(distance: float, step: int, learning_rate: float) -> float:
     return distance
 
 
+@dataclass(frozen=True)
 class _Distance:
     """Distance of a model's outputs from those of its teacher, both in evaluation mode."""
 
-    def __init__(self, model: Family, teacher: Family) -> None:
-        self._model, self._teacher = model, teacher
-        teacher.network.eval()
+    model: Family
+    teacher: Family
 
     def __call__(self, parts: Parts, seed: int) -> torch.Tensor:
         """Return the mean distance over a batch, with gradients to the model.
@@ -217,15 +218,13 @@ class _Distance:
         from torch.nn.functional import kl_div, l1_loss, log_softmax
 
         with torch.no_grad():
-            expected = _outputs(self._teacher, parts, seed)
-        answers = _outputs(self._model, parts, seed)
+            expected = _outputs(self.teacher, parts, seed)
+        answers = _outputs(self.model, parts, seed)
         pairs = zip(answers, expected, strict=True)
-        if not self._model.softmax_head:
+        if not self.model.softmax_head:
             return torch.stack([l1_loss(*pair) for pair in pairs]).mean()
-        terms = (
-            kl_div(log_softmax(answer, -1), log_softmax(wanted, -1), reduction="none", log_target=True)
-            for answer, wanted in pairs
-        )
+        logs = ([log_softmax(logits, -1) for logits in pair] for pair in pairs)
+        terms = (kl_div(answer, wanted, reduction="none", log_target=True) for answer, wanted in logs)
         return torch.stack([term.sum(-1).mean() for term in terms]).mean()
 
     def mean(self, datasets: Sequence[Sequence[Parts]], seed: int) -> float:

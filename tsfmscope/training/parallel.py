@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,18 @@ PATIENCE_S = 10.0
 PROCESS = "tsfmscope.training.pretraining"
 
 
+@dataclass(frozen=True)
 class Share:
-    """Part of every batch that one process works on: all of it if there is one process."""
+    """Part of every batch that one process works on: all of it if there is one process.
 
-    def __init__(
-        self,
-        device: str,
-        rank: int = 0,
-        of: int = 1,
-        rendezvous: str = "",
-        others: Sequence[subprocess.Popen[str]] = (),
-    ) -> None:
-        self.device, self.rank, self.of = device, rank, of
-        self._rendezvous, self._others = rendezvous, others
+    others: the further processes, for the first process only.
+    """
+
+    device: str
+    rank: int = 0
+    of: int = 1
+    rendezvous: str = ""
+    others: Sequence[subprocess.Popen[str]] = ()
 
     @property
     def first(self) -> bool:
@@ -66,7 +66,7 @@ class Share:
         import torch
         from torch import distributed
 
-        for rank, process in enumerate(self._others, 1):
+        for rank, process in enumerate(self.others, 1):
             assert process.stdout is not None
             if not process.stdout.readline():
                 raise ConnectionError(_describe_end(rank, self.of, process.wait()))
@@ -77,7 +77,7 @@ class Share:
             # The processes share one machine, so nothing has to listen on its other interfaces.
             os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         distributed.init_process_group(
-            "nccl" if on_gpu else "gloo", init_method=self._rendezvous, rank=self.rank, world_size=self.of
+            "nccl" if on_gpu else "gloo", init_method=self.rendezvous, rank=self.rank, world_size=self.of
         )
         loss: Loss = family.loss
 
@@ -143,8 +143,7 @@ def start_processes(
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         rendezvous = Path(temporary, "meeting").as_uri()
         request = {"recipe": recipe.to_dict(), "embedding": embedding, "folder": str(folder), "of": processes}
-        request["meeting"] = rendezvous
-        per_process = max(1, threads // processes)
+        request, per_process = {**request, "meeting": rendezvous}, max(1, threads // processes)
         others = [_start({**request, "rank": rank}, device, per_process) for rank in range(1, processes)]
         torch.set_num_threads(per_process)
         try:

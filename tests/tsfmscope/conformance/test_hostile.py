@@ -7,16 +7,13 @@ import copy
 import json
 import os
 import pickle
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.tsfmscope.models.families import CLASSES, FAMILIES, change_config, example_model
-from tsfmscope.cli.app import app
+from tests.tsfmscope.models.families import CLASSES, FAMILIES, example_model
 from tsfmscope.conformance.checkpoints import Checkpoint
 from tsfmscope.conformance.package import (
     forecasts_are_those_of_the_package,
@@ -163,30 +160,6 @@ def test_an_adapter_is_not_loaded(family: str, marker: Path, tmp_path: Path) -> 
     with pytest.raises(ModelError, match="a LoRA adapter") as caught:
         load(family, folder, tmp_path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("place", ["an option", "a component's option", "a component", "the mixture's own option"])
-def test_verify_runs_no_command_that_a_moirai_config_names(place: str, marker: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(
-        ROOT / "tsfmscope/checkpoints/moirai-mini", folder, ignore=shutil.ignore_patterns("checksums.sha256")
-    )
-    output = json.loads((folder / "config.json").read_text())["distr_output"]
-    normal = {"_target_": "uni2ts.distribution.normal.NormalFixedScaleOutput", "scale": payload(marker)}
-    if place == "an option":
-        output = normal
-    elif place == "a component's option":
-        output["components"][1] = normal
-    elif place == "a component":
-        output["components"][1] = payload(marker)
-    else:
-        output["weights"] = payload(marker)
-    change_config(folder, distr_output=output)
-    done = CliRunner().invoke(app, ["verify", str(folder), "--context", "64", "--horizon", "12", "--json"])
-    assert done.exit_code == 1
-    detail = json.loads(done.stdout)["checks"][-1]["detail"]
-    key = {"a component": "_target_", "the mixture's own option": "'weights'"}.get(place, "scale")
-    assert str(folder) in detail and f"{key}" in detail and "\n" not in detail
 
 
 @pytest.mark.parametrize("folder", ["tasks", "stages", "store", "tsfmscope"])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
@@ -348,15 +347,7 @@ def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: 
     found = [row for row in rows if row["reason"] is None]
     assert len(found) >= 8
     bounds = [Bounds(*(row[part] for part in ("norm", "printed", "appendix", "safe"))) for row in found]
-    assert not any(one.violated["safe"] for one in bounds)
+    assert all(one.norm <= one.safe * (1 + 1e-9) for one in bounds)
     for row, one in zip(found, bounds, strict=True):
         assert one.norm > 0
         assert one.appendix - one.printed == pytest.approx(row["n_tokens"], abs=1e-9 * one.printed)
-
-
-def test_entries_answer_rows_of_plain_values(t5: ChronosT5, windows: Make) -> None:
-    tokens = t5.tokenize(windows())
-    rows = [*align(t5, tokens), *rows_of(heads.lemma, t5, tokens, **LEMMA)]
-    rows += rows_of(heads.partition, t5, tokens, rows=50, batch=3)
-    assert pa.Table.from_pylist([{k: v for k, v in row.items() if v is not None} for row in rows]).num_rows == len(rows)
-    assert all(row[name] == value for row in rows for name, value in CELL.items())

@@ -1,4 +1,4 @@
-"""Inputs and states against the release's own path on real dates: gluonts' transforms, its lags, and numpy.
+"""Inputs against the release's own path on real dates: gluonts' transforms and its lags.
 
 The release's estimator chains AddTimeFeatures, AddObservedValuesIndicator and InstanceSplitter; its module then scales,
 takes the lags of each step and appends log1p|loc|, log scale and the time features of the same step.
@@ -15,7 +15,6 @@ import pytest
 from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import AddObservedValuesIndicator, AddTimeFeatures, Chain, InstanceSplitter, TestSplitSampler
 
-from tests.tsfmscope.models.test_lag_llama_network import HEADS, WIDTH, block_twin, numbers, rms_twin
 from tsfmscope.models.lag_llama import LAGS, LagLlama
 from tsfmscope.series.files.sources import load_bundled
 from tsfmscope.series.types import Series, Windows
@@ -83,20 +82,12 @@ def released_inputs(series: list[Series], windows: Windows) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_inputs_and_states_are_those_of_the_release_on_real_dates(case: str) -> None:
+def test_inputs_are_those_of_the_release_on_real_dates(case: str) -> None:
     series = CASES[case]()
     windows, _ = last_windows(series, context=TOKENS + LAGS[-1], horizon=HORIZON)
-    config = {"context_length": TOKENS, "n_layer": 2, "n_head": HEADS, "n_embd_per_head": WIDTH}
+    config = {"context_length": TOKENS, "n_layer": 1, "n_head": 1, "n_embd_per_head": 2}
     family = LagLlama.new(config, seed=1)
     tokens = family.tokenize(windows)
     expected = released_inputs(series, windows)
     np.testing.assert_array_equal(tokens.arrays["inputs"][..., -6:], expected[..., -6:])
     np.testing.assert_allclose(tokens.arrays["inputs"], expected, rtol=1e-5, atol=1e-5)
-    weights = numbers(family.network)
-    last = [layer.states for layer in family.hidden_states(tokens)][-1]
-    for window, inputs in enumerate(expected):
-        states = inputs @ weights["transformer.wte.weight"].T + weights["transformer.wte.bias"]
-        for block in family.network.blocks:
-            states = block_twin(states, numbers(block))
-        want = rms_twin(states, weights["transformer.ln_f.scale"])
-        np.testing.assert_allclose(last[window], want, atol=1e-5)

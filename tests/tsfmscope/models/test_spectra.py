@@ -104,10 +104,6 @@ def test_a_head_of_the_output_projection_is_what_its_value_head_goes_through(t5:
     np.testing.assert_allclose(sum(o @ v for o, v in parts), found["o"].matrix @ found["v"].matrix, atol=1e-5)
 
 
-def test_a_snapshot_s_rows_carry_its_step(patchtst: Family) -> None:
-    assert {row["step"] for row in rows_of(spectra.weight_spectra, patchtst, step=250)} == {250}
-
-
 def test_matrices_that_were_rounded_have_the_floor_of_that_rounding(patchtst: Family) -> None:
     plain = rows_of(spectra.weight_spectra, patchtst)
     rounded = rows_of(spectra.weight_spectra, patchtst, weights_dtype="bfloat16")

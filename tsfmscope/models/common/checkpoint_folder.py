@@ -345,13 +345,6 @@ def read_weights(folder: Path) -> dict[str, Any]:
     return tensors
 
 
-def tensor_names(folder: Path) -> set[str]:
-    """Return the names of the tensors in a folder's safetensors files, which can be read."""
-    from safetensors import safe_open
-
-    return {name for path in weight_files(folder) for name in safe_open(path, "numpy").keys()}  # noqa: SIM118
-
-
 def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
     """Return a network in float32 and eval mode, made from keys of config.json that we know and from our tensors.
 

@@ -33,6 +33,8 @@ from tsfmscope.series.files.sources import (
 from tsfmscope.series.files.times import FREQ_STEPS, Grid, fit_freq, frequency, grid, localize, read_times
 from tsfmscope.series.types import Series, Skip
 
+# Series with their numbers of missing times.
+Pairs = list[tuple[Series, int]]
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
 # Columns of the platform's own layout with one row per series (see tsfmscope.series.files.sources).
 OURS = {"item_id", "start", "freq", "target"}
@@ -68,7 +70,7 @@ def load_own(
     min_length, sample: as in `select`. Raises DataError also for a CSV without a header, a table whose columns could
     be read in two ways, and series of several frequencies.
     """
-    pairs: list[tuple[Series, int]] = []
+    pairs: Pairs = []
     skipped: list[Skip] = []
     notes: list[str] = []
     for file in list_files(path):
@@ -116,11 +118,7 @@ def list_files(path: Path) -> list[Path]:
 
 
 def _select(
-    pairs: list[tuple[Series, int]],
-    path: Path,
-    season: int | None,
-    min_length: int | None,
-    sample: tuple[int, int] | None,
+    pairs: Pairs, path: Path, season: int | None, min_length: int | None, sample: tuple[int, int] | None
 ) -> LoadedSeries:
     """Return the usable series, all of one frequency, and the skipped ones. Raises DataError for several frequencies.
 
@@ -149,12 +147,8 @@ def _select(
     return dataclasses.replace(selected, skipped=usable.skipped + other, missing=missing)
 
 
-def _read_file(path: Path, name: str, columns: Columns) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
-    """Read one file.
-
-    Returns pairs of a series and its number of missing times, the series that the pipeline's reader finds
-    unusable, and notes for the user.
-    """
+def _read_file(path: Path, name: str, columns: Columns) -> tuple[Pairs, list[Skip], list[str]]:
+    """Return the series of a file, those that the pipeline's reader finds unusable, and notes for the user."""
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
     if path.suffix != ".parquet":
@@ -189,13 +183,8 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
         return plain.drop(columns=[name for name in unnamed if pd.api.types.is_numeric_dtype(plain[name])])
 
 
-def _read_frame(
-    frame: pd.DataFrame, path: Path, name: str, columns: Columns
-) -> tuple[list[tuple[Series, int]], list[str]]:
-    """Extract the series of a table with one row per time.
-
-    Returns pairs of a series and its number of missing times, and notes for the user.
-    """
+def _read_frame(frame: pd.DataFrame, path: Path, name: str, columns: Columns) -> tuple[Pairs, list[str]]:
+    """Return the series of a table with one row per time, and notes for the user."""
     frame, columns = make_plain(frame, columns, str(path))
     roles = assign_roles(frame, columns, str(path))
     notes = [_columns_note(frame, path, roles)]
