@@ -304,9 +304,7 @@ def test_claims_are_decided_by_data_sets_and_seeds(run: tuple[str, ByPlot]) -> N
     assert claim(by_plot, "pretrained", "heads whose width grows with depth have less error") == verdict
 
 
-def test_the_overlap_falls_with_what_is_left_and_the_original_shares_all_with_itself(
-    run: tuple[str, ByPlot],
-) -> None:
+def test_the_overlap_falls_with_what_is_left_and_the_original_shares_all_with_itself(run: tuple[str, ByPlot]) -> None:
     """Svd at a half and a quarter, made 0.2 a halving from 0.9, and the original's 1: a slope of 0.25."""
     rows = run[1]["compressed"].published.frame.to_dict("records")
     (row,) = (row for row in rows if row["quantity"] == "overlap trend")
