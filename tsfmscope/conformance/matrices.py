@@ -18,8 +18,7 @@ import numpy as np
 from tsfmscope.conformance.subject import SAME, NotApplicable, Subject, demand, distance, states_of
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.capture import Pass, capture
-from tsfmscope.models.common.head_matrices import head_counts
-from tsfmscope.models.types import WeightMatrix
+from tsfmscope.models.types import WeightMatrix, head_counts
 
 if TYPE_CHECKING:
     import torch

@@ -63,13 +63,9 @@ class Skill:
 
 
 def skill(
-    model: Float[np.ndarray, " window"],
-    reference: Float[np.ndarray, " window"],
-    datasets: Shaped[np.ndarray, " window"],
-    *,
-    seed: int,
-    bootstrap: int = BOOTSTRAP,
-) -> Skill:
+    model: Float[np.ndarray, " window"], reference: Float[np.ndarray, " window"],
+    datasets: Shaped[np.ndarray, " window"], *, seed: int, bootstrap: int = BOOTSTRAP,
+) -> Skill:  # fmt: skip
     """Return the geometric mean of WQL ratios with a percentile bootstrap interval.
 
     model, reference: quantile loss of each window (`scores.quantile_losses`). datasets: data set of each
@@ -101,14 +97,9 @@ def skill(
 
 
 def skill_row(
-    model: Forecaster,
-    batches: Sequence[Windows],
-    *,
-    levels: Sequence[float],
-    samples: int,
-    seed: int,
+    model: Forecaster, batches: Sequence[Windows], *, levels: Sequence[float], samples: int, seed: int,
     bootstrap: int = BOOTSTRAP,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Compare `model` on batches of unseen windows with the context's median and with point seasonal naive.
 
     Returns columns of the `skill` table. Window i of all windows is sampled with seed [seed, i], independent

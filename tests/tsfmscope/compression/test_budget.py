@@ -21,7 +21,6 @@ from tsfmscope.compression.budget import (
     Spectrum,
     allocate,
     allocate_by_tolerance,
-    allocate_within,
     compare_seconds,
     forecast_seconds,
     measure,
@@ -29,7 +28,7 @@ from tsfmscope.compression.budget import (
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import Candidate
 from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.truncation import compress, model_candidates
+from tsfmscope.compression.truncation import allocate_within, compress, model_candidates
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
