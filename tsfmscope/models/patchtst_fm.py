@@ -275,7 +275,7 @@ class PatchTSTFM(OwnNetwork):
         from tsfmscope.models.graphs import PatchTSTFMGraph
 
         window, shortest = self.config["context_length"], shortest_forecast(self.config)
-        make = partial(PatchTSTFMGraph, self.network.eval(), window, shortest)
+        make = partial(PatchTSTFMGraph, self.network.eval(), (LEAST_SCALE, LARGEST_SCALED), window, shortest)
         return ForecastGraph(make, self.max_context, self._longest, self.levels)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
