@@ -54,6 +54,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 def test_a_foreign_folder_changes_no_number(folder: Path) -> None:
     report, vectors = ts.inspect(MODEL, "nile", context=64), ts.embed(MODEL, "nile", context=64)
     done = run(folder, "-c", CALLS)
