@@ -19,18 +19,10 @@ class ClusterOptions(Strict):
 class IsotropyOptions(ClusterOptions):
     """Options of isotropy and effective dimension, as defined in docs/science.md."""
 
-    min_cluster: int = Field(
-        30, ge=2, description="smallest number of tokens of a cluster that the adjusted cosine counts"
-    )
+    min_cluster: int = Field(30, ge=2, description="smallest cluster, in tokens, that the adjusted cosine counts")
     permutations: int = Field(
-        39,
-        ge=0,
-        le=9999,
-        description="permutations of the null that the adjusted cosine is compared with; below 2: no null",
+        39, ge=0, le=9999, description="permutations of the null of the adjusted cosine; below 2: no null"
     )
     repeats: int = Field(
-        5,
-        ge=0,
-        le=999,
-        description="random halves of the tokens for standard deviations; below 2: no standard deviation",
+        5, ge=0, le=999, description="random halves of the tokens for standard deviations; below 2: none"
     )

@@ -14,9 +14,9 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,19 +26,8 @@ from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
 from tsfmscope.files import file_sum, open_regular
-from tsfmscope.models.common.checkpoint_folder import (
-    ADAPTER,
-    INDEX,
-    LARGEST_CONFIG,
-    PICKLED,
-    SNAPSHOTS,
-    broken_checkpoint,
-    check_adapter,
-    files_of_weights,
-    read_object,
-    verify_sums,
-    weight_files,
-)
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.checkpoint_folder import PICKLED, SNAPSHOTS, broken_checkpoint, weight_files
 from tsfmscope.models.common.int8 import SCALE
 
 if TYPE_CHECKING:
@@ -76,7 +65,7 @@ LARGEST_CARD = 2**16
 # Model card. It is requested from the hub too, and no fingerprint covers it.
 CARD = "README.md"
 # Files that are requested from the hub. Which of its safetensors are read is known only when they are here.
-CHECKPOINT_FILES = ("config.json", "*.safetensors", INDEX, PICKLED, *READERS)
+CHECKPOINT_FILES = ("config.json", "*.safetensors", checkpoint_folder.INDEX, PICKLED, *READERS)
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ def family_class(name: str) -> type[Family]:
     names the package and the fix.
     """
     check_name(name)
-    entry = plugin_of(name, FAMILIES)
+    entry = plugin_of(name)
     try:
         if entry is not None:
             return _load_plugin_class(entry)
@@ -151,7 +140,7 @@ def code_of(family: str) -> str | None:
     For a built-in family, return its `revision`. ValueError for an unknown family.
     """
     check_name(family)
-    entry = plugin_of(family, FAMILIES)
+    entry = plugin_of(family)
     return plugin_code(entry) if entry else family_class(family).revision
 
 
@@ -206,12 +195,12 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
     folder = Path(os.path.expanduser(reference))
     if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
-        verify_sums(folder)
+        checkpoint_folder.verify_sums(folder)
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
     try:
         folder, revision = hub.download(
-            reference, CHECKPOINT_FILES, also=(CARD, ADAPTER), allowed=allow_hub, cache=cache
+            reference, CHECKPOINT_FILES, also=(CARD, checkpoint_folder.ADAPTER), allowed=allow_hub, cache=cache
         )
     except HubError as error:
         raise type(error)(
@@ -243,7 +232,7 @@ def fingerprint(folder: Path) -> str:
 
     Files are taken in the order of their names. ModelError where there are no weights, or where a file cannot be read.
     """
-    files = files_of_weights(folder)
+    files = checkpoint_folder.files_of_weights(folder)
     files += [folder / name for name in ("config.json", *READERS) if (folder / name).exists()]
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -381,14 +370,14 @@ def plugin_entries() -> dict[str, tuple[EntryPoint, ...]]:
     return entries_by_name
 
 
-def plugin_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
+def plugin_of(name: str) -> EntryPoint | None:
     """Return the entry point of another package's family, None where there is none.
 
     ModelError where two packages use the name, or where the family is built in too.
     """
     claims = plugin_entries().get(name, ())
     packages = " and ".join(map(package_of, claims))
-    if claims and name in built_in:
+    if claims and name in FAMILIES:
         raise ModelError(
             f"family {name}: package {packages} names a family of its own so, but it is built in; rename the entry "
             "point there, or uninstall the package"
@@ -408,8 +397,12 @@ def plugin_code(entry: EntryPoint) -> str:
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
-    digest = hashlib.sha256()
-    for name, path in sorted(_files(spec)):
+    suffixes, digest = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES), hashlib.sha256()
+    files = {spec.name: Path(spec.origin or "")} if spec.submodule_search_locations is None else {}
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
+        files |= {path.relative_to(folder).as_posix(): path for path in paths}
+    for name, path in sorted(files.items()):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package_of(entry)} {digest.hexdigest()}"
 
@@ -439,25 +432,18 @@ def package_of(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "without a name"
 
 
-def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name inside the module and the path of each file of its code."""
-    if spec.submodule_search_locations is None:
-        yield spec.name, Path(spec.origin or "")
-        return
-    suffixes = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
-    for folder in map(Path, spec.submodule_search_locations):
-        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        yield from ((path.relative_to(folder).as_posix(), path) for path in paths)
-
-
 def family_of_folder(folder: Path) -> str | None:
     """Return the family that the config.json of a folder shows; None if there is no such file or no match.
 
     Raises ModelError if the file is not a JSON object, and for a LoRA adapter.
     """
-    check_adapter(folder)
+    checkpoint_folder.check_adapter(folder)
     path = folder / "config.json"
-    return family_of_config(read_object(path, LARGEST_CONFIG)) if path.is_file() else None
+    return (
+        family_of_config(checkpoint_folder.read_object(path, checkpoint_folder.LARGEST_CONFIG))
+        if path.is_file()
+        else None
+    )
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:

@@ -131,16 +131,22 @@ class StepDecoder:
         cross = [block.layer[1].EncDecAttention for block in self._stack.block]
         self._bias = own[0].compute_bias(steps, steps)[0].contiguous()  # [h, H, H]
         self._masked = None if bool(mask.all()) else _additive_mask(mask, network.dtype)[:, None, None, :]
-        self._cross = [self._cross_cache(attention, ids.shape[1]) for attention in cross]
+        empty, paths = self._bias.new_empty, len(ids) * samples
+        self._cross = [
+            tuple(empty(len(ids) * attention.n_heads, width, ids.shape[1]) for width in _widths(attention))
+            for attention in cross
+        ]
         for part, encoded in encode(network.encoder, ids, mask):
             for attention, (keys, values) in zip(cross, self._cross, strict=True):
                 for cache, linear in ((keys, attention.k), (values, attention.v)):
                     heads = split_heads(_rows(linear, encoded), attention.n_heads)  # [n, h, T, d]
                     cache.unflatten(0, (self.windows, -1))[part] = heads.transpose(2, 3)
-        self._own = [self._own_cache(attention) for attention in own]
+        self._own = [
+            tuple(empty(paths, attention.n_heads, steps, width) for width in _widths(attention)) for attention in own
+        ]
         width = self._stack.config.d_model
-        self._room = self._bias.new_empty(width * len(ids) * samples)
-        self._scores = self._bias.new_empty(own[0].n_heads * len(ids) * samples, ids.shape[1])
+        self._room = empty(width * paths)
+        self._scores = empty(own[0].n_heads * paths, ids.shape[1])
         self._mean = self._bias.new_full((1, width), 1 / width)
         self.start = torch.full((len(ids), samples), network.config.decoder_start_token_id, device=ids.device)
 
@@ -161,7 +167,9 @@ class StepDecoder:
             own, cross, dense = block.layer
             self._attend_own(own.SelfAttention, self._normalise(own.layer_norm, hidden), index, step, hidden)
             self._attend_cross(cross.EncDecAttention, self._normalise(cross.layer_norm, hidden), index, hidden)
-            self._feed(dense.DenseReluDense, self._normalise(dense.layer_norm, hidden), hidden)
+            mlp, normed = dense.DenseReluDense, self._normalise(dense.layer_norm, hidden)
+            inner = [_columns(getattr(mlp, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(mlp, name)]
+            hidden += _columns(mlp.wo, _activate(mlp, *inner))
         hidden = self._normalise(self._stack.final_layer_norm, hidden)
         if self.network.config.scale_decoder_outputs:
             hidden *= self.network.model_dim**-0.5
@@ -177,10 +185,6 @@ class StepDecoder:
         squares = torch.mul(hidden, hidden, out=room)
         scale = torch.mm(self._mean, squares).add_(self.network.config.layer_norm_epsilon).rsqrt_()  # [1, paths]
         return torch.mul(hidden, scale, out=room).mul_(norm.weight[:, None])
-
-    def _feed(self, dense: Any, normed: torch.Tensor, hidden: torch.Tensor) -> None:
-        inner = [_columns(getattr(dense, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(dense, name)]
-        hidden += _columns(dense.wo, _activate(dense, *inner))
 
     def _attend_own(self, attention: Any, normed: torch.Tensor, index: int, step: int, hidden: torch.Tensor) -> None:
         query, *new = (
@@ -220,16 +224,6 @@ class StepDecoder:
         out = out.unflatten(0, (self.windows, -1)).permute(1, 2, 0, 3)
         hidden += _columns(attention.o, out.reshape(-1, hidden.shape[1]))
 
-    def _cross_cache(self, attention: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        count = self.windows * attention.n_heads
-        key, value = (self._bias.new_empty(count, width, tokens) for width in _widths(attention))
-        return key, value
-
-    def _own_cache(self, attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        shape = (self.windows * self.samples, attention.n_heads, self.steps)
-        key, value = (self._bias.new_empty(*shape, width) for width in _widths(attention))
-        return key, value
-
 
 def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
     """Yield slices of the windows [W, T] with the encoder's last states [n, T, d] of each slice."""
@@ -237,13 +231,10 @@ def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[
     bias = stack.block[0].layer[0].SelfAttention.compute_bias(ids.shape[1], ids.shape[1]).contiguous()  # [1, h, T, T]
     for start in range(0, len(ids), count):
         part = slice(start, start + count)
-        is_unmasked = bool(mask[part].all())
-        yield (
-            part,
-            _encode_context(
-                stack, ids[part], bias if is_unmasked else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
-            ),
-        )
+        added = bias
+        if not bool(mask[part].all()):
+            added = bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
+        yield part, _encode_context(stack, ids[part], added)
 
 
 def _encode_context(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -521,18 +512,14 @@ class FastChronosModel(ChronosModel):
         """Return sampled ids [series, sample, step]; what is None is as in the config of the model."""
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         config = replace(self.config, **{name: value for name, value in given.items() if value is not None})
-        _check_settings(config)
+        # transformers refuses these settings too.
+        if not config.temperature > 0:
+            raise ValueError(f"temperature: got {config.temperature}, expected a number above 0")
+        if config.top_k < 0:
+            raise ValueError(f"top_k: got {config.top_k}, expected at least 1, or 0 for all ids")
+        if not 0 <= config.top_p <= 1:
+            raise ValueError(f"top_p: got {config.top_p}, expected a number in [0, 1]")
         samples = self.config.num_samples if num_samples is None else num_samples
         steps = self.config.prediction_length if prediction_length is None else prediction_length
         uniforms = torch.rand(len(input_ids), samples, steps, dtype=torch.float64)
         return sample_ids(self.model, input_ids, attention_mask, uniforms, config)
-
-
-def _check_settings(config: Any) -> None:
-    """Raise ValueError for settings that transformers refuses too."""
-    if not config.temperature > 0:
-        raise ValueError(f"temperature: got {config.temperature}, expected a number above 0")
-    if config.top_k < 0:
-        raise ValueError(f"top_k: got {config.top_k}, expected at least 1, or 0 for all ids")
-    if not 0 <= config.top_p <= 1:
-        raise ValueError(f"top_p: got {config.top_p}, expected a number in [0, 1]")

@@ -134,13 +134,10 @@ class TallQR:
         r = np.triu(self._r)[:, 1:]
         return float(self._restore_scale(np.linalg.norm(r, axis=0)).max())
 
-    @property
-    def _empty(self) -> bool:
-        """Return whether there are no rows, or only zero rows, so that R does not determine a scale."""
-        return not self._r[:, 1:].any()
-
     def _fold(self) -> None:
-        """Fold the buffered rows into R."""
+        """Fold the buffered rows into R by reflectors, which overwrite both."""
+        from scipy.linalg.lapack import dtpqrt
+
         if not self._n_buffered:
             return
         rows = self._buffer if self._n_buffered == HEIGHT else np.asfortranarray(self._buffer[: self._n_buffered])
@@ -148,33 +145,26 @@ class TallQR:
         rows[:, 0] = 1.0
         values = rows[:, 1:]
         if largest := _largest(values):
-            self._rescale(int(np.frexp(largest)[1]))
+            # R is scaled, so that values near 2 to this power neither overflow nor underflow.
+            power = int(np.frexp(largest)[1])
+            # Without rows, and with zero rows only, R does not determine a scale.
+            if not self._r[:, 1:].any():
+                self._power = power if abs(power) > CALM else 0
+            elif power > self._power + CALM:
+                self._r[:, 1:] = np.ldexp(self._r[:, 1:], self._power - power)
+                self._power = power
         if self._power:
             np.ldexp(values, -self._power, out=values)
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
         self._longest = max(self._longest, float(self._restore_scale(norms).max()))
-        self._reflect(rows)
+        panel = min(PANEL, self.width + 1)
+        self._r, *_, info = dtpqrt(0, panel, self._r, rows, overwrite_a=1, overwrite_b=1)
+        assert info == 0, f"dtpqrt: argument {-info} is wrong"
 
     def _restore_scale(self, values: np.ndarray) -> np.ndarray:
         """Return values of R in the rows' own units, infinite where these are beyond float64."""
         with np.errstate(over="ignore"):
             return np.asarray(np.ldexp(values, self._power))
-
-    def _rescale(self, power: int) -> None:
-        """Scale R so that values near 2 to this power neither overflow nor underflow."""
-        if self._empty:
-            self._power = power if abs(power) > CALM else 0
-        elif power > self._power + CALM:
-            self._r[:, 1:] = np.ldexp(self._r[:, 1:], self._power - power)
-            self._power = power
-
-    def _reflect(self, rows: np.ndarray) -> None:
-        """Reflect rows into R and overwrite both."""
-        from scipy.linalg.lapack import dtpqrt
-
-        panel = min(PANEL, self.width + 1)
-        self._r, *_, info = dtpqrt(0, panel, self._r, rows, overwrite_a=1, overwrite_b=1)
-        assert info == 0, f"dtpqrt: argument {-info} is wrong"
 
 
 def _largest(values: np.ndarray) -> float:

@@ -50,6 +50,7 @@ logger = logging.getLogger("tsfmscope")
 KEYS = [field.name for field in fields(Columns)]
 # What a user may pass as series.
 Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
+Signal = Literal["corpus", "sinusoid", "noise", "constant"]
 # Environment variable with the folder of the files that data sets name.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
 # Number of series of a synthetic data set, and their steps.
@@ -63,31 +64,21 @@ class DataSet(Strict):
     domain: str = ""
     horizon: int = Field(gt=0, le=1024, description="steps to forecast")
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
-    signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
-        None, description="source signals: kind of signal; corpus is a mixture of kinds"
-    )
+    signal: Signal | None = Field(None, description="source signals: kind of signal; corpus is a mixture of kinds")
     file: str | None = Field(
         None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
     )
     time: str | list[str] | None = Field(
-        None,
-        description="source folder: column of times in a CSV file, or in a Parquet file with one row per time; several "
-        "columns, such as a date and a time of day, are joined",
+        None, description="source folder: column of times; several, such as a date and a time of day, are joined"
     )
-    id: str | list[str] | None = Field(
-        None, description="source folder: column of series ids in such a file; several columns are joined"
-    )
+    id: str | list[str] | None = Field(None, description="source folder: column of series ids; several are joined")
     value: str | list[str] = Field([], description="source folder: columns of values in such a file")
     time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
     tz: str | None = Field(None, description="source folder: time zone of its times, such as Europe/Berlin")
-    season: int | None = Field(
-        None, ge=1, description="source folder: season in steps; default: that of the frequency, such as 7 for days"
-    )
+    season: int | None = Field(None, ge=1, description="source folder: season in steps; default: that of the frequency")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
-    stands_in_for: str | None = Field(
-        None, description="for a substitute: the paper's data set that it replaces, and how it differs"
-    )
+    stands_in_for: str | None = Field(None, description="data set of the paper that it replaces, and how it differs")
 
     @property
     def columns(self) -> Columns:

@@ -14,8 +14,6 @@ METHODS = {"mean": "Student's t over units", "difference": "Welch's t", "trend":
 POWER = 0.8
 # Spreads over which the power of a t test is averaged.
 SPREADS = 400
-# Minimum number of units (of each sample) for an estimate of the spread.
-FEW = {"mean": 2, "difference": 2, "trend": 3}
 
 
 class Estimate(NamedTuple):
@@ -26,10 +24,10 @@ class Estimate(NamedTuple):
     """
 
     estimate: float
-    low: float
-    high: float
-    p: float
-    detectable: float
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    detectable: float = math.nan
     reason: str | None = None
 
 
@@ -41,8 +39,8 @@ def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate
     """
     finite = _finite(values)
     centre = float(finite.mean()) if len(finite) else math.nan
-    if len(finite) < FEW["mean"]:
-        return _undefined(centre, f"{len(finite)} units; a spread needs 2")
+    if len(finite) < 2:
+        return Estimate(centre, reason=f"{len(finite)} units; a spread needs 2")
     return _student(centre, float(finite.std(ddof=1)) / math.sqrt(len(finite)), len(finite) - 1, alpha)
 
 
@@ -56,11 +54,11 @@ def difference(
     """
     a, b = _finite(first), _finite(second)
     estimate = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
-    if min(len(a), len(b)) < FEW["difference"]:
-        return _undefined(estimate, f"{len(a)} and {len(b)} units; a spread needs 2 of each")
+    if min(len(a), len(b)) < 2:
+        return Estimate(estimate, reason=f"{len(a)} and {len(b)} units; a spread needs 2 of each")
     squares = np.array([sample.var(ddof=1) / len(sample) for sample in (a, b)])
     if squares.sum() == 0:
-        return _undefined(estimate, "all units of a sample are equal")
+        return Estimate(estimate, reason="all units of a sample are equal")
     degrees = squares.sum() ** 2 / float((squares**2 / [len(a) - 1, len(b) - 1]).sum())
     return _student(estimate, math.sqrt(squares.sum()), degrees, alpha)
 
@@ -76,10 +74,10 @@ def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha
     both = np.isfinite(x) & np.isfinite(y)
     x, y = x[both], y[both]
     if len(np.unique(x)) < 2:
-        return _undefined(math.nan, f"{len(np.unique(x))} different x; a slope needs 2")
+        return Estimate(math.nan, reason=f"{len(np.unique(x))} different x; a slope needs 2")
     fit = stats.linregress(x, y)
-    if len(x) < FEW["trend"]:
-        return _undefined(float(fit.slope), f"{len(x)} units; a spread about a line needs 3")
+    if len(x) < 3:
+        return Estimate(float(fit.slope), reason=f"{len(x)} units; a spread about a line needs 3")
     return _student(float(fit.slope), float(fit.stderr), len(x) - 2, alpha)
 
 
@@ -124,7 +122,7 @@ def _student(estimate: float, error: float, degrees: float, alpha: float) -> Est
     from scipy import stats
 
     if not error > 0:
-        return _undefined(estimate, "all units are equal, or lie on a line")
+        return Estimate(estimate, reason="all units are equal, or lie on a line")
     reach = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
     p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
     return Estimate(estimate, estimate - reach, estimate + reach, p, detectable_mean(error, degrees, alpha))
@@ -132,7 +130,3 @@ def _student(estimate: float, error: float, degrees: float, alpha: float) -> Est
 
 def _finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(values[np.isfinite(values)])
-
-
-def _undefined(estimate: float, reason: str) -> Estimate:
-    return Estimate(estimate, math.nan, math.nan, math.nan, math.nan, reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
-from tests.tsfmscope.models.families import hard_windows
 from tsfmscope.conformance.package import CLOSE, compare_with_package
 from tsfmscope.models.chronos_2 import LEVELS, Chronos2
 from tsfmscope.models.types import TokenKind
@@ -23,7 +21,6 @@ from tsfmscope.series.types import Windows
 Make = Callable[..., Windows]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "context_length": 48}
 SHAPE |= {"input_patch_size": 8, "max_output_patches": 2}
-NINE = tuple(np.arange(1, 10) / 10)
 
 
 @pytest.fixture(scope="module")
@@ -54,24 +51,6 @@ def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Win
     assert values[1].tolist() == [0.0] * 6 + [-1.0, 1.0]
     assert masks.sum(axis=1).tolist() == [0, 2, 0, 0]
     assert not values[2:].any()
-
-
-@pytest.mark.parametrize("horizon", [5, 16, 40])
-@pytest.mark.parametrize("levels", [NINE, (0.03, 0.5, 0.97)])
-def test_a_forecast_is_that_of_the_packages_pipeline(
-    model: Chronos2, windows: Make, horizon: int, levels: tuple[float, ...]
-) -> None:
-    made = hard_windows(windows(count=6, context=60, horizon=horizon))
-    pipeline = Chronos2Pipeline(model.network)
-    parts = []
-    for row in made.context:  # one at a time
-        with pytest.warns(UserWarning, match="We recommend") if horizon > 16 else nullcontext():
-            found, _ = pipeline.predict_quantiles([torch.from_numpy(row)], horizon, quantile_levels=list(levels))
-        parts.append(found[0][0].T.numpy())
-    want = np.stack(parts)
-    ours = model.forecast(made, levels=levels, seeds=[0] * 6).values
-    for one, other in zip(ours, want, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4 * max(1.0, float(np.abs(other).max())))
 
 
 def test_the_loss_is_the_quantile_loss_of_the_scaled_future(linear: Chronos2, windows: Make) -> None:

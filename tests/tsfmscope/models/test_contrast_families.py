@@ -14,10 +14,8 @@ from tasks.embeddings import embed
 from tasks.job import Job, Task
 from tasks.tokens import tokenize
 from tests.tsfmscope.models.families import OTHERS, names
-from tsfmscope.models.base import Family, Forecaster
-from tsfmscope.models.registry import family_class
+from tsfmscope.models.base import Family
 from tsfmscope.models.types import TokenKind
-from tsfmscope.series.catalog import MODALITIES
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import Series, Windows
 
@@ -28,14 +26,6 @@ CELL |= {"noise": 0.0}
 MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
 others = pytest.mark.parametrize("any_family", OTHERS, indirect=True)
 of_items = pytest.mark.parametrize("any_family", names(lambda cls: cls.modality in ("image", "table")), indirect=True)
-
-
-@pytest.mark.parametrize(("name", "modality"), [("t5-text", "text"), ("vit", "image"), ("tabular", "table")])
-def test_a_family_reads_its_own_modality_and_forecasts_nothing(name: str, modality: str) -> None:
-    cls = family_class(name)
-    assert (cls.name, cls.modality) == (name, modality)
-    assert modality in MODALITIES.values()
-    assert not issubclass(cls, Forecaster)
 
 
 @others

@@ -8,18 +8,24 @@ import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+import tsfmscope as ts
 from tests.tsfmscope.models.families import CLASSES, READERS, change_config, example_model, names
+from tsfmscope.cli.app import app
 from tsfmscope.errors import ModelError
 from tsfmscope.models import lag_llama_network as lag_sampling
+from tsfmscope.models import registry
 from tsfmscope.models import t5_decoding as t5_sampling
 from tsfmscope.models.base import Family
+from tsfmscope.models.cards import license_of
 from tsfmscope.models.chronos import ChronosBolt
+from tsfmscope.models.registry import family_of_folder
 from tsfmscope.models.types import LayerStates
 from tsfmscope.series.types import Windows
 
@@ -175,3 +181,60 @@ def test_real_trained_weights_load_and_beat_the_last_value() -> None:
     assert error < 0.4 * naive
     layers: list[LayerStates] = list(family.hidden_states(family.tokenize(made)))
     assert len(layers) == 6
+
+
+def test_the_last_stack_is_the_default_also_in_a_subclass_of_a_subclass() -> None:
+    class Mixer(Family):
+        stacks: ClassVar[tuple[str, ...]] = ("zoom", "mixer")
+
+    class Named(Mixer):
+        output_stack: ClassVar[str] = "zoom"
+
+    class Short(Named):
+        stacks: ClassVar[tuple[str, ...]] = ("mixer",)
+
+    assert [one.output_stack for one in (Mixer, Named, Short)] == ["mixer", "zoom", "mixer"]
+
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "plugin" / "patch_line.py"
+# Changes that make a family of the example whose config.json names a class, and not the family.
+CHANGES = {
+    "class PatchLine(": "class NewLine(",
+    '"patch-line"': '"new-line"',
+    '"model_type": self.name': '"architectures": ["NewLineForPrediction"]',
+    "checkpoint_folder.check_model_type(config, folder, cls.name)": "",
+    'del config["model_type"]': 'del config["architectures"]',
+    "    network: Network\n": """    network: Network
+    released = Released(("someone/new-line-small",), "mit", "a page")
+    architectures = ("NewLineForPrediction",)
+""",
+    "from tsfmscope.models.base": """from tsfmscope.models.facts import Released
+from tsfmscope.models.base""",
+}
+
+
+@pytest.fixture
+def new_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a family whose module lies in a package of its own, with one line in the registry."""
+    text = EXAMPLE.read_text()
+    for old, new in CHANGES.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (tmp_path / "added_families").mkdir()
+    (tmp_path / "added_families" / "new_line.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(registry.FAMILIES, "new-line", "added_families.new_line:NewLine")
+    return "new-line"
+
+
+def test_a_module_and_a_line_of_the_registry_make_a_family(new_family: str, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    registry.family_class(new_family).new_example(seed=1).save(folder)
+    assert family_of_folder(folder) == new_family
+    release = "hub:someone/new-line-small@main"
+    assert (registry.family_of_release(release), license_of(folder, release).name) == (new_family, "mit")
+    assert ts.load(str(folder)).family.name == new_family
+    layers = ts.inspect(str(folder), "nile", context=48, horizon=12, rows=50).layers
+    assert len(layers) == 4
+    done = CliRunner().invoke(app, ["check-family", new_family])
+    assert done.exit_code == 0, done.output

@@ -104,12 +104,6 @@ def test_the_head_never_has_a_scale_of_zero_nor_two_degrees_of_freedom() -> None
     assert df.tolist() == pytest.approx([2.0, 2 + np.log(2)])
 
 
-@pytest.mark.parametrize("width", [144, 64, 48])
-def test_the_mlp_is_as_wide_as_the_release_makes_it(width: int) -> None:
-    mlp = LagLlamaNetwork(inputs=1, layers=1, heads=1, head_width=width).blocks[0].mlp
-    assert mlp.c_fc1.weight.shape == ({144: 512, 64: 256, 48: 256}[width], width)
-
-
 @pytest.mark.parametrize(("width", "factor"), [(16, 1.0), (16, 3.25), (4, 2.0)])
 def test_rotation_is_the_closed_form(width: int, factor: float) -> None:
     heads = np.random.default_rng(0).normal(size=(50, width))

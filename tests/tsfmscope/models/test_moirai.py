@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch.distributions import Categorical
 from uni2ts.distribution import MixtureOutput, NormalOutput, StudentTOutput
 from uni2ts.distribution.mixture import Mixture
@@ -87,19 +85,6 @@ def test_quantiles_are_those_of_the_packages_mixture_under_the_same_seed(
         drawn = (theirs.sample((50,)) * scale[window] + loc[window]).flatten(1)[:, :horizon].numpy()
         wanted = np.quantile(drawn.astype(float), levels, axis=0)
         np.testing.assert_allclose(ours[window], wanted, rtol=1e-4, atol=1e-4 * float(scale[window]))
-
-
-def test_samples_are_spread_as_those_of_the_packages_own_forecast(moirai: Moirai, windows: Make) -> None:
-    made = windows(count=2)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = forecaster(moirai, made, 8)(**package_inputs(made.context), num_samples=4000).numpy()  # [W, S, H]
-    levels = (0.25, 0.5, 0.75)
-    ours = moirai.forecast(made, levels=levels, samples=4000, seeds=[1, 2]).values
-    for place, level in enumerate(levels):
-        quantile, room = ours[:, [place]], 1e-4  # a component has nearly all its mass in one place
-        assert ((drawn <= quantile + room).mean(axis=1) > level - 0.04).all()
-        assert ((drawn < quantile - room).mean(axis=1) < level + 0.04).all()
 
 
 @pytest.mark.parametrize("size", [8, 16])
@@ -192,32 +177,6 @@ def test_the_package_loads_our_folder(windows: Make, tmp_path: Path, patch_size:
     assert Moirai.load(tmp_path).config == family.config
     loaded = Moirai(module, family.config)
     assert same_forecasts(loaded, family, windows())
-
-
-def test_weights_in_several_files_load(moirai: Moirai, windows: Make, tmp_path: Path) -> None:
-    moirai.save(tmp_path)
-    path = tmp_path / "model.safetensors"
-    tensors = load_file(path)
-    path.unlink()
-    parts = {f"part-{place}.safetensors": dict(list(tensors.items())[place::2]) for place in range(2)}
-    for name, part in parts.items():
-        save_file(part, tmp_path / name)
-    shards = {tensor: name for name, part in parts.items() for tensor in part}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    assert same_forecasts(Moirai.load(tmp_path), moirai, windows())
-
-
-def test_weights_that_are_missing_or_cut_are_named(moirai: Moirai, tmp_path: Path) -> None:
-    moirai.save(tmp_path)
-    path = tmp_path / "model.safetensors"
-    tensors = load_file(path)
-    del tensors["mask_encoding.weight"]
-    save_file(tensors, path)
-    with pytest.raises(ModelError, match=r"missing .'mask_encoding.weight'.*use the config that they were saved with"):
-        Moirai.load(tmp_path)
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ModelError, match=r"model.safetensors: weights cannot be read .*fetch or save the checkpoint"):
-        Moirai.load(tmp_path)
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""None"""
+"""Names of families, other packages' families, fingerprints and options; configs by which a family is recognised."""
 
 from __future__ import annotations
 

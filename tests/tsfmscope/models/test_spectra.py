@@ -16,8 +16,7 @@ from tests.tsfmscope.models.families import CLASSES, FORECASTERS
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.chronos import ChronosT5
-from tsfmscope.models.common.head_matrices import split_heads
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, split_heads, tokens_to_table
 from tsfmscope.ranks.spectrum import line_angles, numerical_rank
 from tsfmscope.series.types import Windows
 
@@ -102,10 +101,6 @@ def test_a_head_of_the_output_projection_is_what_its_value_head_goes_through(t5:
     found = {one.name: one for one in t5.weights() if (one.stack, one.layer, one.attention) == ("encoder", 1, "self")}
     parts = zip(split_heads(found["o"], 3), split_heads(found["v"], 3), strict=True)
     np.testing.assert_allclose(sum(o @ v for o, v in parts), found["o"].matrix @ found["v"].matrix, atol=1e-5)
-
-
-def test_a_snapshot_s_rows_carry_its_step(patchtst: Family) -> None:
-    assert {row["step"] for row in rows_of(spectra.weight_spectra, patchtst, step=250)} == {250}
 
 
 def test_matrices_that_were_rounded_have_the_floor_of_that_rounding(patchtst: Family) -> None:

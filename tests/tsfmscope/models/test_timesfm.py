@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction, TimesFmConfig, TimesFmModelForPrediction
 
 from tests.tsfmscope.models.families import shake
 from tsfmscope.models.timesfm import TimesFM, TimesFM25, TimesFMFamily
@@ -249,32 +247,3 @@ def test_scores_are_plain_products_of_the_weights_that_are_given(windows: Make) 
         scores[..., ~np.tri(6, dtype=bool)] = -np.inf
         want = np.exp(scores - scores.max(axis=-1, keepdims=True))
         np.testing.assert_allclose(probabilities, want / want.sum(axis=-1, keepdims=True), atol=1e-5)
-
-
-RELEASED = {  # the shape of the released configs, at another size
-    "2.0": (TimesFM, TimesFmConfig, TimesFmModelForPrediction, {"freq_size": 3}),
-    "2.5": (
-        TimesFM25,
-        TimesFm2_5Config,
-        TimesFm2_5ModelForPrediction,
-        {"output_quantile_len": 16, "num_key_value_heads": 2},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RELEASED)
-def test_a_folder_that_the_package_saved_loads_and_forecasts_as_it_does(
-    name: str, windows: Make, tmp_path: Path
-) -> None:
-    cls, config_class, network_class, more = RELEASED[name]
-    torch.manual_seed(0)
-    network_class(config_class(**SHAPE, **more)).save_pretrained(tmp_path)
-    model = cls.load(tmp_path)
-    made = windows(count=2)
-    _, forecast = theirs(model, made)
-    ours = model.forecast(made, levels=tuple(QUANTILES), seeds=[0] * 2).values
-    np.testing.assert_allclose(ours, forecast[:, :, 1:].transpose(0, 2, 1), atol=1e-4 * float(np.abs(forecast).max()))
-    model.save(tmp_path / "again")
-    again = network_class.from_pretrained(tmp_path / "again")
-    for key, values in model.network.state_dict().items():
-        assert torch.equal(again.state_dict()[key], values), key

@@ -19,15 +19,7 @@ from tests.tsfmscope.models.test_vit import released
 from tsfmscope.models import visionts_image as periods
 from tsfmscope.models.types import TokenKind
 from tsfmscope.models.visionts import VisionTS, positions_2d
-from tsfmscope.models.visionts_image import (
-    Layout,
-    choose_periods,
-    draw_patches,
-    find_period,
-    largest_filled_context,
-    layout,
-    read_off,
-)
+from tsfmscope.models.visionts_image import Layout, choose_periods, find_period, largest_filled_context, make_layout
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -91,32 +83,10 @@ def whole_answer(model: VisionTS, image: np.ndarray, shown: int, monkeypatch: py
         return model.network(pixels, noise=noise.view(1, -1), output_hidden_states=True)
 
 
-# -- drawing -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("context", "horizon", "period"), CASES)
-def test_a_series_is_drawn_and_read_off_as_by_the_slow_definition(context: int, horizon: int, period: int) -> None:
-    rng = np.random.default_rng(0)
-    steps = rng.normal(size=context).astype(np.float32)
-    where = layout(context, horizon, period, grid=8, patch=4)
-    image, shown, scale = slow_image(steps, horizon, period, 32, 4)
-    assert where.shown == shown
-    got = draw_patches(torch.from_numpy(steps)[None], where)[0].numpy()
-    for patch, number in zip(got, where.visible, strict=True):
-        row, column = 4 * (number // 8), 4 * (number % 8)
-        np.testing.assert_allclose(patch.reshape(4, 4), image[row : row + 4, column : column + 4], atol=1e-5)
-
-    picture = rng.normal(size=(32, 32, 3)).astype(np.float32)
-    cut = picture.reshape(8, 4, 8, 4, 3).swapaxes(1, 2).reshape(1, 64, 48)
-    flat = resized(picture.mean(axis=2), period, round(32 * scale)).T.ravel()
-    first = -context % period + context
-    np.testing.assert_allclose(
-        read_off(torch.from_numpy(cut.copy()), where, 3)[0].numpy(), flat[first : first + horizon], atol=1e-5
-    )
-
-
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 600), st.integers(1, 300), st.integers(1, 400), st.sampled_from([(2, 8), (8, 8), (14, 16)]))
 def test_every_horizon_fits_in_the_image(context: int, horizon: int, period: int, size: tuple[int, int]) -> None:
-    where = layout(context, horizon, period, grid=size[0], patch=size[1])
+    where = make_layout(context, horizon, period, grid=size[0], patch=size[1])
     assert where.columns * period == where.left + context and 1 <= where.shown < where.grid
     held = round(where.size * where.columns / (where.shown * where.patch)) * period
     assert held >= where.left + context + horizon
@@ -282,29 +252,6 @@ def test_the_loss_of_mixed_periods_is_the_weighted_loss_of_windows_alone(
     assert model.loss(context, future).item() == pytest.approx(np.average(alone, weights=counts), rel=1e-5)
 
 
-def test_windows_that_are_drawn_on_the_same_patches_share_a_pass(
-    with_period: Callable[[int | None], VisionTS], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, (context, future) = with_period(None), mixed_periods()
-    monkeypatch.setattr(periods, "RANDOM_PERIODS", 0.0)
-    groups, passes = list(model._training_groups(context.numpy(), future.numpy())), []
-    hook = model.network.decoder.register_forward_hook(lambda *_: passes.append(1))
-    model.loss(context, future)
-    hook.remove()
-    assert len(passes) == len({group.layout.shown for group in groups}) < len(groups)
-
-
-def test_the_loss_repeats_with_the_seed_of_torch(with_period: Callable[[int | None], VisionTS]) -> None:
-    model, (context, future) = with_period(None), mixed_periods()
-
-    def loss(seed: int) -> float:
-        torch.manual_seed(seed)
-        return model.loss(context, future).item()
-
-    losses = [loss(seed) for seed in range(8)]
-    assert losses == [loss(seed) for seed in range(8)] and len(set(losses)) > 1
-
-
 def test_one_window_of_five_has_a_random_period_that_fits() -> None:
     time = np.arange(64)
     torch.manual_seed(0)
@@ -370,8 +317,8 @@ def test_a_period_that_is_asked_for_is_kept(model: VisionTS, tmp_path: Path) -> 
 
 def test_layouts_are_those_worked_by_hand() -> None:
     # 14 patches of 16: 96 + 24 steps in columns of 24 give 4 of 5 columns, int(0.8 * 14 * 0.4) = 4 patches
-    assert layout(96, 24, 24, grid=14, patch=16) == Layout(96, 24, 24, 0, 4, 4, 14, 16)
+    assert make_layout(96, 24, 24, grid=14, patch=16) == Layout(96, 24, 24, 0, 4, 4, 14, 16)
     # 100 steps of period 7 need 5 more; 30 of horizon make 5 columns: 15 / 20 * 8 * 0.4 = 2.4
-    assert layout(100, 30, 7, grid=8, patch=4) == Layout(100, 30, 7, 5, 15, 2, 8, 4)
+    assert make_layout(100, 30, 7, grid=8, patch=4) == Layout(100, 30, 7, 5, 15, 2, 8, 4)
     # one step and 12 to forecast: 8 patches show 7 as many columns as the first, so 2 columns are needed
-    assert layout(1, 12, 1, grid=8, patch=4) == Layout(1, 12, 1, 1, 2, 1, 8, 4)
+    assert make_layout(1, 12, 1, grid=8, patch=4) == Layout(1, 12, 1, 1, 2, 1, 8, 4)

@@ -127,7 +127,10 @@ def _run(
     parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
     for start in starts:
         part = slice(start, min(start + starts.step, starts.stop))
-        with torch.inference_mode(), capture(outputs, inputs, _flatten_windows) as states:
+        with (
+            torch.inference_mode(),
+            capture(outputs, inputs, lambda _, states: states.flatten(0, -3).float().cpu()) as states,
+        ):
             forward(part)
         for point, collected in parts.items():
             collected.append(states[point].numpy())
@@ -148,10 +151,6 @@ def _points(
             outputs[name, len(stack.blocks), True] = stack.norm
     names = list(stacks)
     return inputs, outputs, sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
-
-
-def _flatten_windows(point: Point, states: torch.Tensor) -> torch.Tensor:
-    return states.flatten(0, -3).float().cpu()
 
 
 def _row_copier(
@@ -208,15 +207,13 @@ def capture(
         tensor = _first_tensor(value, module)
         states[key] = tensor if take is None else take(key, tensor)
 
-    def keep_output(key: Any, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        keep(key, output, module)
-
     def keep_input(key: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         keep(key, (*args, *kwargs.values()), module)
 
-    handles = []
-    for key, module in outputs.items():
-        handles.append(module.register_forward_hook(partial(keep_output, key)))
+    handles = [
+        module.register_forward_hook(lambda module, args, output, key=key: keep(key, output, module))
+        for key, module in outputs.items()
+    ]
     for key, module in (inputs or {}).items():
         handles.append(module.register_forward_pre_hook(partial(keep_input, key), with_kwargs=True))
     try:
@@ -229,10 +226,8 @@ def capture(
 def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    items = value.values() if isinstance(value, Mapping) else value
-    for item in items if isinstance(items, tuple | list) or isinstance(value, Mapping) else ():
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
+    for item in items:
         if isinstance(item, torch.Tensor):
             return item.detach()
     raise TypeError(f"{type(module).__name__}: expected a tensor or a tuple that holds one, got {type(value).__name__}")

@@ -345,13 +345,6 @@ def read_weights(folder: Path) -> dict[str, Any]:
     return tensors
 
 
-def tensor_names(folder: Path) -> set[str]:
-    """Return the names of the tensors in a folder's safetensors files, which can be read."""
-    from safetensors import safe_open
-
-    return {name for path in weight_files(folder) for name in safe_open(path, "numpy").keys()}  # noqa: SIM118
-
-
 def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
     """Return a network in float32 and eval mode, made from keys of config.json that we know and from our tensors.
 
@@ -367,12 +360,9 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     _check_values(values, folder / "config.json")
     tensors = read_weights(folder)
     with limit_parameters(folder), _without_package_messages():
+        config = model_class.config_class(**values)
         network, info = model_class.from_pretrained(
-            None,
-            config=model_class.config_class(**values),
-            state_dict=tensors,
-            dtype=torch.float32,
-            output_loading_info=True,
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
     missing = sorted(info["missing_keys"])
     if missing or info["mismatched_keys"]:

@@ -76,13 +76,13 @@ def stored_bytes(network: torch.nn.Module, *, rounded: bool) -> int:
     Weights that share memory are counted once.
     """
     weights = {weight.data_ptr(): weight for weight in network.state_dict().values()}.values()
-    return sum(_stored_bytes(weight, rounded=rounded) for weight in weights)
-
-
-def _stored_bytes(weight: torch.Tensor, *, rounded: bool) -> int:
-    if rounded and is_roundable(weight):
-        return int(matrix_bytes(len(weight), weight[0].numel()))
-    return weight.numel() * (4 if weight.is_floating_point() else weight.element_size())
+    count = 0
+    for weight in weights:
+        if rounded and is_roundable(weight):
+            count += int(matrix_bytes(len(weight), weight[0].numel()))
+        else:
+            count += weight.numel() * (4 if weight.is_floating_point() else weight.element_size())
+    return count
 
 
 def matrix_bytes(rows: Any, columns: Any) -> Any:

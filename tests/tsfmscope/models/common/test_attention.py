@@ -128,16 +128,6 @@ def test_zero_padded_heads_make_the_same_output(model: Any, answers: Answers, ke
     assert_same(answers(model), narrower)  # the copy's were taken from it alone
 
 
-def test_a_padded_model_is_an_ordinary_checkpoint(model: Any, answers: Answers, tmp_path: Path) -> None:
-    full = narrow(model, 0.5, 0.7)
-    before = answers(model)
-    for layer in model.attentions():
-        layer.write(pad(layer.read(), full[layer.name]))
-    model.save(tmp_path)
-    assert BLOCK not in json.loads((tmp_path / "config.json").read_text())
-    assert_same(answers(type(model).load(tmp_path)), before)
-
-
 @pytest.mark.parametrize(("key", "value"), SHARES[:1])
 def test_saves_and_loads_at_its_widths(model: Any, answers: Answers, tmp_path: Path, key: float, value: float) -> None:
     for layer in model.attentions():

@@ -130,38 +130,11 @@ def test_a_saved_one_is_frozen_again_and_is_a_chronos_pipeline(windows: Callable
     np.testing.assert_allclose(next(family.forecast_logits(tokens)), logits, atol=1e-5)
 
 
-def test_without_the_key_ids_are_tied_and_trained_as_before(tmp_path: Path) -> None:
-    family = ChronosT5.new(CONFIG, seed=0)
-    assert family.network.lm_head.weight is family.network.shared.weight and family.network.shared.weight.requires_grad
-    family.save(tmp_path)
-    assert "chebyshev_rank" not in json.loads((tmp_path / "config.json").read_text())
-
-
 def test_a_frozen_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
     ChronosT5.new(CONFIG, seed=0).save(tmp_path)  # tied: no head of its own in the file
     change_config(tmp_path, chebyshev_rank=3)
     with pytest.raises(ModelError, match=r"missing \['lm_head.weight'\]"):
         ChronosT5.load(tmp_path)
-
-
-@pytest.mark.parametrize(("heads", "head_width"), [(3, 7), (1, 5), (8, 1)])
-def test_heads_need_not_divide_the_width(
-    windows: Callable[..., Windows], tmp_path: Path, heads: int, head_width: int
-) -> None:
-    family = ChronosT5.new(CONFIG | {"num_heads": heads, "d_kv": head_width}, seed=0)
-    for weight in family.weights():
-        if weight.attention:
-            inner = heads * head_width
-            assert weight.heads == heads
-            assert weight.matrix.shape == ((32, inner) if weight.name == "o" else (inner, 32))
-    made = windows(count=4, context=24, horizon=6)
-    assert steps(family, made, 8)[-1] < np.log(64) + 1
-    family.save(tmp_path)
-    loaded = ChronosT5.load(tmp_path)
-    states = [s.states for s in family.hidden_states(family.tokenize(made))]
-    for mine, again in zip(states, loaded.hidden_states(loaded.tokenize(made)), strict=True):
-        np.testing.assert_array_equal(mine, again.states)
-    assert np.isfinite(loaded.forecast(made, seeds=[0] * 4).values).all()
 
 
 @given(
