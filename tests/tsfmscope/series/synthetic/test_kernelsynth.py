@@ -7,7 +7,15 @@ from sklearn.gaussian_process import kernels as sk
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.synthetic.kernels import Streams, bank, compositions, kernel_season, parse_kernel, series_seeds
+from tsfmscope.series.synthetic.kernels import (
+    VALUES,
+    Streams,
+    bank,
+    compositions,
+    kernel_season,
+    parse_kernel,
+    series_seeds,
+)
 from tsfmscope.series.synthetic.kernelsynth import (
     covariance,
     draw,
@@ -77,14 +85,14 @@ def test_a_million_compositions_could_all_be_drawn() -> None:
 
 def test_dot_product_0_is_a_line_through_0_to_the_last_bit() -> None:
     values = draw(parse_kernel("DotProduct(sigma_0=0.0)"), 3)
-    slope = Streams().values(3).standard_normal()
+    slope = Streams().of(3, VALUES).standard_normal()
     np.testing.assert_array_equal(values, (np.linspace(0, 1, 1024) * slope).astype(np.float32))
     assert values[0] == 0.0
 
 
 def test_a_constant_kernel_gives_a_constant_and_dot_product_1_a_line() -> None:
     constant = draw(parse_kernel("ConstantKernel(constant_value=4.0)"), 1)
-    assert np.unique(constant).tolist() == [np.float32(2 * Streams().values(1).standard_normal())]
+    assert np.unique(constant).tolist() == [np.float32(2 * Streams().of(1, VALUES).standard_normal())]
     line = draw(parse_kernel("DotProduct(sigma_0=1.0)"), 1).astype(np.float64)
     assert np.abs(np.diff(line, 2)).max() < 1e-6
 

@@ -9,6 +9,7 @@ from sklearn.gaussian_process import kernels as sk
 from tsfmscope.errors import DataError
 from tsfmscope.series.synthetic import synthesis
 from tsfmscope.series.synthetic.kernels import (
+    VALUES,
     Leaf,
     Streams,
     bank,
@@ -60,7 +61,7 @@ def test_a_product_is_taken_apart_into_polynomial_stationary_and_white() -> None
 
 def test_two_white_terms_are_one_noise_of_their_summed_variance() -> None:
     one = synthesise([[(Leaf("WhiteKernel", (1.0,)),), (Leaf("WhiteKernel", (8.0,)),)]], [4], 50)
-    np.testing.assert_allclose(one[0], 3 * Streams().values(4).standard_normal(50))
+    np.testing.assert_allclose(one[0], 3 * Streams().of(4, VALUES).standard_normal(50))
 
 
 @given(st.integers(0, 2**40), st.integers(2, 300))
