@@ -16,14 +16,7 @@ from tsfmscope.series.synthetic.kernels import (
     parse_kernel,
     series_seeds,
 )
-from tsfmscope.series.synthetic.kernelsynth import (
-    covariance,
-    draw,
-    draw_at,
-    draw_batch,
-    draw_many,
-    synthetic_set,
-)
+from tsfmscope.series.synthetic.kernelsynth import covariance, draw, draw_at, draw_batch, draw_many, synthetic_set
 
 
 def _within_budget(kernel: sk.Kernel, length: int) -> None:
