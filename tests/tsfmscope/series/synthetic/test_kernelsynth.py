@@ -49,9 +49,7 @@ def test_trees_not_folded_from_the_left_have_scikit_learn_s_covariance(kernel: s
     _within_budget(kernel, 60)
 
 
-DRAWN = [leaf.kernel() for leaf in bank()][::3] + [one.kernel() for one in compositions(series_seeds(7, range(40)))][
-    -7:
-]
+DRAWN = [one.kernel() for one in (*bank()[::3], *compositions(series_seeds(7, range(40)))[-7:])]
 
 
 @pytest.mark.parametrize("kernel", DRAWN, ids=str)
@@ -155,10 +153,9 @@ def test_a_draw_that_does_not_fit_float32_raises_with_its_expression() -> None:
         draw(kernel, 0, 16)
 
 
-@pytest.mark.parametrize("count", [0])
-def test_no_series_are_no_rows(count: int) -> None:
-    assert draw_many(count, 0) == []
-    assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=count, seed=0) == []
+def test_no_series_are_no_rows() -> None:
+    assert draw_many(0, 0) == []
+    assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=0, seed=0) == []
 
 
 def test_a_grid_of_one_step_is_refused() -> None:

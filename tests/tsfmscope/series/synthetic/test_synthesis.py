@@ -23,11 +23,8 @@ from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, spectrum
 
 @pytest.mark.parametrize("length", [2, 3, 17, 100, 333, 1024])
 def test_a_sum_of_waves_is_what_cosines_and_sines_give(length: int) -> None:
-    products = products_of(
-        parse_kernel(
-            "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
-        )
-    )
+    kernel = "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
+    products = products_of(parse_kernel(kernel))
     waves = synthesis._waves([[term(leaves) for leaves in products]])
     noise = np.random.default_rng(0).standard_normal(2 * int(waves.width[0]))
     grid = np.linspace(0, 1, length)
