@@ -44,7 +44,7 @@ import torch
 from jaxtyping import Float
 from scipy.stats import qmc
 
-from tsfmscope.compression.budget import allocate, refuse
+from tsfmscope.compression.budget import allocate, refuse, widest
 from tsfmscope.compression.calibration import calibration_tokens, equal_windows
 from tsfmscope.compression.candidates import (
     Candidate,
@@ -364,7 +364,7 @@ def one_share(candidates: Sequence[Candidate], budget: int) -> list[int]:
         # 1e-9 because share * full / per_rank may be just below the integer from which the share was computed.
         shared = np.floor(share * full / per_rank + 1e-9) if share < 1 else widths
         wanted = np.where(is_idle, 1, np.maximum(1, shared)).astype(int)
-        return [candidate.widest(rank) for candidate, rank in zip(candidates, wanted.tolist(), strict=True)]
+        return [widest(candidate.costs, rank) for candidate, rank in zip(candidates, wanted.tolist(), strict=True)]
 
     # Ranks change only at these shares.
     steps = [np.arange(one.full) * cost / whole for one, whole, cost in zip(candidates, full, per_rank, strict=True)]
@@ -411,7 +411,7 @@ def zero_sum(candidates: Sequence[Candidate], budget: int, statistics: Statistic
         costs = candidates[index].costs
         size -= int(costs[ranks[index]] - costs[ranks[index] - 1])
         push(index)
-    return [candidate.widest(rank) for candidate, rank in zip(candidates, ranks, strict=True)]
+    return [widest(candidate.costs, rank) for candidate, rank in zip(candidates, ranks, strict=True)]
 
 
 def loss_changes(candidate: Candidate, statistics: Statistics) -> Float[np.ndarray, " rank"]:

@@ -257,7 +257,7 @@ def question(text: str) -> str:
 
 
 def queries(folder: Traversable) -> Iterable[tuple[str, str]]:
-    """Yield name and text of each .sql file of a folder, by name. StoreError if a file begins with no question."""
+    """Yield name and text of each .sql file of a folder. StoreError if a file begins with no question."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
             text = file.read_text(encoding="utf-8").rstrip().removesuffix(";")

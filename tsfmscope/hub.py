@@ -54,14 +54,9 @@ def looks_like_hub(reference: str) -> bool:
 
 
 def download(
-    reference: str,
-    patterns: Sequence[str],
-    *,
-    also: Sequence[str] = (),
-    allowed: bool,
-    kind: str = "model",
+    reference: str, patterns: Sequence[str], *, also: Sequence[str] = (), allowed: bool, kind: str = "model",
     cache: Path | None = None,
-) -> tuple[Path, str]:
+) -> tuple[Path, str]:  # fmt: skip
     """Return the cache folder with the files of a repository that match the patterns, and its commit.
 
     reference: hub:ORG/NAME[@REVISION]; "hub:" may be missing. patterns: globs of file names. also: globs of files that

@@ -44,18 +44,9 @@ class TokenSample(NamedTuple):
 
 
 def tokenize(
-    model: Family,
-    series: Sequence[Series],
-    *,
-    context: int,
-    horizon: int,
-    rows: int,
-    seed: int,
-    min_context: int = MIN_CONTEXT,
-    held_out: float | None = None,
-    noise: float = 0.0,
-    history: int = 0,
-) -> TokenSample:
+    model: Family, series: Sequence[Series], *, context: int, horizon: int, rows: int, seed: int,
+    min_context: int = MIN_CONTEXT, held_out: float | None = None, noise: float = 0.0, history: int = 0,
+) -> TokenSample:  # fmt: skip
     """Tokenise windows of some series until every stack has `rows` tokens that stand for values.
 
     A stack gets fewer where the series do not suffice. Every series gives a window, if it can.
@@ -108,15 +99,9 @@ class KeptStates(NamedTuple):
 
 
 def hidden_states(
-    model: Family,
-    tokens: Tokens,
-    *,
-    rows: int,
-    seed: int,
-    kinds: Sequence[str] = KINDS,
-    batch: int | None = None,
+    model: Family, tokens: Tokens, *, rows: int, seed: int, kinds: Sequence[str] = KINDS, batch: int | None = None,
     device: str = "cpu",
-) -> KeptStates:
+) -> KeptStates:  # fmt: skip
     """Select at most `rows` tokens of every stack, the same in all its layers, and return their hidden states.
 
     kinds: names of TokenKind. seed: seed of the sample, which is drawn without replacement. batch: windows of
@@ -131,16 +116,10 @@ def hidden_states(
 
 
 def measure_layer(
-    states: Float[np.ndarray, "token width"],
-    types: Integer[np.ndarray, " token"] | None = None,
-    options: IsotropyOptions | None = None,
-    *,
-    share: float = SHARE,
-    epsilon: float = 0.01,
-    dtype: str = "float32",
-    rows: int | None = None,
-    seed: int = 0,
-) -> dict[str, Any]:
+    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None,
+    options: IsotropyOptions | None = None, *, share: float = SHARE, epsilon: float = 0.01, dtype: str = "float32",
+    rows: int | None = None, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Compute isotropy, effective dimension and numerical rank of one layer's states.
 
     Args:
@@ -191,13 +170,10 @@ def measure_layers(
         # A stack without a vocabulary has no types.
         types = tokens.types.get(layer.stack)
         row = measure_layer(layer.states, None if types is None else types.reshape(-1)[ids], **arguments)
-        yield {
-            "stack": layer.stack,
-            "layer": layer.layer,
-            "normed": layer.normed,
-            "n_series": len({tokens.series[window] for window in windows}),
-            **{name: value for name, value in row.items() if name not in LIST_COLUMNS},
-        }
+        place = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
+        n_series = len({tokens.series[window] for window in windows})
+        columns = {name: value for name, value in row.items() if name not in LIST_COLUMNS}
+        yield {**place, "n_series": n_series, **columns}
 
 
 def log_partition_values(

@@ -78,13 +78,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def print_many_rows(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    text: Callable[[Any], str],
-    out: Console | None = None,
-    *,
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], text: Callable[[Any], str], out: Console | None = None, *,
     is_complete: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Print rows, followed by their number. text: text of a value.
 
     A terminal shows at most MOST rows, and the first and last columns where all are too wide, unless

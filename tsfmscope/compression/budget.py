@@ -21,7 +21,6 @@ from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import AttentionLayer, Widths
 
 if TYPE_CHECKING:
-    from tsfmscope.compression.candidates import Candidate
     from tsfmscope.models.base import Family
     from tsfmscope.series.types import Windows
 
@@ -230,34 +229,6 @@ def fastest(run: Callable[[], object], *, rounds: int = ROUNDS) -> float:
         run()
         seconds.append(time.perf_counter() - began)
     return min(seconds)
-
-
-def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds: SavedSeconds) -> list[int]:
-    """Return one rank per candidate and one width per layer: least summed error within a share of the seconds.
-
-    The rule is that of `budget.allocate`, with measured seconds as costs. candidates: of products of
-    heads, since those of whole matrices make no head narrower. ValueError for a share that even heads of one dimension
-    exceed.
-    """
-    by_layer: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        by_layer.setdefault(candidate.layer.name, []).append(candidate)
-    # By width: the nanoseconds added to heads of one dimension, and the summed errors.
-    curves = []
-    for name, parts in by_layer.items():
-        saved = saved_seconds.by_layer[name]
-        widths = np.arange(len(saved))
-        errors = np.sum([part.curve().errors[np.minimum(widths, part.full - 1)] for part in parts], axis=0)
-        curves.append(Curve(np.floor((saved[0] - saved) * TICK).astype(np.int64), errors))
-    least = saved_seconds.total - sum(float(saved_seconds.by_layer[name][0]) for name in by_layer)
-    if share * saved_seconds.total < least:
-        raise ValueError(
-            f"ranks time: got {share} of {saved_seconds.total:.3g} s, expected at least "
-            f"{least / saved_seconds.total:.4f}, the share of heads of one dimension"
-        )
-    remaining = max(0, int((share * saved_seconds.total - least) * TICK))
-    ranks = dict(zip(by_layer, allocate(curves, remaining), strict=True))
-    return [min(ranks[candidate.layer.name], candidate.full) for candidate in candidates]
 
 
 def _narrow(model: Family, group: tuple[str, str], share: float) -> Family:

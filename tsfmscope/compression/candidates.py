@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.compression.budget import Curve, Spectrum, widest
+from tsfmscope.compression.budget import Curve, Spectrum
 from tsfmscope.compression.calibration import Moments
 from tsfmscope.models.common.attention import NAMES, AttentionLayer, Projections
 from tsfmscope.models.common.layers import count_numbers
@@ -192,12 +192,9 @@ class Shares(NamedTuple):
 
 
 def output_shares(
-    layer: Projections,
-    qk: Sequence[Factors],
-    head_outputs: Float[np.ndarray, "n inner_and_one"],
-    keys: Float[np.ndarray, "m in"],
-    key_rows: float,
-) -> Shares:
+    layer: Projections, qk: Sequence[Factors], head_outputs: Float[np.ndarray, "n inner_and_one"],
+    keys: Float[np.ndarray, "m in"], key_rows: float,
+) -> Shares:  # fmt: skip
     """Return the weights of the heads' relative errors, comparable between heads and layers.
 
     V-O: the mean square of the head's own outputs. Q-K: the head's mean squared score times the mean squared
@@ -322,10 +319,6 @@ class Candidate:
         """
         (factors,) = self.factors
         return Spectrum(self.costs, factors.values if any(self.shares) else factors.values[:0])
-
-    def widest(self, rank: int) -> int:
-        """Return the full rank if it costs as much as this rank, else this rank."""
-        return widest(self.costs, rank)
 
     def error(self, rank: int, part: int = 0) -> float:
         """Return the relative error at a rank: root mean square over heads, or the error of matrix number `part`."""

@@ -35,13 +35,9 @@ DRIVERS: dict[str, Callable[..., list[dict[str, Any]]]] = {
 
 
 def compress_model(
-    model: Family,
-    method: Method,
-    *,
-    base_model: str,
-    tables: Mapping[str, pa.Table],
+    model: Family, method: Method, *, base_model: str, tables: Mapping[str, pa.Table],
     calibration: Calibration | None = None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Compress a model in place; return one row per layer and part.
 
     base_model: the model's name, for errors. tables: calibration series by data set. calibration: for a method that
@@ -105,15 +101,9 @@ def save_with_record(model: Family, folder: Path, record: Mapping[str, Any]) -> 
 
 
 def compress_and_record(
-    model: Family,
-    *,
-    name: str,
-    base_model: str,
-    method: Method,
-    tables: Mapping[str, pa.Table],
-    calibration: Calibration | None = None,
-    heal: Callable[[Family], list[Any]] | None = None,
-) -> dict[str, Any]:
+    model: Family, *, name: str, base_model: str, method: Method, tables: Mapping[str, pa.Table],
+    calibration: Calibration | None = None, heal: Callable[[Family], list[Any]] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Compress a model in place and return what recipe.json records of it.
 
     method, tables, calibration: as in `compress_model`. heal: trains the compressed model in place. The record contains

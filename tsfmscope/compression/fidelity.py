@@ -26,20 +26,9 @@ NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 
 
 def measure(
-    compressed: Family,
-    base: Family,
-    series: Sequence[Series],
-    *,
-    context: int,
-    noise: float,
-    horizon: int,
-    min_context: int,
-    held_out: float | None,
-    history: int,
-    seed: int,
-    top: int,
-    batch_of: Callable[[Tokens], int],
-) -> tuple[dict[str, Any], int | None]:
+    compressed: Family, base: Family, series: Sequence[Series], *, context: int, noise: float, horizon: int,
+    min_context: int, held_out: float | None, history: int, seed: int, top: int, batch_of: Callable[[Tokens], int],
+) -> tuple[dict[str, Any], int | None]:  # fmt: skip
     """Measure the fidelity on the last window of every series; return columns of `fidelity` and a token count.
 
     Overlap and perplexity are defined in docs/science.md, Compression: the decoder input is the context's ids shifted

@@ -163,7 +163,7 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
     if graph.reads_frequency:
         inputs["frequency"] = torch.zeros(2, dtype=torch.int64)
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet("torch.onnx"), torch.no_grad():
             program = torch.onnx.export(
                 module, tuple(inputs.values()), dynamo=True, verbose=False, input_names=list(inputs),
                 output_names=["quantiles"], dynamic_shapes={name: {0: batch} for name in inputs},
@@ -174,7 +174,7 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
                 node.metadata_props.clear()
             weights = (value.const_value for value in program.model.graph.initializers.values())
             size = sum(weight.nbytes for weight in weights if weight is not None)
-            program.save(path, external_data=needs_data_file(size))
+            program.save(path, external_data=size > LARGEST_FILE)
     # The exporter's errors have no common class.
     except Exception as error:
         raise ModelError(
@@ -245,9 +245,9 @@ def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings about its own code and about packages that it does not need."""
-    logger = logging.getLogger("torch.onnx")
+def _quiet(name: str | None) -> Iterator[None]:
+    """Silence warnings and a logger, of torch's exporter or of onnxruntime, about their own code and other packages."""
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -263,11 +263,6 @@ def data_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.data")
 
 
-def needs_data_file(size: int) -> bool:
-    """Whether so many bytes of weights are stored in a data file."""
-    return size > LARGEST_FILE
-
-
 def save_onnx(model: Any, path: Path) -> None:
     """Replace the files of an ONNX model by those of an onnx.ModelProto, all of whose weights are in memory.
 
@@ -279,7 +274,7 @@ def save_onnx(model: Any, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".onnx-") as folder:
         written = Path(folder) / path.name
         onnx.save(
-            model, written, save_as_external_data=needs_data_file(size), all_tensors_to_one_file=True,
+            model, written, save_as_external_data=size > LARGEST_FILE, all_tensors_to_one_file=True,
             location=data_path(written).name,
         )  # fmt: skip
         if data_path(written).exists():
@@ -307,27 +302,16 @@ def quantise_onnx(path: Path) -> None:
     products, first = _products(model.graph), _first_products(model.graph)
     if not products - first:
         raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
-    logger = logging.getLogger()
-    level = logger.level
-    # It advises a preparation that its own documentation calls optional.
-    logger.setLevel(logging.ERROR)
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
-            quantised = Path(folder) / path.name
-            quantize_dynamic(
-                path,
-                quantised,
-                weight_type=QuantType.QInt8,
-                per_channel=True,
-                reduce_range=True,
-                nodes_to_quantize=sorted(products - first),
-                # What is not a product stays in float32, so that the result may be above 2 GiB too.
-                use_external_data_format=data_path(path).exists(),
-                extra_options={"MatMulConstBOnly": True},
-            )
-            model = onnx.load(quantised)
-    finally:
-        logger.setLevel(level)
+    # onnxruntime advises a preparation that its own documentation calls optional.
+    with _quiet(None), tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
+        quantised = Path(folder) / path.name
+        # What is not a product stays in float32, so that the result may be above 2 GiB too.
+        quantize_dynamic(
+            path, quantised, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
+            nodes_to_quantize=sorted(products - first), use_external_data_format=data_path(path).exists(),
+            extra_options={"MatMulConstBOnly": True},
+        )  # fmt: skip
+        model = onnx.load(quantised)
     save_onnx(model, path)
 
 

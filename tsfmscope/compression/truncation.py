@@ -122,19 +122,14 @@ def truncate(
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
     model.compression = {**method.to_dict(), **compression_entries(layers)}
-    return [
-        {
-            "stack": candidate.layer.stack,
-            "layer": candidate.layer.layer,
-            "attention": candidate.layer.kind,
-            "part": part,
-            "full_width": candidate.full,
-            "rank": rank,
-            "relative_error": candidate.error(rank, index),
-        }
-        for candidate, rank in ranked
-        for index, part in enumerate(candidate.parts)
-    ]
+    rows = []
+    for candidate, rank in ranked:
+        layer = candidate.layer
+        place = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
+        for index, part in enumerate(candidate.parts):
+            ranks_of_part = {"part": part, "full_width": candidate.full, "rank": rank}
+            rows.append({**place, **ranks_of_part, "relative_error": candidate.error(rank, index)})
+    return rows
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
@@ -167,7 +162,7 @@ def _ranks(
     if name == "time":
         if saved_seconds is None:
             raise ValueError("ranks time: got no saved seconds, expected the result of budget.measure")
-        return budget.allocate_within(value, candidates, saved_seconds)
+        return allocate_within(value, candidates, saved_seconds)
     if name in SCHEDULES:
         heads, ranks = attention_widths(value, layers), []
         for candidate in candidates:
@@ -210,6 +205,34 @@ def ranks_by_budget(
         least = (fixed + sum(int(candidate.costs[0]) for candidate in candidates)) / total
         message = f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs"
         raise budget.BudgetError(message) from error
+
+
+def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds: budget.SavedSeconds) -> list[int]:
+    """Return one rank per candidate and one width per layer: least summed error within a share of the seconds.
+
+    The rule is that of `budget.allocate`, with measured seconds as costs. candidates: of products of
+    heads, since those of whole matrices make no head narrower. ValueError for a share that even heads of one dimension
+    exceed.
+    """
+    by_layer: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_layer.setdefault(candidate.layer.name, []).append(candidate)
+    # By width: the nanoseconds added to heads of one dimension, and the summed errors.
+    curves = []
+    for name, parts in by_layer.items():
+        saved = saved_seconds.by_layer[name]
+        widths = np.arange(len(saved))
+        errors = np.sum([part.curve().errors[np.minimum(widths, part.full - 1)] for part in parts], axis=0)
+        curves.append(budget.Curve(np.floor((saved[0] - saved) * budget.TICK).astype(np.int64), errors))
+    least = saved_seconds.total - sum(float(saved_seconds.by_layer[name][0]) for name in by_layer)
+    if share * saved_seconds.total < least:
+        raise ValueError(
+            f"ranks time: got {share} of {saved_seconds.total:.3g} s, expected at least "
+            f"{least / saved_seconds.total:.4f}, the share of heads of one dimension"
+        )
+    remaining = max(0, int((share * saved_seconds.total - least) * budget.TICK))
+    ranks = dict(zip(by_layer, budget.allocate(curves, remaining), strict=True))
+    return [min(ranks[candidate.layer.name], candidate.full) for candidate in candidates]
 
 
 def apply_ranks(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:

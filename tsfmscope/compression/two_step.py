@@ -112,13 +112,9 @@ def choose(errors: Mapping[float, Sequence[float]]) -> float:
 
 
 def apply_split(
-    model: Family,
-    method: Method,
-    heads: float,
-    moments: Mapping[str, Moments],
-    parts: Sequence[Tokens],
+    model: Family, method: Method, heads: float, moments: Mapping[str, Moments], parts: Sequence[Tokens],
     candidates: Sequence[Candidate] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Take both steps at one split, in place; return their rows.
 
     heads: share of all attention parameters that the first step keeps. At 1 only the second step is

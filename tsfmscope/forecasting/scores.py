@@ -62,15 +62,10 @@ class Scores:
 
 
 def score(
-    target: Float[np.ndarray, "window horizon"],
-    quantiles: Float[np.ndarray, "window quantile horizon"],
-    levels: Sequence[float],
-    *,
-    context: Float[np.ndarray, "window step"],
-    past: Sequence[Float[np.ndarray, " _"]],
-    season: int,
-    printed_season: int | None = None,
-) -> Scores:
+    target: Float[np.ndarray, "window horizon"], quantiles: Float[np.ndarray, "window quantile horizon"],
+    levels: Sequence[float], *, context: Float[np.ndarray, "window step"], past: Sequence[Float[np.ndarray, " _"]],
+    season: int, printed_season: int | None = None,
+) -> Scores:  # fmt: skip
     """Compute every score of every window.
 
     target: clean future, NaN where missing (left out of every sum).
@@ -263,23 +258,11 @@ class ScoredWindows(NamedTuple):
 
 
 def score_forecasts(
-    model: ForecastModel,
-    series: Sequence[Series],
-    *,
-    context: int,
-    horizon: int,
-    levels: Sequence[float],
-    samples: int,
-    seed_of: Callable[[str], int],
-    seed: int,
-    min_context: int = MIN_CONTEXT,
-    held_out: float | None = None,
-    noise: float = 0.0,
-    history: int = 0,
-    earlier: int = 0,
-    batch: int = 32,
+    model: ForecastModel, series: Sequence[Series], *, context: int, horizon: int, levels: Sequence[float],
+    samples: int, seed_of: Callable[[str], int], seed: int, min_context: int = MIN_CONTEXT,
+    held_out: float | None = None, noise: float = 0.0, history: int = 0, earlier: int = 0, batch: int = 32,
     keep_quantiles: bool = False,
-) -> ScoredWindows:
+) -> ScoredWindows:  # fmt: skip
     """Forecast the last window of every series and score the forecasts.
 
     Noise is added to the context that the model sees. The targets, and the mean and seasonal error in the

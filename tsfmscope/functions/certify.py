@@ -266,19 +266,10 @@ def certify(
 
 
 def certify_pair(
-    base: Model,
-    name: str,
-    small: Family | OnnxForecaster,
-    calibration: Calibration,
-    data: Mapping[str, Callable[[], NamedSeries]],
-    *,
-    horizons: Sequence[int | None],
-    context: int | None,
-    seed: int,
-    margin: float = MARGIN,
-    worst: float = WORST,
-    keeps_calibrated: bool = False,
-) -> CertifyResult:
+    base: Model, name: str, small: Family | OnnxForecaster, calibration: Calibration,
+    data: Mapping[str, Callable[[], NamedSeries]], *, horizons: Sequence[int | None], context: int | None, seed: int,
+    margin: float = MARGIN, worst: float = WORST, keeps_calibrated: bool = False,
+) -> CertifyResult:  # fmt: skip
     """Score both models on every task and test the small one.
 
     name: that of the small model. calibration: series that calibrated it. data: name of the data -> function that

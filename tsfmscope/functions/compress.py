@@ -302,13 +302,10 @@ def _costs(
     before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None
 ) -> list[dict[str, Any]]:
     """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
-    rows: list[dict[str, Any]] = [
-        {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
-        for name, value in before.items()
-        if name in after
-    ]
-    for row in rows:
-        timed = seconds if row["quantity"] == "seconds" else None
-        row |= {"ratio": timed.ratio} if timed else {}
-        row |= {"ratio_low": timed.low if timed else None, "ratio_high": timed.high if timed else None}
+    rows = []
+    for name in filter(after.__contains__, before):
+        ratio = after[name] / before[name] if before[name] else None
+        interval = (ratio, None, None) if seconds is None or name != "seconds" else seconds[-3:]
+        columns = dict(zip(("ratio", "ratio_low", "ratio_high"), interval, strict=True))
+        rows.append({"quantity": name, "before": before[name], "after": after[name], **columns})
     return rows

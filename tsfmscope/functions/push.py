@@ -84,27 +84,6 @@ class Facts:
     description: dict[str, Any] | None
 
 
-@dataclass(frozen=True)
-class Upload:
-    """Files that `push` uploads, by their names, and the text of the model card.
-
-    files: paths, or bytes that are uploaded instead of a file. left_out: names of the folder's other files and folders.
-    """
-
-    files: dict[str, Path | bytes]
-    left_out: tuple[str, ...]
-    card: str
-
-    def lines(self) -> list[str]:
-        """Return one line per file, with its size in bytes, and one that names what is left out."""
-        sizes = {
-            name: len(content) if isinstance(content, bytes) else content.stat().st_size
-            for name, content in self.files.items()
-        }
-        rows = [f"{size:>15,}  {name}" for name, size in sizes.items()]
-        return rows + ([f"not uploaded: {', '.join(self.left_out)}"] if self.left_out else [])
-
-
 def push(folder: str | Path, name: str, *, public: bool = False) -> Uploaded:
     """Upload a checkpoint folder to the model hub.
 
@@ -125,24 +104,14 @@ def push(folder: str | Path, name: str, *, public: bool = False) -> Uploaded:
         ModelError: files differ from their checksums, or a link leads out of the folder.
         HubError: the hub cannot be reached, or refuses.
     """
-    prepared = prepare(Path(folder), name)
-    for line in prepared.lines():
-        logger.warning(line, extra={"is_urgent": True})
-    return upload(prepared.files, name, prepared.card, public=public)
-
-
-def prepare(folder: Path, name: str) -> Upload:
-    """Return what is uploaded of a checkpoint folder to the hub's repository ORG/NAME.
-
-    Raises ArgumentError for a name of another form and for a folder that is no checkpoint, ModelError for files that
-    differ from their checksums and for links that lead out of the folder.
-    """
+    folder = Path(folder)
     match = hub.REFERENCE.fullmatch(name)
     if match is None or match["name"] != name:
         raise ArgumentError(f"{name}: expected the repository's name, ORG/NAME")
     if not folder.is_dir():
         raise ArgumentError(f"{folder}: expected a folder of a checkpoint, found none; `tsfmscope compress` makes one")
     facts = read_facts(folder)
+    # Bytes are uploaded instead of a file that has paths of this machine.
     files: dict[str, Path | bytes] = {}
     for path in list_files(folder, has_weights=facts.description is None):
         is_checked = path.suffix == ".json" and path.name not in WITHOUT_PATHS
@@ -154,8 +123,12 @@ def prepare(folder: Path, name: str) -> Upload:
     }
     if SUMS in files:
         files[SUMS] = "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode()
-    left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))
-    return Upload(files, left_out, card_text(name, facts, sums))
+    for file, content in files.items():
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        logger.warning(f"{size:>15,}  {file}", extra={"is_urgent": True})
+    if left_out := sorted(path.name for path in folder.iterdir() if path.name not in files):
+        logger.warning(f"not uploaded: {', '.join(left_out)}", extra={"is_urgent": True})
+    return upload(files, name, card_text(name, facts, sums), public=public)
 
 
 def read_facts(folder: Path) -> Facts:
@@ -187,27 +160,20 @@ def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
     base = facts.base_model and facts.base_model.removeprefix(hub.PREFIX)
     is_on_hub = facts.base_model != base
     rows = {
-        "family": f"`{facts.family}`",
-        "base model": f"`{base}`" if base else "not recorded",
+        "family": f"`{facts.family}`", "base model": f"`{base}`" if base else "not recorded",
         "method": facts.method or "none; not compressed",
         "parameters": "not counted" if facts.parameters is None else f"{facts.parameters:,}",
-        "bytes of the model": f"{facts.bytes:,}",
-        "licence of the weights": facts.license or UNKNOWN_LICENSE,
-    }
+        "bytes of the model": f"{facts.bytes:,}", "licence of the weights": facts.license or UNKNOWN_LICENSE,
+    }  # fmt: skip
+    checksums = make_table("file | SHA-256", ((f"`{file}`", f"`{digest}`") for file, digest in sums.items()))
+    sections = {"Facts": make_table("fact | value", rows.items()), "Use": _usage(name, facts), "Checksums": checksums}
+    is_onnx = facts.description is not None
     return make_card(
-        name.partition("/")[2],
-        f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
-        {
-            "Facts": make_table("fact | value", rows.items()),
-            "Use": _usage(name, facts),
-            "Checksums": make_table("file | SHA-256", ((f"`{file}`", f"`{digest}`") for file, digest in sums.items())),
-        },
-        library_name="onnx" if facts.description else "tsfmscope",
-        license=facts.license,
-        base_model=base.partition("@")[0] if base and is_on_hub else None,
-        pipeline_tag="time-series-forecasting",
-        tags=[facts.family, "tsfmscope", *(["onnx"] if facts.description else [])],
-    )
+        name.partition("/")[2], f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
+        sections, library_name="onnx" if is_onnx else "tsfmscope", license=facts.license,
+        base_model=base.partition("@")[0] if base and is_on_hub else None, pipeline_tag="time-series-forecasting",
+        tags=[facts.family, "tsfmscope", *(["onnx"] if is_onnx else [])],
+    )  # fmt: skip
 
 
 def _usage(name: str, facts: Facts) -> str:

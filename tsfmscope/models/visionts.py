@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int32
 
 from tsfmscope.errors import ModelError
+from tsfmscope.models import visionts_image as image
 from tsfmscope.models import vit
 from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
@@ -31,8 +32,6 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.visionts_image import Layout
-
 
 MODEL_TYPE = "vit_mae"
 REQUIRED = (
@@ -41,8 +40,6 @@ REQUIRED = (
 )
 # layer_norm_eps is that of He et al. 2022's code.
 DEFAULTS = {"layer_norm_eps": 1e-6, "initializer_range": 0.02, "periodicity": None}
-# Added to a context's variance in the release, in the data's units.
-VARIANCE = 1e-5
 # Base of the frequencies of the position encodings.
 BASE = 10_000.0
 
@@ -81,7 +78,7 @@ class VisionTS(Pretrained, Forecaster):
     # Rows are patches of an image: a period is a column of pixels.
     in_time_order: ClassVar[bool] = False
     plain_attention: ClassVar[bool] = True
-    deviation_floor: ClassVar[float] = math.sqrt(VARIANCE)
+    deviation_floor: ClassVar[float] = math.sqrt(image.VARIANCE)
     # transformers' ViTMAEForPreTraining.
     network: Any
 
@@ -140,10 +137,8 @@ class VisionTS(Pretrained, Forecaster):
 
         Where the config names no period, it is the smallest number over all frequencies.
         """
-        from tsfmscope.models.visionts_image import PERIODS
-
         fixed_period = self.network.config.periodicity
-        periods = [1, *(steps for known in PERIODS.values() for steps in known if steps <= context)]
+        periods = [1, *(steps for known in image.PERIODS.values() for steps in known if steps <= context)]
         layouts = {self._layout(context, horizon, period) for period in ([fixed_period] if fixed_period else periods)}
         observed = np.ones((1, context), bool)
         return {"encoder": min(int(self._observed_patches(observed, layout).sum()) for layout in layouts)}
@@ -179,9 +174,7 @@ class VisionTS(Pretrained, Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         import torch
 
-        from tsfmscope.models.visionts_image import draw_patches, to_pixel_values
-
-        inputs = to_pixel_values(windows.context)
+        inputs = image.to_pixel_values(windows.context)
         layouts = self._layouts(windows, inputs.start)
         context = windows.context.shape[1]
         full = self._layout(context, windows.horizon, self._period(windows, context))
@@ -191,7 +184,7 @@ class VisionTS(Pretrained, Forecaster):
         kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
         for layout, at in _group_by_layout(layouts).items():
             rows, steps = slice(count - len(layout.visible), count), inputs.values[at, -layout.length :]
-            patches[at, rows] = draw_patches(torch.from_numpy(steps), layout).numpy()
+            patches[at, rows] = image.draw_patches(torch.from_numpy(steps), layout).numpy()
             ids[at, rows] = layout.visible
             valued = self._observed_patches(inputs.observed[at, -layout.length :], layout)
             kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
@@ -215,10 +208,8 @@ class VisionTS(Pretrained, Forecaster):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.models.visionts_image import to_pixel_values
-
         self.network.eval()
-        inputs = to_pixel_values(windows.context)
+        inputs = image.to_pixel_values(windows.context)
         point = np.empty((len(windows), windows.horizon))
         for layout, group in _group_by_layout(self._layouts(windows, inputs.start)).items():
             for first in range(0, len(group), self.batch):
@@ -231,7 +222,7 @@ class VisionTS(Pretrained, Forecaster):
         return np.repeat(values[:, None], len(levels), axis=1)  # [W, Q, H]
 
     def _forecast_pixels(
-        self, drawings: Sequence[tuple[torch.Tensor, Layout]]
+        self, drawings: Sequence[tuple[torch.Tensor, image.Layout]]
     ) -> list[Float[torch.Tensor, "window horizon"]]:
         """Return the forecast in pixel values of each group of contexts [B, C] in pixel values.
 
@@ -240,12 +231,10 @@ class VisionTS(Pretrained, Forecaster):
         """
         import torch
 
-        from tsfmscope.models.visionts_image import draw_patches, read_off
-
         first, device = drawings[0][1], self.network.device
         assert all(layout.shown == first.shown for _, layout in drawings)
         ids = torch.from_numpy(first.visible).to(device)
-        patches = torch.cat([draw_patches(steps, layout) for steps, layout in drawings])
+        patches = torch.cat([image.draw_patches(steps, layout) for steps, layout in drawings])
         encoded = self._encode(patches, ids.expand(len(patches), -1))
         masked = torch.ones(first.grid**2, dtype=torch.bool, device=device)
         masked[ids] = False
@@ -254,7 +243,7 @@ class VisionTS(Pretrained, Forecaster):
         logits = self.network.decoder(encoded, restore.expand(len(patches), -1)).logits
         parts = logits.split([len(steps) for steps, _ in drawings])
         channels = self.network.config.num_channels
-        return [read_off(part, layout, channels) for part, (_, layout) in zip(parts, drawings, strict=True)]
+        return [image.read_off(part, layout, channels) for part, (_, layout) in zip(parts, drawings, strict=True)]
 
     def _encode(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Return the encoder's normed output [B, 1 + V, d].
@@ -285,42 +274,34 @@ class VisionTS(Pretrained, Forecaster):
             states = block(states, mask)
         return cast("torch.Tensor", vit.layernorm(states))
 
-    def _observed_patches(self, observed: np.ndarray, layout: Layout) -> np.ndarray:
+    def _observed_patches(self, observed: np.ndarray, layout: image.Layout) -> np.ndarray:
         """Return which visible patches [W, V] an observed step of contexts [W, C] is drawn on."""
         import torch
 
-        from tsfmscope.models.visionts_image import draw_patches
-
-        drawn = draw_patches(torch.from_numpy(observed).float(), layout, repeat=False)
+        drawn = image.draw_patches(torch.from_numpy(observed).float(), layout, repeat=False)
         return np.asarray((drawn > 0).any(dim=-1))
 
-    def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
+    def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[image.Layout]:
         # A context without observed steps is drawn as one step of 0.
         lengths = np.maximum(windows.context.shape[1] - start, 1).tolist()
         return [self._layout(length, windows.horizon, self._period(windows, length)) for length in lengths]
 
-    def _layout(self, length: int, horizon: int, period: int) -> Layout:
-        from tsfmscope.models.visionts_image import layout
-
-        config = self.network.config
-        return layout(length, horizon, period, grid=config.image_size // config.patch_size, patch=config.patch_size)
+    def _layout(self, length: int, horizon: int, period: int) -> image.Layout:
+        size, patch = self.network.config.image_size, self.network.config.patch_size
+        return image.make_layout(length, horizon, period, grid=size // patch, patch=patch)
 
     def _period(self, windows: Windows, length: int) -> int:
-        from tsfmscope.models.visionts_image import find_period
-
-        return int(self.network.config.periodicity or find_period(windows.freq, windows.season, length))
+        return int(self.network.config.periodicity or image.find_period(windows.freq, windows.season, length))
 
     def _training_groups(self, past: np.ndarray, later: np.ndarray) -> Iterator[_TrainingGroup]:
         """Yield the windows of a batch, contexts [B, C] and futures [B, H], by cut length and period."""
         import torch
 
-        from tsfmscope.models.visionts_image import choose_periods, largest_filled_context, to_pixel_values
-
-        lengths, device = largest_filled_context(past), self.network.device
-        periods = choose_periods(past, lengths, self.network.config.periodicity)
+        lengths, device = image.largest_filled_context(past), self.network.device
+        periods = image.choose_periods(past, lengths, self.network.config.periodicity)
         for length in np.unique(lengths).tolist():
             rows = np.flatnonzero(lengths == length)
-            inputs = to_pixel_values(past[rows, -length:])
+            inputs = image.to_pixel_values(past[rows, -length:])
             target = (later[rows] - inputs.loc[:, None]) / inputs.scale[:, None]
             target = target.clip(-HUGE, HUGE).astype(np.float32)
             for period in np.unique(periods[rows]).tolist():
@@ -336,13 +317,13 @@ class _TrainingGroup(NamedTuple):
     """Windows of one layout: contexts [B, C] and futures [B, H] in pixel values, the latter NaN where missing."""
 
     steps: torch.Tensor
-    layout: Layout
+    layout: image.Layout
     target: torch.Tensor
 
 
-def _group_by_layout(layouts: list[Layout]) -> dict[Layout, np.ndarray]:
+def _group_by_layout(layouts: list[image.Layout]) -> dict[image.Layout, np.ndarray]:
     """Return layout -> the windows that have it."""
-    numbers_by_layout: dict[Layout, list[int]] = defaultdict(list)
+    numbers_by_layout: dict[image.Layout, list[int]] = defaultdict(list)
     for number, layout in enumerate(layouts):
         numbers_by_layout[layout].append(number)
     return {layout: np.array(numbers) for layout, numbers in numbers_by_layout.items()}

@@ -12,15 +12,16 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
-from torch.nn import functional
 
-from tsfmscope.models.visionts import VARIANCE
+if TYPE_CHECKING:
+    import torch
 
+# Added to a context's variance in the release, in the data's units.
+VARIANCE = 1e-5
 # Periods of usual frequencies, in steps, from quarters (4) to hours of a week (168); 1: none.
 USUAL_PERIODS = np.array([1, 4, 5, 7, 12, 24, 30, 48, 52, 96, 144, 168])
 # Standard errors of the autocorrelation of white noise, 1 / sqrt(steps), that a usual period must exceed.
@@ -193,7 +194,7 @@ class Layout:
 
 
 @functools.lru_cache(maxsize=4096)
-def layout(length: int, horizon: int, period: int, *, grid: int, patch: int) -> Layout:
+def make_layout(length: int, horizon: int, period: int, *, grid: int, patch: int) -> Layout:
     """Return the layout that the release's `update_config` computes.
 
     It has whole periods and the share of the image that the context gets. A context may be so short that the
@@ -262,6 +263,8 @@ def draw_patches(
 
     repeat: whether the first step is repeated before the context; else zeros are put there.
     """
+    import torch
+
     first = steps[:, :1] if repeat else torch.zeros_like(steps[:, :1])
     padded = torch.cat((first.expand(-1, layout.left), steps), dim=1)
     folded = padded.view(len(steps), 1, layout.columns, layout.period).transpose(2, 3)
@@ -287,4 +290,6 @@ def read_off(
 
 
 def _resize(image: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    from torch.nn import functional
+
     return functional.interpolate(image, size=(height, width), mode="bilinear", align_corners=False, antialias=False)

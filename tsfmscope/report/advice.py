@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = ("measure", "grouping", "rule", "n", "times", "low", "high")
 # Measure of the choice that the figure shows.
 MEASURE = "zeta_adjusted_corrected"
-CHOICES = {
-    "model": "model",
-    "context": "context",
-    "model_and_context": "both at once",
-}
+CHOICES = {"model": "model", "context": "context", "model_and_context": "both at once"}
 RULES = {
     "advised": "ζ′ nearest to its null",
     "validation": "smallest error on the window before",

@@ -116,9 +116,5 @@ def _draw_panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> Char
         base.transform_filter("isValid(datum.low)")
         .mark_rule(aria=False)
         .encode(y=style.copy_axis(y, "low"), y2="high:Q"),
-        base.mark_point().encode(
-            y=y,
-            fill=style.encode_fill("measure", colours),
-            **style.encode_tip(),
-        ),
+        base.mark_point().encode(y=y, fill=style.encode_fill("measure", colours), **style.encode_tip()),
     ).properties(width=WIDTHS[1], height=HEIGHT)

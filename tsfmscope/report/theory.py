@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import altair as alt
 
 from tsfmscope.report import style
-from tsfmscope.report.page.sections import (
-    ClaimSentence,
-    Figure,
-    Section,
-    TableBlock,
-    build_table,
-    embed_figure,
-    make_provenance,
-)  # fmt: skip
+from tsfmscope.report.page import sections
+from tsfmscope.report.page.sections import ClaimSentence, Figure, Section, TableBlock, build_table
 from tsfmscope.report.page.verdicts import format_number, is_present
 from tsfmscope.report.style import COLOURS, GREY, SYMBOLS, Chart
-from tsfmscope.report.tables import Answer, ReportTables, require
+from tsfmscope.report.tables import ReportTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +62,6 @@ LOWEST = 1e-3
 class _Texts(NamedTuple):
     """Texts of one section. kicker: the figure or theorems of the paper. alt, caption: of its figure."""
 
-    name: str
     title: str
     kicker: str
     lead: str
@@ -77,70 +69,90 @@ class _Texts(NamedTuple):
     caption: str
 
 
-COMPRESSION = _Texts(
-    "theory-compression",
-    "Attention matrices are compressible on low-rank inputs",
-    "Yu et al. 2026, Fig. 15",
-    "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the vocabulary. "
-    "Left: against the first singular value that is dropped. Right: against the width.",
-    "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and against "
-    "the width, with a line of slope ½.",
-    "Error: ‖Y − Ỹ‖, median over seeds; whiskers: smallest to largest. Dashed: the slope that the paper claims, at an "
-    "arbitrary height. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
-)
-SKETCH = _Texts(
-    "theory-sketch",
-    "Sparse sketches, a few rows per head",
-    "Yu et al. 2026, Fig. 16",
-    "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
-    "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
-    "Right: the error against the number of heads.",
-    "Left: the median error of h heads stands at the index of the singular value that equals it. Right: median over "
-    "seeds; whiskers: smallest to largest. Sparse and dense sketches are moved apart sideways, as they coincide.",
-)
-FLOW = _Texts(
-    "theory-flow",
-    "More heads lift more singular values",
-    "Yu et al. 2026, Fig. 17",
-    "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor "
-    "scales. With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
-    "standard deviation 1.",
-    "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
-    "layer's output for each number of heads.",
-    "Relative singular values of X (dashed) and of the output of the layer, one line per number of heads. One seed.",
-)
-BOUND = _Texts(
-    "theory-bounds",
-    "Do the theorems hold at every instance?",
-    "rank Theorems 1 to 6",
-    "Both sides of every bound at random instances: random shapes, spectra and heads; weights scaled to equality in "
-    "the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of its "
-    "proof. A bound that fails as printed is shown with the form that its proof supports, which must never fail (a "
-    "check of results.duckdb). Each row of the table gives its worst instance; "
-    "tsfmscope.theory.experiments.instance reproduces it from statement, seed and number.",
-    "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is at 1.",
-    "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
-)
-
-
-class _Part(NamedTuple):
-    """Contents of one section. answers: the first is the one that the figure is drawn from."""
-
-    texts: _Texts
-    answers: Mapping[str, Answer]
-    figure: Figure | None
-    claims: tuple[ClaimSentence, ...]
-    tables: Mapping[str, Answer] = MappingProxyType({})
+# Section -> its texts.
+TEXTS = {
+    "theory-compression": _Texts(
+        "Attention matrices are compressible on low-rank inputs",
+        "Yu et al. 2026, Fig. 15",
+        "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the "
+        "vocabulary. Left: against the first singular value that is dropped. Right: against the width.",
+        "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and "
+        "against the width, with a line of slope ½.",
+        "Error: ‖Y − Ỹ‖, median over seeds; whiskers: smallest to largest. Dashed: the slope that the paper claims, "
+        "at an arbitrary height. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
+    ),
+    "theory-sketch": _Texts(
+        "Sparse sketches, a few rows per head",
+        "Yu et al. 2026, Fig. 16",
+        "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
+        "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
+        "Right: the error against the number of heads.",
+        "Left: the median error of h heads stands at the index of the singular value that equals it. Right: median "
+        "over seeds; whiskers: smallest to largest. Sparse and dense sketches are moved apart sideways, as they "
+        "coincide.",
+    ),
+    "theory-flow": _Texts(
+        "More heads lift more singular values",
+        "Yu et al. 2026, Fig. 17",
+        "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor "
+        "scales. With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores "
+        "have standard deviation 1.",
+        "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
+        "layer's output for each number of heads.",
+        "Relative singular values of X (dashed) and of the output of the layer, one line per number of heads. One "
+        "seed.",
+    ),
+    "theory-bounds": _Texts(
+        "Do the theorems hold at every instance?",
+        "rank Theorems 1 to 6",
+        "Both sides of every bound at random instances: random shapes, spectra and heads; weights scaled to equality "
+        "in the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of "
+        "its proof. A bound that fails as printed is shown with the form that its proof supports, which must never "
+        "fail (a check of results.duckdb). Each row of the table gives its worst instance; "
+        "tsfmscope.theory.experiments.instance reproduces it from statement, seed and number.",
+        "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is "
+        "at 1.",
+        "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
+    ),
+}
 
 
 def build_sections(tables: ReportTables) -> list[Section]:
     """Build the sections on Figs. 15 to 17 and on the bounds."""
-    return [_build_section(part) for part in _build_parts(tables)]
+    slopes, figures = require(tables.theory_slopes, SLOPES), draw_figures(tables)
+    answers = {"theory-bounds": tables.theory_violations, "theory-slopes": tables.theory_slopes}
+    bounds = (*describe_failures(tables.theory_violations.frame), *describe_slopes(slopes, "Theorem"))
+    parts = {
+        "theory-compression": (tables.theory_compression, describe_slopes(slopes, "J.1")),
+        "theory-sketch": (tables.theory_sketch, describe_slopes(slopes, "J.2")),
+        "theory-flow": (tables.theory_flow, describe_slopes(slopes, "J.3")),
+        "theory-bounds": (tables.theory_violations, (*bounds, *describe_slopes(slopes, "Corollary"))),
+    }
+    built = []
+    for name, (answer, claims) in parts.items():
+        texts, drawn = TEXTS[name], (figures[name],) if name in figures else ()
+        section = sections.build_section(name, answer, texts.lead, figures=drawn)
+        built.append(replace(section, title=texts.title, kicker=texts.kicker, claims=claims))
+    provenance = (*built[-1].provenance, sections.make_provenance("theory_slopes", tables.theory_slopes))
+    shown = {name: answer for name, answer in answers.items() if len(answer.frame)}
+    blocks = (TableBlock(name, answer.title, build_table(answer.frame)) for name, answer in shown.items())
+    return [*built[:-1], replace(built[-1], provenance=provenance, tables=tuple(blocks))]
 
 
 def draw_figures(tables: ReportTables) -> dict[str, Figure]:
     """Return section name -> its figure, without sections that have no rows."""
-    return {part.texts.name: part.figure for part in _build_parts(tables) if part.figure}
+    bounds = require(tables.theory_violations, BOUNDS)
+    parts: dict[str, tuple[Callable[[pd.DataFrame], Chart], pd.DataFrame]] = {
+        "theory-compression": (draw_compression, require(tables.theory_compression, POINTS)),
+        "theory-sketch": (draw_sketching, require(tables.theory_sketch, POINTS)),
+        "theory-flow": (draw_flow, require(tables.theory_flow, POINTS)),
+        "theory-bounds": (draw_ratios, bounds[bounds["kind"] == "instance"]),
+    }
+    return {
+        name: Figure(name, draw(frame), TEXTS[name].alt, TEXTS[name].caption)
+        for name, (draw, frame) in parts.items()
+        if len(frame)
+    }
 
 
 def describe_slopes(slopes: pd.DataFrame, prefix: str) -> tuple[ClaimSentence, ...]:
@@ -162,58 +174,6 @@ def describe_failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
         repaired = instances[(instances["experiment"] == row["experiment"]) & (instances["form"] == "repaired")]
         sentences.append(ClaimSentence("differs", _describe_failure(row, repaired)))
     return tuple(sentences)
-
-
-def _build_section(part: _Part) -> Section:
-    texts = part.texts
-    return Section(
-        texts.name,
-        texts.title,
-        texts.lead,
-        tuple(make_provenance(name, answer) for name, answer in part.answers.items()),
-        len(part.answers[texts.name].frame),
-        (embed_figure(part.figure),) if part.figure else (),
-        tuple(
-            TableBlock(name, answer.title, build_table(answer.frame))
-            for name, answer in part.tables.items()
-            if len(answer.frame)
-        ),
-        kicker=texts.kicker,
-        claims=part.claims,
-    )
-
-
-def _build_parts(tables: ReportTables) -> list[_Part]:
-    slopes = require(tables.theory_slopes, SLOPES)
-    return [
-        _build_experiment(COMPRESSION, tables.theory_compression, draw_compression, describe_slopes(slopes, "J.1")),
-        _build_experiment(SKETCH, tables.theory_sketch, draw_sketching, describe_slopes(slopes, "J.2")),
-        _build_experiment(FLOW, tables.theory_flow, draw_flow, describe_slopes(slopes, "J.3")),
-        _build_bounds(tables, slopes),
-    ]
-
-
-def _build_experiment(
-    texts: _Texts, answer: Answer, draw: Callable[[pd.DataFrame], Chart], claims: tuple[ClaimSentence, ...]
-) -> _Part:
-    """Build the part on one experiment of Appendix J; without a figure if the answer has no points."""
-    frame = require(answer, POINTS)
-    return _Part(texts, {texts.name: answer}, _draw(texts, frame, draw), claims)
-
-
-def _build_bounds(tables: ReportTables, slopes: pd.DataFrame) -> _Part:
-    bounds = require(tables.theory_violations, BOUNDS)
-    return _Part(
-        BOUND,
-        {BOUND.name: tables.theory_violations, "theory_slopes": tables.theory_slopes},
-        _draw(BOUND, bounds[bounds["kind"] == "instance"], draw_ratios),
-        (*describe_failures(bounds), *describe_slopes(slopes, "Theorem"), *describe_slopes(slopes, "Corollary")),
-        {BOUND.name: tables.theory_violations, "theory-slopes": tables.theory_slopes},
-    )
-
-
-def _draw(texts: _Texts, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], Chart]) -> Figure | None:
-    return Figure(texts.name, draw(frame), texts.alt, texts.caption) if len(frame) else None
 
 
 def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
@@ -246,24 +206,20 @@ def draw_compression(frame: pd.DataFrame) -> Chart:
     panels = []
     for name, position, slope in (("J.1 rank", 0, 1.0), ("J.1 width", 1, 0.5)):
         part = frame[frame["experiment"] == name].sort_values("x")
-        middle = len(part) // 2
+        at = part.iloc[len(part) // 2 :][:1]
         # The line of the slope stands below the points.
-        heights = (
-            0.4 * part["y"].iloc[middle] * (part["x"] / part["x"].iloc[middle]) ** slope if len(part) else part["y"]
-        )
-        line = part.assign(y=heights)
-        x = alt.X(
-            "x:Q", **style.make_log_axis(X_TITLES[position], part["x"], sorted(set(part["x"])) if position else ())
-        )
+        line = part.assign(y=0.4 * at["y"].sum() * (part["x"] / at["x"].sum()) ** slope)
+        ticks = sorted(set(part["x"])) if position else ()
+        x = alt.X("x:Q", **style.make_log_axis(X_TITLES[position], part["x"], ticks))
         y = alt.Y("y:Q", **style.make_log_axis(ERROR, [*part["low"], *part["high"], *line["y"]]))
-        label = line.iloc[middle : middle + 1].assign(text=f"slope {'1' if slope == 1 else '½'}")
+        label = line.loc[at.index].assign(text=f"slope {'1' if slope == 1 else '½'}")
         drawn = alt.layer(
             alt.Chart(line).mark_line(color=GREY, strokeWidth=1.5, strokeDash=[6, 4], aria=False).encode(x=x, y=y),
-            alt.Chart(label)
-            .mark_text(dx=8, dy=10, align="left", color=GREY, aria=False)
-            .encode(x=x, y=y, text="text:N"),
+            alt.Chart(label).mark_text(dx=8, dy=10, align="left", color=GREY, aria=False).encode(
+                x=x, y=y, text="text:N"
+            ),
             *_draw_medians(part, x, y, COLOURS[position], SYMBOLS[position]),
-        )
+        )  # fmt: skip
         panels.append(style.name_panel(drawn, ("error by rank", "error by width")[position], 2, HEIGHT))
     return alt.concat(*panels, columns=2)
 
@@ -273,10 +229,8 @@ def draw_sketching(frame: pd.DataFrame) -> Chart:
 
     On the left, the median error of h heads stands at the index whose singular value it equals.
     """
-    spectrum = frame[frame["experiment"] == "J.2 spectrum"].sort_values("x")
-    sparse, index = (
-        frame[frame["experiment"] == f"J.2 {name}"].sort_values("x") for name in ("sparse distance", "sparse")
-    )
+    names = ("J.2 spectrum", "J.2 sparse distance", "J.2 sparse")
+    spectrum, sparse, index = (frame[frame["experiment"] == name].sort_values("x") for name in names)
     points = sparse.assign(x=index["y"].to_numpy(), text=[f"{int(h)} head{'' if h == 1 else 's'}" for h in index["x"]])
     last = float(spectrum["x"].max()) if len(spectrum) else 1.0
     # The first points lie close together: those nearer than APART to the last labelled one have no label.
@@ -320,18 +274,13 @@ def draw_flow(frame: pd.DataFrame) -> Chart:
     colours = style.order_colours([names[heads] for heads in numbers if heads])
     colours = {name: colours.get(name, GREY) for name in names.values()}
     rows = spectra.assign(name=spectra["heads"].astype(int).map(names), is_input=spectra["heads"] == 0)
-    return (
-        alt.Chart(rows)
-        .mark_line()
-        .encode(
-            x=alt.X("x:Q", title=INDEX),
-            y=alt.Y("y:Q", **style.make_log_axis("singular value ÷ largest", rows["y"])),
-            stroke=style.encode_stroke("name", colours),
-            strokeDash=alt.condition("datum.is_input", alt.value([6, 4]), alt.value([1, 0])),
-            **style.encode_tip("name"),
-        )
-        .properties(width=400, height=HEIGHT)
-    )
+    line = alt.Chart(rows).mark_line().encode(
+        x=alt.X("x:Q", title=INDEX),
+        y=alt.Y("y:Q", **style.make_log_axis("singular value ÷ largest", rows["y"])),
+        stroke=style.encode_stroke("name", colours),
+        strokeDash=alt.condition("datum.is_input", alt.value([6, 4]), alt.value([1, 0])), **style.encode_tip("name"),
+    )  # fmt: skip
+    return line.properties(width=400, height=HEIGHT)
 
 
 def draw_ratios(frame: pd.DataFrame) -> Chart:
@@ -359,11 +308,9 @@ def draw_ratios(frame: pd.DataFrame) -> Chart:
     points = alt.Chart(both).mark_point().encode(
         x=alt.X("ratio:Q", **x_axis),
         y=alt.Y("name:N", title=None, scale=alt.Scale(domain=names), axis=axis),
-        stroke=style.encode_stroke("kind", kinds),
-        fill=style.encode_fill("kind", kinds),
+        stroke=style.encode_stroke("kind", kinds), fill=style.encode_fill("kind", kinds),
         fillOpacity=style.fill_if("datum.form == 'printed'"),
-        size=alt.condition("datum.kind == 'median'", alt.value(30), alt.value(80)),
-        **style.encode_tip(),
+        size=alt.condition("datum.kind == 'median'", alt.value(30), alt.value(80)), **style.encode_tip(),
     )  # fmt: skip
     return alt.layer(style.draw_guide(x=1, dashes=(6, 4)), points).properties(width=430, height=alt.Step(ROW))
 

@@ -21,7 +21,6 @@ from tsfmscope.compression.budget import (
     Spectrum,
     allocate,
     allocate_by_tolerance,
-    allocate_within,
     compare_seconds,
     forecast_seconds,
     measure,
@@ -29,7 +28,7 @@ from tsfmscope.compression.budget import (
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.candidates import Candidate
 from tsfmscope.compression.options import Method, Ranks
-from tsfmscope.compression.truncation import compress, model_candidates
+from tsfmscope.compression.truncation import allocate_within, compress, model_candidates
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
 
@@ -278,7 +277,7 @@ def test_a_model_is_cut_to_its_seconds_one_width_a_layer(toy: Any, windows: Wind
 @pytest.mark.parametrize(("method", "given", "wrong"), [
     ({"method": "joint", "ranks": {"time": 0.5}}, True, r"got 0\.5 of 1\.1 s, expected at least 0\.9"),
     ({"method": "svd", "ranks": {"time": 0.95}}, True,
-        r"ranks: got time, expected .* with method svd; methods that take time: joint", ),
+        r"ranks: got time, expected .* with method svd; methods that take time: joint"),
     ({"method": "joint", "ranks": {"time": 0.95}}, False, "got no saved seconds"),
 ])  # fmt: skip
 def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], given: bool, wrong: str) -> None:

@@ -19,7 +19,7 @@ from tests.tsfmscope.models.test_vit import released
 from tsfmscope.models import visionts_image as periods
 from tsfmscope.models.types import TokenKind
 from tsfmscope.models.visionts import VisionTS, positions_2d
-from tsfmscope.models.visionts_image import Layout, choose_periods, find_period, largest_filled_context, layout
+from tsfmscope.models.visionts_image import Layout, choose_periods, find_period, largest_filled_context, make_layout
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -86,7 +86,7 @@ def whole_answer(model: VisionTS, image: np.ndarray, shown: int, monkeypatch: py
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 600), st.integers(1, 300), st.integers(1, 400), st.sampled_from([(2, 8), (8, 8), (14, 16)]))
 def test_every_horizon_fits_in_the_image(context: int, horizon: int, period: int, size: tuple[int, int]) -> None:
-    where = layout(context, horizon, period, grid=size[0], patch=size[1])
+    where = make_layout(context, horizon, period, grid=size[0], patch=size[1])
     assert where.columns * period == where.left + context and 1 <= where.shown < where.grid
     held = round(where.size * where.columns / (where.shown * where.patch)) * period
     assert held >= where.left + context + horizon
@@ -317,8 +317,8 @@ def test_a_period_that_is_asked_for_is_kept(model: VisionTS, tmp_path: Path) -> 
 
 def test_layouts_are_those_worked_by_hand() -> None:
     # 14 patches of 16: 96 + 24 steps in columns of 24 give 4 of 5 columns, int(0.8 * 14 * 0.4) = 4 patches
-    assert layout(96, 24, 24, grid=14, patch=16) == Layout(96, 24, 24, 0, 4, 4, 14, 16)
+    assert make_layout(96, 24, 24, grid=14, patch=16) == Layout(96, 24, 24, 0, 4, 4, 14, 16)
     # 100 steps of period 7 need 5 more; 30 of horizon make 5 columns: 15 / 20 * 8 * 0.4 = 2.4
-    assert layout(100, 30, 7, grid=8, patch=4) == Layout(100, 30, 7, 5, 15, 2, 8, 4)
+    assert make_layout(100, 30, 7, grid=8, patch=4) == Layout(100, 30, 7, 5, 15, 2, 8, 4)
     # one step and 12 to forecast: 8 patches show 7 as many columns as the first, so 2 columns are needed
-    assert layout(1, 12, 1, grid=8, patch=4) == Layout(1, 12, 1, 1, 2, 1, 8, 4)
+    assert make_layout(1, 12, 1, grid=8, patch=4) == Layout(1, 12, 1, 1, 2, 1, 8, 4)

@@ -34,10 +34,7 @@ FOLDER = Path(__file__).with_name("recorded")
 PARAMS = load(ROOT / "params" / "smoke.yaml")
 STATES = "isotropy-states"  # the study whose tokens are drawn from activation files
 # What a run knows about its machine and moment, made the same for every recording.
-CONSTANTS = {
-    "runs": "'a machine' as hardware, 'host' as host, '1a2b3c4' as \"commit\"",
-    "timings": "'node' as node",
-}
+CONSTANTS = {"runs": "'a machine' as hardware, 'host' as host, '1a2b3c4' as \"commit\"", "timings": "'node' as node"}
 
 
 def build(*changes: str) -> duckdb.DuckDBPyConnection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
 from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tsfmscope.report.advice import CHOICES, MEASURE, RULES, build_section, draw_regrets
@@ -32,8 +31,3 @@ def test_every_rule_of_every_choice_is_drawn_with_its_interval(tables: ReportTab
 def test_where_nothing_could_be_chosen_there_is_no_figure(tables: ReportTables) -> None:
     empty = build_section(replace(tables.advice, frame=tables.advice.frame.iloc[:0]))
     assert not empty.figures and not empty.tables and "There was no choice" in empty.empty
-
-
-def test_a_missing_column_is_named(tables: ReportTables) -> None:
-    with pytest.raises(ValueError, match="expected columns times, found"):
-        build_section(replace(tables.advice, frame=tables.advice.frame.drop(columns="times")))

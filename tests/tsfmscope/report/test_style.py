@@ -60,8 +60,7 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
-    [("nile", "nile"), ("a" * 20, "a" * 20), ("electricity_south_australia", "elec…south_australia")],
+    ("name", "shown"), [("nile", "nile"), ("a" * 20, "a" * 20), ("electricity_south_australia", "elec…south_australia")]
 )
 def test_a_long_name_keeps_both_ends(name: str, shown: str) -> None:
     assert style.shorten_name(name, 20, 15) == shown and len(shown) <= 20

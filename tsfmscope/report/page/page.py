@@ -21,6 +21,10 @@ MODELS = (
     "model", "parameters", *ON_REAL, *ON_UNSEEN, "zeta_adjusted_corrected", "isoscore", "dimension_share",
     "rank_share_first", "rank_share_last",
 )  # fmt: skip
+CORRELATION = (
+    "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models on the "
+    "same data. Pooled rows mix easy and hard data sets and are no evidence."
+)
 GLANCE = (
     "Errors: geometric means over the data sets whose number stands before them; low and high are the 95 % interval of "
     "WQL. Your own data sets count only if checkpoints.skill names them. ζ′ − null, IsoScore and d(0.8) ÷ width: last "
@@ -132,8 +136,9 @@ def _sections(tables: ReportTables) -> dict[str, list[Section]]:
     return {
         "isotropy": [
             _scatter(tables.nmse_against_isotropy, order_models(tables)),
-            _correlation(tables.correlation),
-            *_population(tables),
+            list_rows("correlation", tables.correlation, CORRELATION),
+            *_list_if_any("population_correlation", tables.population_correlation, POPULATION),
+            *_list_if_any("hypothesis_tests", tables.hypothesis_tests, HYPOTHESES),
             advice.build_section(tables.advice),
             list_rows("partition", tables.partition, PARTITION, empty=NO_HEADS),
         ],
@@ -142,53 +147,34 @@ def _sections(tables: ReportTables) -> dict[str, list[Section]]:
             list_rows("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS),
             list_rows("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS),
         ],
-        "trust": [list_rows("skill", tables.skill, SKILL), *_dataset_skill(tables), *compared],
+        "trust": [
+            list_rows("skill", tables.skill, SKILL),
+            *_list_if_any("mean_skill", tables.mean_skill, MEAN_SKILL),
+            *_list_if_any("dataset_skill", tables.dataset_skill, DATASET_SKILL),
+            *compared,
+        ],
     }
 
 
-def _dataset_skill(tables: ReportTables) -> Iterator[Section]:
-    """Yield the sections on the errors on whole data sets, if there are any."""
-    if len(tables.mean_skill.frame):
-        yield list_rows("mean_skill", tables.mean_skill, MEAN_SKILL)
-    if len(tables.dataset_skill.frame):
-        yield list_rows("dataset_skill", tables.dataset_skill, DATASET_SKILL)
-
-
-def _population(tables: ReportTables) -> Iterator[Section]:
-    """Yield the sections on a population of trainings, if the run has one."""
-    if len(tables.population_correlation.frame):
-        yield list_rows("population_correlation", tables.population_correlation, POPULATION)
-    if len(tables.hypothesis_tests.frame):
-        yield list_rows("hypothesis_tests", tables.hypothesis_tests, HYPOTHESES)
-
-
-def _correlation(answer: Answer) -> Section:
-    frame = require(answer, ("measure", "grouping", "n", "spearman"))
-    lead = (
-        "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models on the "
-        "same data. Pooled rows mix easy and hard data sets and are no evidence."
-    )
-    return build_section("correlation", answer, lead, table=build_table(frame))
+def _list_if_any(name: str, answer: Answer, lead: str) -> list[Section]:
+    return [list_rows(name, answer, lead)] if len(answer.frame) else []
 
 
 def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
     drawable = len(scatter.select_drawable(frame))
-    lead = "One point per model, data set and condition."
+    name, lead = "nmse_against_isotropy", "One point per model, data set and condition."
     caption = "Thin lines join the models of one data set." + scatter.NOT_EVENNESS
     caption += scatter.describe_undrawable(len(frame), drawable)
-    alt = (
-        f"Scatter plot of NMSE against the distance of ζ′ from its null mean, {drawable} points, both axes logarithmic."
-    )
-    name = "nmse_against_isotropy"
-    shown = (Figure(name, scatter.draw_nmse_against_isotropy(frame, models=named), alt, caption),) if drawable else ()
-    return build_section(name, answer, lead, figures=shown)
+    words = "Scatter plot of NMSE against the distance of ζ′ from its null mean, "
+    words += f"{drawable} points, both axes logarithmic."
+    chart = scatter.draw_nmse_against_isotropy(frame, models=named)
+    figures = (Figure(name, chart, words, caption),) if drawable else ()
+    return build_section(name, answer, lead, figures=figures)
 
 
 def list_questions(
-    parts: Iterable[Part],
-    studies: Sequence[tuple[StudyTables, Section]],
-    others: Mapping[str, Sequence[Section]],
+    parts: Iterable[Part], studies: Sequence[tuple[StudyTables, Section]], others: Mapping[str, Sequence[Section]]
 ) -> Iterator[Question]:
     """Yield the questions that have an answer, a study or rows; a user's own studies come first.
 
@@ -202,9 +188,8 @@ def list_questions(
     if own:
         yield Question(OWN.name, OWN.question, tuple(OWN.sentences), own)
     for part in parts:
-        chosen = [
-            section for study, section in studies if not study.is_own and load_plot(study.plot).topic == part.name
-        ]
+        about = {study.name for study, _ in studies if not study.is_own and load_plot(study.plot).topic == part.name}
+        chosen = [section for study, section in studies if study.name in about]
         sections = [*chosen, *others.get(part.name, ())]
         if part.question and (part.sentences or chosen or any(section.rows for section in sections)):
             yield Question(part.name, part.question, tuple(part.sentences), tuple(_fold(sections)))
@@ -212,8 +197,6 @@ def list_questions(
 
 def _fold(sections: Sequence[Section]) -> Iterator[Section]:
     """Yield the sections, folded except the first that has rows."""
-    opened = False
+    opened = next((section for section in sections if section.rows), None)
     for section in sections:
-        is_open = not opened and section.rows > 0
-        opened = opened or is_open
-        yield replace(section, folded=not is_open)
+        yield replace(section, folded=section is not opened)

@@ -89,40 +89,28 @@ def _sections(tables: ReportTables) -> Iterator[Section]:
 
 def _checkpoints(answer: Answer) -> Section:
     frame, lead = require(answer, ("model", "snapshots")), "Source of the weights of each model."
-    n_snapshots = int(frame["snapshots"].sum())
-    if not n_snapshots:
-        return build_section("checkpoints", answer, lead, table=build_table(frame.drop(columns="snapshots")))
-    lead += (
-        f" The {n_snapshots:,} snapshots of the population before the end of a training have no row here; the table "
-        "population lists them. They are also left out of the other tables of single models and of `dvc plots`."
-    )
-    return build_section("checkpoints", answer, lead, table=build_table(frame))
+    if n_snapshots := int(frame["snapshots"].sum()):
+        lead += f" The {n_snapshots:,} snapshots of the population before the end of a training have no row here; the "
+        lead += "table population lists them. They are also left out of the other tables of single models and of "
+        lead += "`dvc plots`."
+    shown = frame if n_snapshots else frame.drop(columns="snapshots")
+    return build_section("checkpoints", answer, lead, table=build_table(shown))
 
 
 def _runs(answer: Answer) -> Section:
-    shown = require(answer, ("stage", "seconds")).drop(
-        columns=["versions", "hardware", "commit", "host"], errors="ignore"
-    )
-    table = build_table(
-        shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
-    )
+    left_out = ["versions", "hardware", "commit", "host"]
+    shown = require(answer, ("stage", "seconds", STARTED)).drop(columns=left_out, errors="ignore")
+    table = build_table(shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}))
     return build_section("runs", answer, "Seconds of each stage, and its jobs: new, reused and failed.", table=table)
 
 
 def _training(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, LOSSES)
-    words = (
-        f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
-    )
+    n_models, lead = frame["model"].nunique(), "Training loss of the checkpoints that this project trains."
+    words = f"Line chart of training loss by step for {n_models} models, relative to the first logged loss."
     caption = "Each family has its own loss; lines show the ratio to its first value."
     shown = (Figure("training", draw_training(frame, models=named), words, caption),) if len(frame) else ()
-    return build_section(
-        "training",
-        answer,
-        "Training loss of the checkpoints that this project trains.",
-        figures=shown,
-        empty="No model was trained in this run.",
-    )
+    return build_section("training", answer, lead, figures=shown, empty="No model was trained in this run.")
 
 
 def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> Chart:
@@ -135,15 +123,10 @@ def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> Chart:
     colours = {name: COLOURS[order.index(name) % len(COLOURS)] for name in order if name in set(frame["model"])}
     rows = frame.sort_values("step", kind="stable").astype({"loss": float})
     rows = rows.assign(relative=rows["loss"] / rows.groupby("model")["loss"].transform("first"))
-    return (
-        alt.Chart(rows)
-        .mark_line()
-        .encode(
-            x=alt.X("step:Q", title="step"),
-            y=alt.Y("relative:Q", **style.make_log_axis("loss ÷ first logged loss", rows["relative"])),
-            stroke=style.encode_stroke("model", colours),
-            strokeDash=style.encode_dash("model", list(colours)),
-            **style.encode_tip("model"),
-        )
-        .properties(width=style.WIDTHS[1], height=320)
-    )
+    line = alt.Chart(rows).mark_line().encode(
+        x=alt.X("step:Q", title="step"),
+        y=alt.Y("relative:Q", **style.make_log_axis("loss ÷ first logged loss", rows["relative"])),
+        stroke=style.encode_stroke("model", colours), strokeDash=style.encode_dash("model", list(colours)),
+        **style.encode_tip("model"),
+    )  # fmt: skip
+    return line.properties(width=style.WIDTHS[1], height=320)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.report.render import draw_inline
@@ -78,19 +79,12 @@ class Figure:
     title: str = ""
     source: str = ""
 
+    @cached_property
+    def svg(self) -> str:
+        """The chart as an SVG element, ready to embed in the page."""
+        from markupsafe import Markup
 
-@dataclass(frozen=True)
-class EmbeddedFigure:
-    """One figure as embedded in the page.
-
-    svg: the chart as an SVG element.
-    """
-
-    name: str
-    alt: str
-    caption: str
-    svg: str
-    source: str
+        return Markup(draw_inline(self.chart, self.name))
 
 
 class ClaimSentence(NamedTuple):
@@ -162,7 +156,7 @@ class Section:
     lead: str
     provenance: tuple[Provenance, ...]
     rows: int
-    figures: tuple[EmbeddedFigure, ...] = ()
+    figures: tuple[Figure, ...] = ()
     tables: tuple[TableBlock, ...] = ()
     empty: str = "No rows."
     kicker: str = ""
@@ -175,28 +169,19 @@ class Section:
 
         Figures that share a source show it once, under the last of them.
         """
-        source = self.figures[index].source
-        is_last = all(later.source != source for later in self.figures[index + 1 :])
-        return tuple(answer for answer in self.provenance if is_last and answer.name == source)
+        source, *others = (figure.source or figure.name for figure in self.figures[index:])
+        return tuple(answer for answer in self.provenance if answer.name == source and source not in others)
 
     @property
     def other_provenance(self) -> tuple[Provenance, ...]:
         """SQL and data that belong to no figure, only to tables and sentences."""
-        sources = {figure.source for figure in self.figures}
+        sources = {figure.source or figure.name for figure in self.figures}
         return tuple(answer for answer in self.provenance if answer.name not in sources)
 
 
 def make_provenance(name: str, answer: Answer) -> Provenance:
     """Return the SQL and data of an answer."""
     return Provenance(name, answer.title, answer.sql, csv_link(answer.frame), len(answer.frame))
-
-
-def embed_figure(figure: Figure) -> EmbeddedFigure:
-    """Return a figure with its SVG, ready to embed in the page."""
-    from markupsafe import Markup
-
-    svg = Markup(draw_inline(figure.chart, figure.name))
-    return EmbeddedFigure(figure.name, figure.alt, figure.caption, svg, figure.source or figure.name)
 
 
 def build_section(
@@ -210,16 +195,8 @@ def build_section(
 ) -> Section:
     """Build a section from one answer."""
     tables = (TableBlock(name, answer.title, table),) if table is not None and len(answer.frame) else ()
-    return Section(
-        name,
-        answer.title,
-        lead,
-        (make_provenance(name, answer),),
-        len(answer.frame),
-        tuple(map(embed_figure, figures)),
-        tables,
-        empty,
-    )
+    provenance, rows = (make_provenance(name, answer),), len(answer.frame)
+    return Section(name, answer.title, lead, provenance, rows, figures, tables, empty)
 
 
 def list_rows(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:

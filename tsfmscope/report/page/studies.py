@@ -8,15 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.report.page import verdicts
-from tsfmscope.report.page.sections import (
-    Figure,
-    Provenance,
-    Section,
-    TableBlock,
-    build_table,
-    embed_figure,
-    make_provenance,
-)  # fmt: skip
+from tsfmscope.report.page.sections import Figure, Provenance, Section, TableBlock, build_table, make_provenance
 from tsfmscope.report.plot import Plot, load_plot
 from tsfmscope.report.style import format_power
 from tsfmscope.report.tables import StudyTables, require
@@ -48,10 +40,8 @@ def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...
     models: the models of the whole page, which determine the colours.
     """
     figures = load_plot(study.plot).draw(study, models)
-    return tuple(
-        replace(figure, name=f"{study.name}-{position}", source=f"{study.name}-{figure.name}")
-        for position, figure in enumerate(figures)
-    )
+    name = study.name
+    return tuple(replace(f, name=f"{name}-{at}", source=f"{name}-{f.name}") for at, f in enumerate(figures))
 
 
 def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str]) -> Section:
@@ -68,8 +58,8 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
         plot.lead,
         tuple(_list_provenance(study)),
         sum(len(answer.frame) for answer in study.answers.values()),
-        tuple(map(embed_figure, draw_figures(study, models))),
-        (*_list_errors(study), *plot.tables(study), *_list_tables(study, plot)),
+        draw_figures(study, models),
+        tuple(_list_tables(study, plot)),
         "This study has no results: none of its jobs has run, or all its series were skipped.",
         kicker=verdicts.cite(study.figure) if study.figure else "",
         claims=(*verdicts.describe_claims(published), *plot.claims(study)),
@@ -77,15 +67,12 @@ def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str
     )
 
 
-def _list_errors(study: StudyTables) -> Iterator[TableBlock]:
-    """Yield the table of forecast errors of a user's own study, without columns that are empty."""
+def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
+    """Yield errors of a user's own study, the tables of the plot, printed numbers, and tests by model."""
     if study.errors is not None and len(study.errors.frame):
         frame = require(study.errors, ERRORS).dropna(axis=1, how="all")
         yield TableBlock(f"{study.name}-errors", study.errors.title, build_table(frame))
-
-
-def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
-    """Yield the tables of printed numbers and of tests by model."""
+    yield from plot.tables(study)
     published = study.published.frame
     # Printed numbers without a measurement are shown only in the section of all printed numbers.
     measured = published[(published["verdict"] != "not measured") & (published["quantity"] != plot.tabled_quantity)]
@@ -98,11 +85,8 @@ def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
 
 def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
     """Yield SQL and data of the answers that have rows; of all answers of the plot if none has."""
-    answers = dict(study.answers)
-    if study.rank_tests is not None:
-        answers["rank_tests"] = study.rank_tests
-    if study.errors is not None:
-        answers["errors"] = study.errors
+    more = {"rank_tests": study.rank_tests, "errors": study.errors}
+    answers = {**study.answers, **{name: answer for name, answer in more.items() if answer is not None}}
     shown = {name: answer for name, answer in answers.items() if len(answer.frame)} or answers
     if len(study.published.frame):
         shown["published"] = study.published
@@ -147,13 +131,11 @@ def _reported(study: StudyTables, grouping: str) -> pd.DataFrame:
 
 
 def _describe_contrast(row: Mapping[Any, Any]) -> str:
-    begin = (
-        f"Time series minus other data, {_name_quantity(row['measure'])} as a share of the full rank, "
-        f"ε = {format_power(-2)}: "
-    )
-    if not verdicts.is_present(row["estimate"]):
-        return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.is_present(row['reason']) else ''}."
-    return begin + f"{verdicts.format_number(row['estimate'])}{verdicts.format_evidence(row)}."
+    found = f"nothing measured{': ' + str(row['reason']) if verdicts.is_present(row['reason']) else ''}"
+    if verdicts.is_present(row["estimate"]):
+        found = f"{verdicts.format_number(row['estimate'])}{verdicts.format_evidence(row)}"
+    share = f"{_name_quantity(row['measure'])} as a share of the full rank"
+    return f"Time series minus other data, {share}, ε = {format_power(-2)}: {found}."
 
 
 def _name_quantity(measure: str) -> str:

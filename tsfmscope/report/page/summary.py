@@ -8,10 +8,10 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.report.page import verdicts
-from tsfmscope.report.page.verdicts import format_number
+from tsfmscope.report.page.verdicts import format_number, is_present
 from tsfmscope.report.plot import load_plot
 from tsfmscope.report.plots import compressed, frontier, growth
-from tsfmscope.report.style import format_power
+from tsfmscope.report.style import format_power, format_range, iterate_rows
 from tsfmscope.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ FEWEST_MODELS = 5
 GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted_corrected"
 _ORDERS = {2: "two", 3: "six", 4: "24"}
 MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ minus its null mean"}
-# Columns of the page's query `hypothesis_tests`.
+# Columns of the page's queries `correlation` and `hypothesis_tests`.
+CORRELATIONS = ("measure", "grouping", "n", "n_blocks", "spearman", "low", "high", "p")
 HYPOTHESES = ("name", "verdict", "detectable", "n_datasets")
 # Verdicts of the view `hypothesis_tests`.
 HOLDS, REVERSED, NO_EFFECT, NOT_TESTED = "holds", "reversed", "no effect found", "not tested"
@@ -77,51 +78,33 @@ def summarise(tables: ReportTables) -> list[Part]:
 
     A question that no study is about has no sentences.
     """
-    scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
+    scope = require(tables.scope, ("models", "datasets", "conditions", "forecasts", "series")).iloc[0]
     models, printed = int(scope["models"]), require(tables.printed, verdicts.COLUMNS)
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
     for study in tables.studies:
         studies[load_plot(study.plot).topic].append(study)
+    isotropy = [
+        *_headline(require(tables.correlation, CORRELATIONS), models),
+        *describe_hypotheses(require(tables.hypothesis_tests, HYPOTHESES)),
+        *_claims("Shelim et al. 2025", studies["isotropy"]),
+        *_few_models(models),
+    ]
+    rank = [*describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])]
+    compression = [*describe_compression(studies["compression"]), *_claims("Yu et al. 2026", studies["compression"])]
+    trust = [
+        *filter(None, [verdicts.count_verdicts(printed) if verdicts.is_shown(tables) else ""]),
+        *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high", "sine_error"))),
+        _left_out(tables),
+        *tables.notes,
+    ]
+    small = _small_models(require(tables.checkpoints, ("model", "source", "parameters")))
     return [
-        Part(
-            "scope", "", [_scope(scope), *_small_models(require(tables.checkpoints, ("model", "source", "parameters")))]
-        ),
-        Part(
-            "isotropy",
-            "Does isotropy predict forecast error?",
-            [
-                *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
-                *describe_hypotheses(require(tables.hypothesis_tests, HYPOTHESES)),
-                *_claims("Shelim et al. 2025", studies["isotropy"]),
-                *_few_models(models),
-            ]
-            if studies["isotropy"]
-            else [],
-        ),
-        Part(
-            "rank",
-            "How does rank grow through the layers?",
-            [*describe_growth(studies["rank"]), *_claims("Yu et al. 2026", studies["rank"])],
-        ),
-        Part(
-            "compression",
-            "Do low ranks let one compress a model?",
-            [
-                *describe_compression(studies["compression"]),
-                *_claims("Yu et al. 2026", studies["compression"]),
-            ],
-        ),
+        Part("scope", "", [_scope(scope), *small]),
+        Part("isotropy", "Does isotropy predict forecast error?", isotropy if studies["isotropy"] else []),
+        Part("rank", "How does rank grow through the layers?", rank),
+        Part("compression", "Do low ranks let one compress a model?", compression),
         Part("theorems", "Do the theorems hold?", describe_bounds(tables)),
-        Part(
-            "trust",
-            "How reliable are these results?",
-            [
-                *filter(None, [verdicts.count_verdicts(printed) if verdicts.is_shown(tables) else ""]),
-                *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high", "sine_error"))),
-                *_left_out(tables),
-                *tables.notes,
-            ],
-        ),
+        Part("trust", "How reliable are these results?", trust),
     ]
 
 
@@ -131,48 +114,30 @@ def describe_small_models(checkpoints: pd.DataFrame, models: Collection[str]) ->
     small = used[used["source"].isin(SMALL_SOURCES)]
     if small.empty:
         return []
-    who = "The models here are" if len(small) == len(used) else f"{len(small)} of the {len(used)} models here are"
-    return [
-        f"{who} small ones trained by this project, not the paper's. To run the paper's models (params/paper.yaml): "
-        "“make profile NAME=paper”, then “make repro”."
-    ]
+    text = "The models here are" if len(small) == len(used) else f"{len(small)} of the {len(used)} models here are"
+    text += " small ones trained by this project, not the paper's. To run the paper's models (params/paper.yaml): "
+    return [f"{text}“make profile NAME=paper”, then “make repro”."]
 
 
 def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
     """Count the tests of a paper's claims by verdict, over some studies; empty if there are none."""
-    import pandas as pd
-
-    answers = [study.published for study in studies if len(study.published.frame)]
-    frames = [require(answer, verdicts.COLUMNS) for answer in answers]
-    if not frames:
-        return []
-    published = pd.concat(frames)
-    claimed = published[published["published"].isna()]
-    text = verdicts.list_counts(claimed["verdict"])
-    if not text:
-        return []
-    tests = "test" if len(claimed) == 1 else "tests"
-    return [f"Of {len(claimed)} {tests} of claims of {paper}, {text}; the table of verdicts and each figure list them."]
+    frames = [require(study.published, verdicts.COLUMNS) for study in studies]
+    claimed = [verdict for frame in frames for verdict in frame.loc[frame["published"].isna(), "verdict"]]
+    tests, text = _count(len(claimed), "test of claims"), verdicts.list_counts(claimed)
+    return [f"Of {tests} of {paper}, {text}; the table of verdicts and each figure list them."] if claimed else []
 
 
 def _scope(scope: Any) -> str:
     text = f"{_count(scope['models'], 'model')} on {_count(scope['datasets'], 'data set')}"
-    text += f" under {_count(scope['conditions'], 'condition')}"
-    if "forecasts" in scope and "series" in scope:
-        text += f": {_count(scope['forecasts'], 'forecast')} of {int(scope['series']):,} series were scored"
-    return text + "."
+    text += f" under {_count(scope['conditions'], 'condition')}: "
+    return f"{text}{_count(scope['forecasts'], 'forecast')} of {int(scope['series']):,} series were scored."
 
 
 def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
-    within = correlation.iloc[:0]
-    for grouping in GROUPINGS:
-        rows = correlation[correlation["grouping"] == grouping]
-        if len(rows):
-            within = rows
-        if rows["spearman"].notna().any():
-            break
-    defined = within[within["spearman"].notna()]
-    correlations = sorted(defined.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
+    defined = correlation[correlation["spearman"].notna()]
+    grouping = next((name for name in GROUPINGS if name in set(defined["grouping"])), None)
+    within = defined[defined["grouping"] == grouping].to_dict("records")
+    correlations = sorted(within, key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
     if not correlations:
         return [
             "No correlation within data sets could be computed: it needs several models on the same data sets. A model "
@@ -193,37 +158,25 @@ def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
 
 def _short(row: Mapping[Hashable, Any]) -> str:
     """Return the answer in words: yes or no if the correlation's interval excludes 0, else undecided."""
-    low, high = (row.get(name) for name in ("low", "high"))
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
+    if not (is_present(row["low"]) and is_present(row["high"])):
         return "These data do not answer it: there is no interval."
-    if high < 0:
+    if row["high"] < 0:
         return "In these data yes: models that are more isotropic by the measure below have lower error."
-    if low > 0:
+    if row["low"] > 0:
         return "In these data no: models that are more isotropic by the measure below have higher error."
     return "These data do not answer it: the interval contains 0."
 
 
 def _inferred(row: Mapping[Hashable, Any]) -> str:
     """Return interval and p as text, leaving out what the stage `statistics` could not compute."""
-    values = {
-        name: row[name]
-        for name in ("low", "high", "p")
-        if name in row and row[name] is not None and not math.isnan(row[name])
-    }
-    text = (
-        f", 95 % interval {_signed(values['low'])} to {_signed(values['high'])}"
-        if {"low", "high"} <= set(values)
-        else ""
-    )
-    return text + (f", p = {values['p']:.2g} when models are permuted" if "p" in values else "")
+    has_interval = is_present(row["low"]) and is_present(row["high"])
+    text = f", 95 % interval {_signed(row['low'])} to {_signed(row['high'])}" if has_interval else ""
+    return text + (f", p = {row['p']:.2g} when models are permuted" if is_present(row["p"]) else "")
 
 
 def _units(row: Mapping[Hashable, Any]) -> str:
-    text = f"n = {_format_count(row['n'])} units of model, data set and condition"
-    if "n_blocks" not in row:
-        return text
     blocks = "block of one data set and one condition" if row["grouping"] == "per_dataset" else "data set"
-    return text + f" in {_count(row['n_blocks'], blocks)}"
+    return f"n = {int(row['n']):,} units of model, data set and condition in {_count(row['n_blocks'], blocks)}"
 
 
 def _few_models(models: int) -> list[str]:
@@ -257,28 +210,23 @@ def _small_models(checkpoints: pd.DataFrame) -> list[str]:
 def _skill(skill: pd.DataFrame) -> list[str]:
     if skill.empty:
         return []
-    trained = skill.dropna(subset=["wql_vs_median"])
-    ratios = [
+    ratios = ", ".join(
         f"{row.model} {row.wql_vs_median:.2f} (95 % interval {row.low:.2f} to {row.high:.2f})"
-        for row in trained.itertuples(index=False)
-    ]
-    sines = [f"{row.model} {row.sine_error:.2f}" for row in skill.itertuples(index=False)]
-    sentences = [
-        f"Error on a noiseless sine of period 24 relative to forecasting zero, 0 is exact: {', '.join(sines)}."
-    ]
-    if ratios:
-        lead = "Forecast error of the trained checkpoints relative to the context's median, below 1 is skill: "
-        sentences.insert(0, f"{lead}{', '.join(ratios)}.")
-    return sentences
+        for row in iterate_rows(skill.dropna(subset=["wql_vs_median"]))
+    )
+    lead = "Forecast error of the trained checkpoints relative to the context's median, below 1 is skill: "
+    sines = ", ".join(f"{row.model} {row.sine_error:.2f}" for row in iterate_rows(skill))
+    sine = f"Error on a noiseless sine of period 24 relative to forecasting zero, 0 is exact: {sines}."
+    return [f"{lead}{ratios}.", sine] if ratios else [sine]
 
 
-def _left_out(tables: ReportTables) -> list[str]:
+def _left_out(tables: ReportTables) -> str:
     skipped = int(require(tables.skipped, ("n",))["n"].sum())
     failed = int(require(tables.failures, ("n",))["n"].sum())
     if not skipped and not failed:
-        return ["Nothing was skipped and no job failed."]
+        return "Nothing was skipped and no job failed."
     failures = f"{_count(failed, 'job')} failed" if failed else "no job failed"
-    return [f"{skipped:,} inputs were skipped, {failures}; the reasons are in run.html."]
+    return f"{skipped:,} inputs were skipped, {failures}; the reasons are in run.html."
 
 
 def _count(n: Any, noun_phrase: str) -> str:
@@ -286,45 +234,31 @@ def _count(n: Any, noun_phrase: str) -> str:
     return f"{int(n):,} {noun}{'' if int(n) == 1 else 's'}{' of ' + rest if rest else ''}"
 
 
-def _format_count(n: Any) -> str:
-    return "0" if n is None or math.isnan(n) else f"{int(n):,}"
-
-
-def _signed(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "undefined"
+def _signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{abs(value):.2f}"
 
 
 def describe_hypotheses(tests: pd.DataFrame) -> list[str]:
     """Count the hypotheses by verdict, and report how sensitive the tests without an effect are.
 
-    tests: COLUMNS of the page's query `hypothesis_tests`. Empty if there are no hypotheses. Hypotheses that hold or
+    tests: HYPOTHESES of the page's query `hypothesis_tests`. Empty if there are no hypotheses. Hypotheses that hold or
     are reversed are named.
     """
     if tests.empty:
         return []
-    noun = "hypothesis" if len(tests) == 1 else "hypotheses"
-    counts = _count_verdicts(tests)
-    without_effect = tests.loc[tests["verdict"] == NO_EFFECT, "detectable"]
-    return [
-        f"Of {len(tests)} {noun}, committed before {_describe_half(tests['n_datasets'])} tested, {counts}.",
-        *_describe_sensitivity(without_effect),
-    ]
+    noun, half = "hypothesis" if len(tests) == 1 else "hypotheses", _describe_half(tests["n_datasets"].dropna())
+    text = f"Of {len(tests)} {noun}, committed before {half} tested, {_count_verdicts(tests)}."
+    return [text, *_describe_sensitivity(tests.loc[tests["verdict"] == NO_EFFECT, "detectable"])]
 
 
 def _count_verdicts(tests: pd.DataFrame) -> str:
-    names = {verdict: sorted(map(str, tests.loc[tests["verdict"] == verdict, "name"])) for verdict in (HOLDS, REVERSED)}
-    n_without_effect, n_untested = (int((tests["verdict"] == verdict).sum()) for verdict in (NO_EFFECT, NOT_TESTED))
-    if n_without_effect == len(tests):
+    names = {verdict: sorted(map(str, part["name"])) for verdict, part in tests.groupby("verdict")}
+    if set(names) == {NO_EFFECT}:
         return "none holds: no test finds an effect"
-    texts = [_name_all(names[HOLDS], "holds", "hold") if names[HOLDS] else "none holds"]
-    if names[REVERSED]:
-        texts.append(_name_all(names[REVERSED], "is reversed", "are reversed"))
-    if n_without_effect:
-        texts.append(f"no effect was found for {n_without_effect}")
-    if n_untested:
-        texts.append(f"{n_untested} could not be tested")
+    texts = [_name_all(names[HOLDS], "holds", "hold") if HOLDS in names else "none holds"]
+    texts += [_name_all(names[REVERSED], "is reversed", "are reversed")] if REVERSED in names else []
+    texts += [f"no effect was found for {len(names[NO_EFFECT])}"] if NO_EFFECT in names else []
+    texts += [f"{len(names[NOT_TESTED])} could not be tested"] if NOT_TESTED in names else []
     *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -335,14 +269,12 @@ def _name_all(names: Sequence[str], singular: str, plural: str) -> str:
 
 
 def _describe_half(n_datasets: pd.Series) -> str:
-    """Return the confirming half of the data sets with its verb. n_datasets: number of each hypothesis, or missing."""
-    known = n_datasets.dropna()
-    if known.empty:
+    """Return the confirming half of the data sets with its verb. n_datasets: number of each hypothesis, if known."""
+    if n_datasets.empty:
         return "the confirming half of the data sets was"
-    low, high = int(known.min()), int(known.max())
-    if high == 1:
+    if n_datasets.max() == 1:
         return "the data set of the confirming half was"
-    return f"the {high if low == high else f'{low} to {high}'} data sets of the confirming half were"
+    return f"the {format_range(n_datasets)} data sets of the confirming half were"
 
 
 def _describe_sensitivity(detectable: pd.Series) -> list[str]:
@@ -390,7 +322,6 @@ def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
 def _describe_verdicts(published: pd.DataFrame) -> list[str]:
     """Return the verdict on the claim that rank grows with depth, over families or by model; empty if not tested."""
     claimed = published[published["claim"] == GROWTH_CLAIM]
-    rows = claimed[claimed["model"].notna()]
     if len(overall := claimed[claimed["condition"].isin(OVERALL)]):
         row = overall.to_dict("records")[0]
         units = row["condition"].removeprefix("over ")
@@ -399,14 +330,11 @@ def _describe_verdicts(published: pd.DataFrame) -> list[str]:
             f"{verdicts.format_number(row['measured'])} of the full rank{verdicts.format_evidence(row)}: the claim "
             f"that it grows {verdicts.VERDICTS[row['verdict']][0]}."
         ]
-    counts = Counter(rows["verdict"])
-    if not len(rows):
-        return []
+    counts = Counter(claimed.loc[claimed["model"].notna(), "verdict"])
     does_not = counts["differs"] + counts["no effect"]
-    return [
-        f"Tested for each model, the rank of layer inputs grows with depth in {counts['agrees']} of "
-        f"{len(rows)}, does not in {does_not}, and is undecided in {counts['undecided']}."
-    ]
+    text = f"Tested for each model, the rank of layer inputs grows with depth in {counts['agrees']} of "
+    text += f"{counts.total()}, does not in {does_not}, and is undecided in {counts['undecided']}."
+    return [text] if counts else []
 
 
 def compare_ends(rows: pd.DataFrame) -> Ends | None:
@@ -442,11 +370,9 @@ def _describe_losses(rows: pd.DataFrame) -> list[str]:
 
     Each method is taken at its largest size up to QUARTER.
     """
-    ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9)]
-    ours = ours[ours["wql_ratio"].notna()]
-    ours = ours.assign(base=[model.partition("@")[0] for model in ours["model"]])
+    ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9) & rows["wql_ratio"].notna()]
     sentences = []
-    for base, part in ours.groupby("base", sort=True):
+    for base, part in ours.groupby(ours["model"].str.split("@").str[0], sort=True):
         best = part.sort_values("size").groupby("method", sort=True).last()
         texts = ", ".join(
             f"{format_number(row['wql_ratio'])} by {method}" for method, row in best.sort_values("wql_ratio").iterrows()
@@ -473,10 +399,8 @@ def describe_bounds(tables: ReportTables) -> list[str]:
     instances = f"{int(printed['n'].min()):,} random instances"
     text = f"Of the paper's {len(printed)} bounds, {held} held as printed at every one of {instances}"
     if held < len(printed):
-        repaired_held = int((repaired["violations"] == 0).sum())
-        text += (
-            f"; {len(printed) - held} failed at some. Of {len(repaired)} repaired bounds, {repaired_held} held at all"
-        )
+        text += f"; {len(printed) - held} failed at some. Of {len(repaired)} repaired bounds, "
+        text += f"{int((repaired['violations'] == 0).sum())} held at all"
     return [text + "."]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.report.page.sections import ClaimSentence, Section, TableBlock, build_table, make_provenance
+from tsfmscope.report.page import sections
+from tsfmscope.report.page.sections import ClaimSentence, Section, TableBlock, build_table
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ VERDICTS = {
 }
 # First word of a study's figure -> the paper.
 PAPERS = {"isotropy": "Shelim et al. 2025", "ranks": "Yu et al. 2026"}
-# Symbols that replace column names in the names of printed numbers.
-SYMBOLS = {"zeta_adjusted": "ζ′", "nmse": "NMSE"}
 # Statistics of the table `inference`, in words.
 QUANTITIES = {
     "spearman": "mean ρ of isotropy with error",
@@ -116,16 +115,13 @@ def _describe_group(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
     """
     for row in rows:
         _check_verdict(row)
-    parts = []
-    for verdict, words in VERDICTS.items():
-        chosen = [row for row in rows if row["verdict"] == verdict]
-        named = [
-            f"{row['model']} {format_number(row['measured']) if is_present(row['measured']) else '–'}" for row in chosen
-        ]
-        if chosen:
-            parts.append(f"{len(chosen)} {words[len(chosen) != 1]} ({', '.join(named)})")
-    verdicts = {str(row["verdict"]) for row in rows}
-    verdict = verdicts.pop().replace(" ", "-") if len(verdicts) == 1 else "undecided"
+    named: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    for row in rows:
+        measured = format_number(row["measured"]) if is_present(row["measured"]) else "–"
+        named[row["verdict"]].append(f"{row['model']} {measured}")
+    found = {verdict: models for verdict, models in named.items() if models}
+    parts = [f"{len(names)} {VERDICTS[one][len(names) != 1]} ({', '.join(names)})" for one, names in found.items()]
+    verdict = next(iter(found)).replace(" ", "-") if len(found) == 1 else "undecided"
     return ClaimSentence(verdict, f"{_describe_source(rows[0])} Of {len(rows)} models here {', '.join(parts)}.")
 
 
@@ -138,17 +134,13 @@ def describe_claim(row: Mapping[Hashable, Any]) -> str:
     n = 10; p = 0.3): undecided, because p is above 0.05.
     """
     _check_verdict(row)
-    subject = name_subject(row)
-    here = f"Here{f' ({subject})' if subject else ''}: "
-    here += (
-        f"{format_number(row['measured'])}{format_evidence(row)}" if is_present(row["measured"]) else "nothing measured"
-    )
-    because = (
-        f", because {row['why']}"
-        if is_present(row["why"]) and row["verdict"] in ("no effect", "undecided", "not comparable")
-        else ""
-    )
-    return f"{_describe_source(row)} {here}: {row['verdict']}{because}."
+    subject, measured = name_subject(row), "nothing measured"
+    if is_present(row["measured"]):
+        measured = f"{format_number(row['measured'])}{format_evidence(row)}"
+    has_reason = is_present(row["why"]) and row["verdict"] in ("no effect", "undecided", "not comparable")
+    because = f", because {row['why']}" if has_reason else ""
+    here = f"Here{f' ({subject})' if subject else ''}: {measured}: {row['verdict']}{because}."
+    return f"{_describe_source(row)} {here}"
 
 
 def name_subject(row: Mapping[Hashable, Any]) -> str:
@@ -183,11 +175,10 @@ def tabulate_numbers(published: pd.DataFrame) -> pd.DataFrame:
     columns += ["n", "verdict", "why"]
     intervals: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
     reasons: Sequence[Any] = ["; ".join(_reasons(why)) if is_present(why) else None for why in rows["why"]]
-    names: Sequence[Any] = [_replace_names(str(claim)) for claim in rows["claim"]]
+    names = rows["claim"].str.replace("zeta_adjusted", "ζ′").str.replace("nmse", "NMSE")
     printed = rows["published_text"].str.replace("-", "−")
-    table = rows.assign(number=names, interval=intervals, why=reasons, published_text=printed)[columns].rename(
-        columns={"published_text": "published", "measured": "ours"}
-    )
+    table = rows.assign(number=names, interval=intervals, why=reasons, published_text=printed)[columns]
+    table = table.rename(columns={"published_text": "published", "measured": "ours"})
     return table.dropna(axis=1, how="all").reset_index(drop=True)
 
 
@@ -199,21 +190,26 @@ def count_verdicts(published: pd.DataFrame) -> str:
     rows = published[published["published"].notna()]
     if rows.empty:
         return ""
-    rest = rows[rows["verdict"] == "not measured"]
-    rows = rows.drop(rest.index)
-    missing = f" {_count(len(rest), 'printed number')} {VERDICTS['not measured'][len(rest) != 1]} here."
-    if rows.empty:
-        return missing.strip()
-    comparable = rows[rows["comparable"].astype(bool)]
-    text = f"{len(comparable)} of {_count(len(rows), 'printed number')} next to ours can be compared"
-    if len(comparable):
-        text += f": {list_counts(comparable['verdict'])}"
-    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if is_present(why)]
-    reasons = Counter(reason for why in whys for reason in _reasons(why))
-    texts = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
-    if texts:
-        text += (". The others: " if len(comparable) else ": ") + ", ".join(texts)
-    return text + "." + (missing if len(rest) else "")
+    is_measured, is_comparable = rows["verdict"] != "not measured", rows["comparable"].astype(bool)
+    n_missing, measured, comparable = int((~is_measured).sum()), rows[is_measured], rows[is_measured & is_comparable]
+    sentences = []
+    if len(measured):
+        text = f"{len(comparable)} of {_count(len(measured), 'printed number')} next to ours can be compared"
+        text += f": {list_counts(comparable['verdict'])}" if len(comparable) else ""
+        whys = filter(is_present, rows.loc[is_measured & ~is_comparable, "why"])
+        if reasons := [reason for why in whys for reason in _reasons(why)]:
+            text += (". The others: " if len(comparable) else ": ") + _count_each(reasons)
+        sentences.append(f"{text}.")
+    if n_missing:
+        verb = VERDICTS["not measured"][n_missing != 1]
+        sentences.append(f"{_count(n_missing, 'printed number')} {verb} here.")
+    return " ".join(sentences)
+
+
+def _count_each(texts: Iterable[str]) -> str:
+    """Return each text with its count, the most frequent first."""
+    counts = sorted(Counter(texts).items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{text} ({n})" for text, n in counts)
 
 
 def list_counts(verdicts: Iterable[str]) -> str:
@@ -224,15 +220,9 @@ def list_counts(verdicts: Iterable[str]) -> str:
 
 def _interval(row: Mapping[Hashable, Any]) -> str | None:
     """Return the ends of the interval as text; without an interval, the note on why, or None."""
-    if is_present(row["low"]) and is_present(row["high"]):
+    if has_interval(row):
         return f"{format_number(row['low'])} to {format_number(row['high'])}"
     return str(row["note"]).replace("no interval:", "none:").replace("-", "−") if is_present(row["note"]) else None
-
-
-def _replace_names(text: str) -> str:
-    for name, symbol in SYMBOLS.items():
-        text = text.replace(name, symbol)
-    return text
 
 
 def _reasons(why: str) -> list[str]:
@@ -248,13 +238,18 @@ def format_number(value: float) -> str:
 def format_evidence(row: Mapping[Hashable, Any]) -> str:
     """Return interval, n and p in brackets, leaving out what is missing; empty if all are missing."""
     parts = []
-    if is_present(row["low"]) and is_present(row["high"]):
+    if has_interval(row):
         parts.append(f"95 % interval {format_number(row['low'])} to {format_number(row['high'])}")
     if is_present(row["n"]):
         parts.append(f"n = {int(row['n']):,}")
     if is_present(row["p"]):
         parts.append(f"p = {float(row['p']):.2g}")
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def has_interval(row: Mapping[Hashable, Any]) -> bool:
+    """Return whether a row has both ends of an interval."""
+    return is_present(row["low"]) and is_present(row["high"])
 
 
 def is_present(value: Any) -> bool:
@@ -270,10 +265,6 @@ def _uncapitalise(text: str) -> str:
     """
     text = text.strip().removesuffix(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
-
-
-def _most(pair: tuple[str, int]) -> tuple[int, str]:
-    return -pair[1], pair[0]
 
 
 def _count(n: int, noun: str) -> str:
@@ -324,7 +315,7 @@ def _effect(row: Mapping[Hashable, Any]) -> str:
         return ""
     quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
     text = f"{quantity} {format_number(row['measured'])}"
-    if is_present(row["low"]) and is_present(row["high"]):
+    if has_interval(row):
         text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
     return text
 
@@ -344,18 +335,8 @@ def build_section(answer: Answer) -> Section:
     table = tabulate_numbers(frame)
     shown = table[[name for name in SHOWN if name in table]]
     blocks = (TableBlock(NAME, answer.title, build_table(shown)),) if len(shown) else ()
-    notes = tuple(
-        line for line in (count_verdicts(frame), INTERVALS, *describe_runs(frame["run"].dropna().tolist())) if line
-    )
-    return Section(
-        NAME,
-        answer.title,
-        LEAD,
-        (make_provenance(NAME, answer),),
-        len(frame),
-        tables=blocks,
-        notes=notes if len(frame) else (),
-    )
+    notes = (count_verdicts(frame), INTERVALS, *describe_runs(frame["run"].dropna().tolist())) if len(frame) else ()
+    return replace(sections.build_section(NAME, answer, LEAD), tables=blocks, notes=notes)
 
 
 def describe_runs(runs: list[str]) -> list[str]:
@@ -363,5 +344,5 @@ def describe_runs(runs: list[str]) -> list[str]:
 
     runs: the run that each number needs, one entry per number. Empty without runs.
     """
-    texts = [f"“{run}” ({n})" for run, n in sorted(Counter(runs).items(), key=lambda pair: (-pair[1], pair[0]))]
-    return [f"Runs that would make numbers comparable, with their count: {', '.join(texts)}."] if texts else []
+    counts = _count_each(f"“{run}”" for run in runs)
+    return [f"Runs that would make numbers comparable, with their count: {counts}."] if runs else []

@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 from stages.report import read_lock
+from store.report_queries import load_queries
 from tests.tsfmscope.report import recorded
-from tests.tsfmscope.report.recorded import with_rows
 from tsfmscope.report.page import run_page
 from tsfmscope.report.page.page import render
 from tsfmscope.report.page.sections import build_table, csv_link
@@ -111,14 +111,6 @@ def test_figures_are_svg_with_alt_texts(page: str) -> None:
     assert all(len(alt) > 40 for alt in alts)
 
 
-def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert csv_link(tables.nmse_against_isotropy.frame) in page
-    with_claims = [study for study in tables.studies if len(study.published.frame)]
-    assert with_claims
-    for study in with_claims:
-        assert csv_link(study.published.frame) in page
-
-
 def test_hostile_names_make_no_element(hostile: ReportTables, page: str) -> None:
     attacked = _Outline(render(hostile))
     assert set(attacked.tags) == set(_Outline(page).tags)
@@ -198,14 +190,6 @@ def with_claims(study: StudyTables, rows: pd.DataFrame) -> StudyTables:
     return replace(study, published=replace(study.published, frame=rows))
 
 
-def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
-    study = tables.studies[0]
-    empty = with_claims(study, study.published.frame.iloc[:0])
-    empty = with_rows(empty, "points", study.answers["points"].frame.iloc[:0])
-    text = render(replace(tables, studies=(empty,)))
-    assert "This study has no results" in text
-
-
 def test_the_models_of_the_main_study_have_the_first_colours(tables: ReportTables) -> None:
     frame = tables.checkpoints.frame
     others = frame.iloc[:1].assign(model="a-base@svd-4"), frame.iloc[:1].assign(model="another")
@@ -227,19 +211,26 @@ def test_the_page_begins_with_papers_date_verdicts_and_models(page: str, tables:
     assert "chronos-bolt-nano" in top.partition('id="models-table"')[2]
 
 
-def test_errors_at_a_glance_are_on_the_same_data_sets_with_their_number_and_interval(tables: ReportTables) -> None:
-    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(tables), re.DOTALL)
+def test_errors_on_whole_data_sets_replace_those_on_windows_at_a_glance(page: str) -> None:
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', page, re.DOTALL)
     assert "data sets" in column and ">low<" in column and ">high<" in column and "MASE" not in column
     row = {"kind": "real", "n_datasets": 7, "wql": 0.5, "wql_low": 0.4, "wql_high": 0.6, "mae": 0.7, "mae_low": 0.6}
     row |= {"mae_high": 0.8, "bootstrap": 100, "seed": 0}
-    columns = ", ".join(["model", *row])
     values = ", ".join(["'chronos-bolt-nano'", *(repr(value) for value in row.values())])
-    with recorded.build(f"insert into mean_skill ({columns}) values ({values})") as changed:
+    identity = "model: 'auto-ets', dataset: 'made-up', domain: '', is_real: true, trained_on: false, reason: 'none'"
+    sizes = "n_series: 9, n_windows: 8, context: 64, horizon: 6, season: 1, seed: 0, job_key: 'k'"
+    with recorded.build(
+        f"insert into mean_skill ({', '.join(['model', *row])}) values ({values})",
+        f"insert into dataset_skill by name select unnest([{{{identity}, {sizes}}}], recursive := true)",
+    ) as changed:
         answered = recorded.answer_report(changed)
     line = answered.models.frame.set_index("model").loc["chronos-bolt-nano"]
     assert list(line[["n_real", "real_wql", "real_low", "real_high", "real_mae"]]) == [7, 0.5, 0.4, 0.6, 0.7]
-    (column,) = re.findall(r'<table id="models-table".*?</thead>', render(answered), re.DOTALL)
-    assert "real sets" in column and "MASE" not in column
+    found = render(answered)
+    (column,) = re.findall(r'<table id="models-table".*?</thead>', found, re.DOTALL)
+    assert "real sets: WQL" in column and "MASE" not in column and "real sets: WQL" not in page
+    for name in ("mean_skill", "dataset_skill"):
+        assert f'id="{name}"' in found and f'id="{name}"' not in page
 
 
 def test_an_own_study_changes_no_number_of_the_models_at_a_glance(tables: ReportTables) -> None:
@@ -328,46 +319,18 @@ def test_how_it_ran_is_a_page_of_its_own(page: str, tables: ReportTables) -> Non
     assert run_page.render(tables, {"data/geometry": "0" * 32}) == text
 
 
-def test_the_tests_of_a_population_are_shown_where_a_run_has_one(page: str) -> None:
-    assert 'id="population_correlation"' not in page and 'id="hypothesis_tests"' not in page
-    names = "study: 's', measure: 'zeta', grouping: 'within_runs', statistic: 'spearman'"
-    numbers = (
-        "n: 60, n_clusters: 6, estimate: -0.3125, p: 0.03125, p_bh: 0.03125, p_by: 0.0625, n_tests: 1, alpha: 0.05"
-    )
-    halves = {"population_correlation": "explored", "hypothesis_tests": "confirmed"}
-    rows = [
-        f"{{{names}, answer: '{answer}', block: '{block}', {numbers}, seed: 0}}" for answer, block in halves.items()
-    ]
-    inserted = [f"insert into inference by name select unnest([{', '.join(rows)}], recursive := true)"]
-    claim = "name: 'h', claim: 'Isotropy pays', study: 's', measure: 'zeta', grouping: 'within_runs', error: 'nmse'"
-    claim += ", statistic: 'spearman', direction: 'negative', commit: 'c0ffee'"
-    inserted.append(f"insert into hypotheses by name select unnest([{{{claim}}}], recursive := true)")
-    with recorded.build(*inserted) as connection:
-        found = render(recorded.answer_report(connection))
-    assert all(f'id="{name}"' in found for name in halves)
-    section = found[found.index('id="hypothesis_tests"') :]
-    section = section[: section.index("</table>")]
-    assert (
-        "Isotropy pays" in section and "no effect found" in section and "−0.312" in section.replace("-0.312", "−0.312")
-    )
-
-
-def test_errors_on_whole_data_sets_are_shown_where_a_run_has_them(page: str) -> None:
-    assert 'id="mean_skill"' not in page and "real sets: WQL" not in page
-    ratios = "wql: 0.6125, wql_low: 0.5, wql_high: 0.75, mae: 0.8125, bootstrap: 200, seed: 0"
-    pairs = [("chronos-bolt-nano", "real"), ("auto-ets", "real"), ("auto-ets", "synthetic")]
-    means = [f"{{model: '{name}', kind: '{kind}', n_datasets: 7, {ratios}}}" for name, kind in pairs]
-    inserted = [f"insert into mean_skill by name select unnest([{', '.join(means)}], recursive := true)"]
-    identity = "model: 'auto-ets', dataset: 'made-up', domain: '', is_real: true, trained_on: false, reason: 'none'"
-    sizes = "n_series: 9, n_windows: 8, context: 64, horizon: 6, season: 1, seed: 0, job_key: 'k'"
-    inserted.append(f"insert into dataset_skill by name select unnest([{{{identity}, {sizes}}}], recursive := true)")
-    with recorded.build(*inserted) as connection:
-        found = render(recorded.answer_report(connection))
-    assert all(f'id="{name}"' in found for name in ("mean_skill", "dataset_skill"))
-    glance = found[found.index("Models at a glance") :]
-    glance = glance[: glance.index("</table>")]
-    assert "real sets: WQL ÷ point seasonal naive" in glance and "0.613" in glance and "0.812" in glance
-    assert "WQL ÷ point seasonal naive" not in glance.replace("real sets: WQL ÷ point seasonal naive", "")
+def test_the_tests_of_a_population_are_shown_where_a_run_has_one(
+    page: str, tables: ReportTables, population: duckdb.DuckDBPyConnection
+) -> None:
+    names, queries = ("population_correlation", "hypothesis_tests"), load_queries("page")
+    filled = {name: queries[name].fill(study="s") for name in names}
+    answers = {name: Answer(query.title, query.sql, query.run(population).df()) for name, query in filled.items()}
+    found = render(replace(tables, **answers))
+    assert [f'id="{name}"' in page for name in names] == [False, False]
+    part = found[found.index('id="hypothesis_tests"') :].partition("</table>")[0]
+    assert 'id="population_correlation"' in found
+    for row in answers["hypothesis_tests"].frame.itertuples():
+        assert row.claim in part and row.verdict in part
 
 
 class Source(NamedTuple):

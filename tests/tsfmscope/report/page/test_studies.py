@@ -41,22 +41,6 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
     assert list(frame.columns) == ["whose", "model", "stack", "1", "2", "3", "4", "n′"]
 
 
-@pytest.mark.parametrize(
-    ("plot", "text"),
-    [
-        ("domains", "Filled: first data set of the domain; open: second"),
-        ("conditions", "Ring: context-128; triangle: noisy"),
-        ("dimension", "the number of principal directions that explain 80 % of the variance: one data set"),
-        ("islands", "(128 of 128 tokens). Left: principal components 1 and 2"),
-        ("growth", "Dotted: full rank"),
-    ],
-)
-def test_a_caption_says_what_the_figure_means(plot: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.draw_figures(find_study(tables, plot), order_models(tables))
-    assert drawn
-    assert all(text in figure.caption for figure in drawn)
-
-
 @pytest.mark.parametrize(("figure", "letters"), [("isotropy Fig. 7", ["b", "c"]), (None, ["a", "b"])])
 def test_only_a_figure_of_the_paper_has_its_letters(
     figure: str | None, letters: list[str], tables: ReportTables
@@ -96,13 +80,6 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
     assert "economics 1 macrodata (a stand-in)" in drawn.caption
     assert "linear-2" not in drawn.caption
     assert "1 of 12 points" in drawn.caption and "not positive" in drawn.caption
-
-
-@pytest.mark.parametrize("plot", ["domains", "conditions", "dimension", "islands", "growth"])
-def test_a_study_without_rows_draws_nothing(plot: str, tables: ReportTables) -> None:
-    study = find_study(tables, plot)
-    bare = {name: replace(answer, frame=answer.frame.iloc[:0]) for name, answer in study.answers.items()}
-    assert studies.draw_figures(replace(study, answers=bare), order_models(tables)) == ()
 
 
 def read_panels(figures: tuple[Figure, ...]) -> list[str]:

@@ -37,6 +37,7 @@ def _headline(value: float | None) -> pd.DataFrame:
         "n": 68,
         "n_blocks": 17,
         "spearman": value,
+        **dict.fromkeys(("low", "high", "p")),
     }
     return pd.DataFrame([{**row, "grouping": "pooled", "spearman": 0.99}, row, {**row, "measure": "zeta"}])
 

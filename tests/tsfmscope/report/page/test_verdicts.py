@@ -179,12 +179,6 @@ def test_without_rows_the_section_says_so(tables: ReportTables) -> None:
     assert (found.rows, found.tables, found.notes) == (0, (), ())
 
 
-def test_a_lacking_column_is_named(tables: ReportTables) -> None:
-    broken = replace(tables.printed, frame=tables.printed.frame.drop(columns="run"))
-    with pytest.raises(ValueError, match="expected columns run, found"):
-        verdicts.build_section(broken)
-
-
 def test_a_run_of_ones_own_studies_does_not_list_what_papers_print(tables: ReportTables) -> None:
     """163 rows, not measured, stood first in the report of a study that is of no figure."""
     own = [replace(study, figure=None) for study in tables.studies]

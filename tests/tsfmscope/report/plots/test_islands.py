@@ -66,8 +66,7 @@ def test_the_projection_is_free_of_shift_and_does_not_flip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "explained"),
-    [(np.ones((5, 4)), np.nan), (np.arange(8.0).reshape(4, 2), 1.0), (np.ones((1, 4)), np.nan)],
+    ("states", "explained"), [(np.ones((5, 4)), np.nan), (np.arange(8.0).reshape(4, 2), 1.0), (np.ones((1, 4)), np.nan)]
 )
 def test_flat_states_leave_zeros(states: np.ndarray, explained: float) -> None:
     count = len(states)

@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 
 from tests.population import is_confirming
-from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_tips
-from tests.tsfmscope.report.recorded import answer_study, with_rows
+from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report.page import run_page, studies
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plots.population import PANELS, PATHS, TESTS
+from tsfmscope.report.plots.population import PATHS, TESTS
 from tsfmscope.report.render import draw_svg
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables
 
@@ -154,11 +153,6 @@ def test_the_axis_of_the_tests_contains_every_mark_interval_and_band(detectable:
     assert domain == pytest.approx([-1.1 * end, 1.1 * end])
 
 
-def test_nothing_is_drawn_without_rows(empty: duckdb.DuckDBPyConnection) -> None:
-    assert draw([], []) == ()
-    assert studies.draw_figures(answer_study(empty, "s", "population"), []) == ()
-
-
 def test_sizes_differ_in_dash_and_colour_and_seeds_in_neither() -> None:
     paths = [
         *make_path("f-large-0", size="large", parameters=99),
@@ -193,28 +187,8 @@ def test_snapshots_without_values_are_left_out_and_counted() -> None:
     assert "2 snapshots have no values." in figure.caption and "medians over the 17 to 18 data sets" in figure.caption
 
 
-def test_eight_families_are_drawn_at_most() -> None:
-    paths = [row for n in range(10) for row in make_path(f"f{n}-small-0", family=f"f{n}")]
-    (figure,) = draw([], paths)
-    assert len(read_panels(figure.chart)) == len(read_paths(figure)) == PANELS
-    assert "8 of 10 families are shown" in figure.caption
-
-
-def test_hostile_names_stay_text() -> None:
-    names = {name: f"{name} {HOSTILE}" for name in ("run", "family", "size")}
-    for figure in draw([make_test(grouping=HOSTILE, error=HOSTILE)], make_path(**names)):
-        assert "<img" not in draw_svg(figure.chart) and HOSTILE in str(read_panels(figure.chart))
-
-
 def test_a_page_with_snapshots_counts_them_once(tables: ReportTables) -> None:
     frame = tables.checkpoints.frame
     assert frame["snapshots"].eq(0).all() and "snapshots of the population" not in run_page.render(tables)
     answer = replace(tables.checkpoints, frame=frame.assign(snapshots=[7, 0, 5]))
     assert "The 12 snapshots of the population" in run_page.render(replace(tables, checkpoints=answer))
-
-
-def test_a_query_without_a_column_is_an_error(population: duckdb.DuckDBPyConnection) -> None:
-    study = answer_study(population, "s", "population")
-    frame = study.answers["population_paths"].frame.drop(columns="nmse")
-    with pytest.raises(ValueError, match="expected columns nmse"):
-        studies.draw_figures(with_rows(study, "population_paths", frame), [])

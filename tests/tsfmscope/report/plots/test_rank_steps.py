@@ -14,9 +14,8 @@ import pytest
 
 from tests.population import population_tables
 from tests.store.conftest import open_results, valid_row
-from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_titles
-from tests.tsfmscope.report.recorded import answer_study, with_rows
+from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report import style
 from tsfmscope.report.page import studies
 from tsfmscope.report.page.sections import Figure
@@ -188,20 +187,3 @@ def test_the_caption_states_trainings_sizes_and_rounding_errors() -> None:
     assert "(1 to 2 of up to 2 sizes)" in figure.caption and "below the rounding error" in figure.caption
     (figure,) = draw(make_line())
     assert "(1)" in figure.caption and "below the rounding error" not in figure.caption
-
-
-def test_hostile_names_stay_text() -> None:
-    (figure,) = draw(make_line(family=f"f {HOSTILE}", stack=f"encoder {HOSTILE}"))
-    assert "<img" not in draw_svg(figure.chart) and HOSTILE in str(read_panels(figure.chart))
-
-
-def test_nothing_is_drawn_without_rows(empty: duckdb.DuckDBPyConnection) -> None:
-    assert draw() == ()
-    assert studies.draw_figures(answer_study(empty, "s", "rank_steps"), []) == ()
-
-
-def test_a_query_without_a_column_is_an_error(ranks: duckdb.DuckDBPyConnection) -> None:
-    study = answer_study(ranks, "ranks", "rank_steps")
-    frame = study.answers["rank_steps"].frame.drop(columns="share")
-    with pytest.raises(ValueError, match="expected columns share"):
-        studies.draw_figures(with_rows(study, "rank_steps", frame), [])

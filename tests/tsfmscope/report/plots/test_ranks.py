@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 
 from tests.tsfmscope.report import recorded
-from tests.tsfmscope.report.conftest import make_hostile
 from tests.tsfmscope.report.drawn import Layer, has_legend, read_panels, read_scale, read_titles
 from tests.tsfmscope.report.recorded import copy_rows
 from tsfmscope.report import style
@@ -330,36 +328,6 @@ def test_a_study_says_its_claims_verdict_with_interval_and_what_else_was_tested(
     assert "(95 % interval 0." in mlp.text and mlp.verdict == "agrees"
     assert section.notes[0].startswith("Time series minus other data, growth of the attention matrices' rank")
     assert {source.name for source in section.provenance} == {"ranks-histogram", "ranks-rank_tests", "ranks-published"}
-
-
-def test_a_study_without_rows_says_so_and_still_shows_its_sql(ranks: duckdb.DuckDBPyConnection) -> None:
-    section = studies.build_section(recorded.answer_study(ranks, "nothing", "growth"), [T5, VIT], [])
-    assert (section.rows, section.figures, section.claims, section.notes) == (0, (), (), ())
-    assert section.empty.startswith("This study has no results")
-    assert all("study = 'nothing'" in source.sql for source in section.provenance)
-
-
-def test_a_missing_column_is_named(by_plot: ByPlot) -> None:
-    study = by_plot["spectrum"]
-    answer = study.answers["planes"]
-    broken = {**study.answers, "planes": replace(answer, frame=answer.frame.drop(columns="value"))}
-    with pytest.raises(ValueError, match=r"'Embedded tokens on two singular directions': expected columns value"):
-        studies.draw_figures(replace(study, answers=broken), [T5, VIT])
-
-
-@pytest.fixture(scope="module")
-def hostile() -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same of models whose names would run if anything read them."""
-    with recorded.build(*CHANGES, *make_hostile()) as opened:
-        yield opened
-
-
-@pytest.mark.parametrize("plot", sorted({*PLOTS} - {"histogram", "snapshots", "trend"}))
-def test_hostile_names_stay_text(plot: str, hostile: duckdb.DuckDBPyConnection) -> None:
-    section = studies.build_section(recorded.answer_study(hostile, "ranks", plot), [], [])
-    assert section.figures
-    for figure in section.figures:
-        assert "&lt;img" in figure.svg and "<img" not in figure.svg
 
 
 def test_one_claim_of_many_models_is_one_sentence() -> None:
