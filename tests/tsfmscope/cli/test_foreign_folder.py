@@ -25,13 +25,10 @@ geometry: {k_max: 1, restarts: many}
 STRANGER = "raise ImportError('a file of the user')\n"
 COMMANDS = "COMMANDS = {'plan': ('stages.commands.runs:plan', 'Plan of a stranger.')}\n"
 FILES = {
-    "params.yaml": PARAMS,
-    "tasks.py": STRANGER,
-    "store/__init__.py": STRANGER,
-    "stages/__init__.py": "",
+    "params.yaml": PARAMS, "tasks.py": STRANGER, "store/__init__.py": STRANGER, "stages/__init__.py": "",
     "stages/commands/__init__.py": COMMANDS,
     "stages/commands/runs.py": "def plan() -> None:\n    print('plan of a stranger')\n",
-}
+}  # fmt: skip
 CALLS = """
 import json
 import tsfmscope as ts
