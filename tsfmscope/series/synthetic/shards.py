@@ -20,7 +20,7 @@ from jaxtyping import Float32, Float64, Int64
 from pydantic import Field
 
 from tsfmscope.series.files.sources import load_bundled, load_parquet, select
-from tsfmscope.series.synthetic.kernels import Streams, series_seeds
+from tsfmscope.series.synthetic.kernels import VALUES, Streams, series_seeds
 from tsfmscope.series.synthetic.kernelsynth import as_series, draw_at
 from tsfmscope.series.synthetic.priors import draw_from_seed
 from tsfmscope.series.tables import series_table
@@ -207,7 +207,7 @@ def _mixtures(
     indices: Sequence[int], options: CorpusOptions, law: MixtureLaw, real: Sequence[Series]
 ) -> dict[int, Series]:
     streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
-    mixtures = [law.draw(streams.values(seed)) for seed in seeds]
+    mixtures = [law.draw(streams.of(seed, VALUES)) for seed in seeds]
     pool_ids = sorted({int(pool_id) for mixture in mixtures for pool_id in mixture.picked if pool_id < options.pool})
     # Another seed, so that no series of the source occurs both on its own and as part of a mixture.
     pool_seed = series_seeds(options.seed, [0], "pool of tsmixup")[0]
