@@ -13,8 +13,7 @@ from tasks.parts import CellIdentity, ModelSource
 from tsfmscope import layer_states
 from tsfmscope.geometry.heads import LARGEST, head_alignments, jacobian_bounds, partition_spread
 from tsfmscope.models.common.capture import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
-from tsfmscope.models.common.head_matrices import projections
-from tsfmscope.models.types import Tokens, tokens_from_table
+from tsfmscope.models.types import Tokens, projections, tokens_from_table
 from tsfmscope.strict import Strict
 
 if TYPE_CHECKING:

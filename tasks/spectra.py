@@ -12,8 +12,7 @@ from tasks.parts import CellIdentity, Identity, ModelSource
 from tasks.state_spectra import angle_rows
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.capture import VALUED, in_batches, pass_windows, sample_windows, window_tokens
-from tsfmscope.models.common.head_matrices import head_counts, split_heads
-from tsfmscope.models.types import TokenKind, Tokens, tokens_from_table
+from tsfmscope.models.types import TokenKind, Tokens, head_counts, split_heads, tokens_from_table
 from tsfmscope.ranks.spectrum import input_row, leading_plane, weight_row
 
 if TYPE_CHECKING:

@@ -25,15 +25,11 @@ WORKFLOWS = {path.name: path for path in sorted((ROOT / ".github" / "workflows")
 CONTAINER = ROOT / "deploy" / "Containerfile"
 # Id of a vulnerability that input of others reaches -> package, first version without it.
 FIXED = {
-    "CVE-2026-4372": ("transformers", "5.3.0"),
-    "CVE-2026-5241": ("transformers", "5.5.0"),
-    "CVE-2026-24747": ("torch", "2.10.0"),
-    "CVE-2026-27489": ("onnx", "1.21.0"),
-    "CVE-2026-34445": ("onnx", "1.21.0"),
-    "microsoft/onnxruntime#26776": ("onnxruntime", "1.24.1"),
-    "CVE-2026-58659": ("lightning", "2.6.6"),
+    "CVE-2026-4372": ("transformers", "5.3.0"), "CVE-2026-5241": ("transformers", "5.5.0"),
+    "CVE-2026-24747": ("torch", "2.10.0"), "CVE-2026-27489": ("onnx", "1.21.0"), "CVE-2026-34445": ("onnx", "1.21.0"),
+    "microsoft/onnxruntime#26776": ("onnxruntime", "1.24.1"), "CVE-2026-58659": ("lightning", "2.6.6"),
     "CVE-2026-68508": ("hydra-core", "1.3.4"),
-}
+}  # fmt: skip
 COPIED = re.compile(r"^COPY --chown=scope:scope (.*) \S+$", re.MULTILINE)
 
 

@@ -170,13 +170,10 @@ def measure_layers(
         # A stack without a vocabulary has no types.
         types = tokens.types.get(layer.stack)
         row = measure_layer(layer.states, None if types is None else types.reshape(-1)[ids], **arguments)
-        yield {
-            "stack": layer.stack,
-            "layer": layer.layer,
-            "normed": layer.normed,
-            "n_series": len({tokens.series[window] for window in windows}),
-            **{name: value for name, value in row.items() if name not in LIST_COLUMNS},
-        }
+        place = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
+        n_series = len({tokens.series[window] for window in windows})
+        columns = {name: value for name, value in row.items() if name not in LIST_COLUMNS}
+        yield {**place, "n_series": n_series, **columns}
 
 
 def log_partition_values(

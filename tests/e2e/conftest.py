@@ -14,8 +14,7 @@ from tests.e2e.checkout import Checkout, checkout, commit
 def smoke(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Checkout:
     """The smoke profile, run once from nothing with bundled data only; tests that change it copy it.
 
-    Kept in pytest's cache for the next session that has the very same files, so that `make test` and `make test-slow`
-    run it once.
+    Kept in pytest's cache, so that both test processes and the next session with the very same files read one run.
     """
     made = checkout(tmp_path_factory.mktemp("smoke") / "repository")
     assert pytestconfig.cache is not None

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 from tests.e2e.checkout import ROOT, Checkout
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
 PLOTS = {

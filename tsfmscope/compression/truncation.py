@@ -122,19 +122,14 @@ def truncate(
     for layer in layers:
         apply_ranks(layer, [(candidate, rank) for candidate, rank in ranked if candidate.layer.name == layer.name])
     model.compression = {**method.to_dict(), **compression_entries(layers)}
-    return [
-        {
-            "stack": candidate.layer.stack,
-            "layer": candidate.layer.layer,
-            "attention": candidate.layer.kind,
-            "part": part,
-            "full_width": candidate.full,
-            "rank": rank,
-            "relative_error": candidate.error(rank, index),
-        }
-        for candidate, rank in ranked
-        for index, part in enumerate(candidate.parts)
-    ]
+    rows = []
+    for candidate, rank in ranked:
+        layer = candidate.layer
+        place = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
+        for index, part in enumerate(candidate.parts):
+            ranks_of_part = {"part": part, "full_width": candidate.full, "rank": rank}
+            rows.append({**place, **ranks_of_part, "relative_error": candidate.error(rank, index)})
+    return rows
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:

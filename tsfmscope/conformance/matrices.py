@@ -18,8 +18,7 @@ import numpy as np
 from tsfmscope.conformance.subject import SAME, NotApplicable, Subject, demand, distance, states_of
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.capture import Pass, capture
-from tsfmscope.models.common.head_matrices import head_counts
-from tsfmscope.models.types import WeightMatrix
+from tsfmscope.models.types import WeightMatrix, head_counts
 
 if TYPE_CHECKING:
     import torch
@@ -329,7 +328,10 @@ def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
         return rows
 
     def count_changed_rows(at: float = 1.0) -> int:
-        """Return the number of the reader's rows that change with one row of the output, from 0 (first) to 1 (last)."""
+        """Return the number of the reader's rows that change with one row of the output.
+
+        at: which row, from 0 (first) to 1 (last).
+        """
         rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
         return int((np.abs(rows - reference).max(axis=1) > SAME * np.abs(reference).max()).sum())
 

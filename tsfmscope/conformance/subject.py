@@ -1,4 +1,4 @@
-"""A family under test: a small model of it, windows that it reads, and demands that a check makes of them."""
+"""A family under test: a small model, the windows that it reads, and the demands of checks."""
 
 from __future__ import annotations
 

@@ -255,18 +255,10 @@ def dataset_ratios(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for (model, group, dataset), parts in groups.items():
         loss, error, naive = (sum(part[name] for part in parts) for name in SUMS)
         if naive > 0:
-            ratios.append(
-                {
-                    "model": model,
-                    "group": group,
-                    "dataset": dataset,
-                    "n_windows": sum(part["n_windows"] for part in parts),
-                    "season": ", ".join(str(part["season"]) for part in parts),
-                    "horizon": ", ".join(str(part["horizon"]) for part in parts),
-                    "wql": loss / naive,
-                    "mae": error / naive,
-                }
-            )
+            steps = {name: ", ".join(str(part[name]) for part in parts) for name in ("season", "horizon")}
+            n_windows = sum(part["n_windows"] for part in parts)
+            facts = {"model": model, "group": group, "dataset": dataset, "n_windows": n_windows}
+            ratios.append({**facts, **steps, "wql": loss / naive, "mae": error / naive})
     return ratios
 
 
@@ -306,17 +298,11 @@ def sine_windows(context: int) -> tuple[Windows, np.ndarray]:
     others = [period for period in PERIODS if period != PERIOD and FEWEST_CYCLES * period <= context]
     sines += [(period, phase) for period in others for phase in OTHER_PHASES]
     steps = np.arange(context + HORIZON)
-    series = [
-        Series(
-            "sine",
-            f"period-{period}-phase-{phase:g}",
-            np.sin(2 * np.pi * (steps / period + phase)).astype(np.float32),
-            freq="h",
-            start=datetime(2024, 1, 1),
-            season=PERIOD,
-        )
-        for period, phase in sines
-    ]
+    series = []
+    for period, phase in sines:
+        values = np.sin(2 * np.pi * (steps / period + phase)).astype(np.float32)
+        name = f"period-{period}-phase-{phase:g}"
+        series.append(Series("sine", name, values, freq="h", start=datetime(2024, 1, 1), season=PERIOD))
     windows, _ = last_windows(series, context=context, horizon=HORIZON)
     return windows, np.array([period for period, _ in sines])
 

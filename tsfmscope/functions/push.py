@@ -160,27 +160,20 @@ def card_text(name: str, facts: Facts, sums: Mapping[str, str]) -> str:
     base = facts.base_model and facts.base_model.removeprefix(hub.PREFIX)
     is_on_hub = facts.base_model != base
     rows = {
-        "family": f"`{facts.family}`",
-        "base model": f"`{base}`" if base else "not recorded",
+        "family": f"`{facts.family}`", "base model": f"`{base}`" if base else "not recorded",
         "method": facts.method or "none; not compressed",
         "parameters": "not counted" if facts.parameters is None else f"{facts.parameters:,}",
-        "bytes of the model": f"{facts.bytes:,}",
-        "licence of the weights": facts.license or UNKNOWN_LICENSE,
-    }
+        "bytes of the model": f"{facts.bytes:,}", "licence of the weights": facts.license or UNKNOWN_LICENSE,
+    }  # fmt: skip
+    checksums = make_table("file | SHA-256", ((f"`{file}`", f"`{digest}`") for file, digest in sums.items()))
+    sections = {"Facts": make_table("fact | value", rows.items()), "Use": _usage(name, facts), "Checksums": checksums}
+    is_onnx = facts.description is not None
     return make_card(
-        name.partition("/")[2],
-        f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
-        {
-            "Facts": make_table("fact | value", rows.items()),
-            "Use": _usage(name, facts),
-            "Checksums": make_table("file | SHA-256", ((f"`{file}`", f"`{digest}`") for file, digest in sums.items())),
-        },
-        library_name="onnx" if facts.description else "tsfmscope",
-        license=facts.license,
-        base_model=base.partition("@")[0] if base and is_on_hub else None,
-        pipeline_tag="time-series-forecasting",
-        tags=[facts.family, "tsfmscope", *(["onnx"] if facts.description else [])],
-    )
+        name.partition("/")[2], f"A time-series forecasting model of the family `{facts.family}`, {facts.kind}.",
+        sections, library_name="onnx" if is_onnx else "tsfmscope", license=facts.license,
+        base_model=base.partition("@")[0] if base and is_on_hub else None, pipeline_tag="time-series-forecasting",
+        tags=[facts.family, "tsfmscope", *(["onnx"] if is_onnx else [])],
+    )  # fmt: skip
 
 
 def _usage(name: str, facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""`results`: the results of the pipeline, in a DuckDB file that no query can use to write or to read another file."""
+"""`results`: the results of the pipeline, opened so that no query can write a file or read another one."""
 
 from __future__ import annotations
 

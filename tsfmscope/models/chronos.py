@@ -26,18 +26,11 @@ if TYPE_CHECKING:
 REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
 # Values in config.json of the released amazon/chronos-t5-*, dropout included; only `chebyshev_rank`
 # is ours.
+# chebyshev_rank: rank of a frozen embedding of the values. None: a trained embedding, tied to the head.
 DEFAULTS = {
-    "dropout_rate": 0.1,
-    "initializer_factor": 0.05,
-    "low_limit": -15.0,
-    "high_limit": 15.0,
-    "num_samples": 20,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    # Rank of a frozen embedding of the values. None: a trained embedding, tied to the head.
-    "chebyshev_rank": None,
-}
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "low_limit": -15.0, "high_limit": 15.0, "num_samples": 20,
+    "temperature": 1.0, "top_k": 50, "top_p": 1.0, "chebyshev_rank": None,
+}  # fmt: skip
 # Ids of padding and end, and the number of special ids, in every released config.
 PAD, EOS, SPECIAL = 0, 1, 2
 
@@ -52,25 +45,23 @@ class ChronosT5(T5Ids, T5Family):
     padding mask.
     """
 
-    name: ClassVar[str] = "chronos-t5"
-    released: ClassVar[Released] = Released(
+    name = "chronos-t5"
+    released = Released(
         tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large")),
         APACHE,
         "github.com/amazon-science/chronos-forecasting, README.md",
     )
-    package: ClassVar[Package | None] = Package(
+    package = Package(
         "chronos-forecasting", "chronos:BaseChronosPipeline", network="transformers:T5ForConditionalGeneration"
     )
-    architectures: ClassVar[tuple[str, ...]] = ("ChronosPipeline",)
-    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.tokenizer_class",)
+    architectures = ("ChronosPipeline",)
+    config_keys = ("chronos_config.tokenizer_class",)
     example: ClassVar[Mapping[str, Any]] = {
         **SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
         1.0,
     }  # fmt: skip
     # A window is divided by its mean absolute value, and is not centred.
-    equivariant: ClassVar[frozenset[str]] = frozenset({"scale"})
-    # A T5ForConditionalGeneration of transformers.
-    network: Any
+    equivariant = frozenset({"scale"})
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config contains `chronos_config`.
@@ -103,13 +94,10 @@ class ChronosT5(T5Ids, T5Family):
         chronos = {
             "tokenizer_class": "MeanScaleUniformBins",
             "tokenizer_kwargs": {"low_limit": full["low_limit"], "high_limit": full["high_limit"]},
-            "n_special_tokens": SPECIAL,
-            "pad_token_id": PAD,
-            "eos_token_id": EOS,
-            "use_eos_token": True,
-            "model_type": "seq2seq",
+            **{"n_special_tokens": SPECIAL, "pad_token_id": PAD, "eos_token_id": EOS, "use_eos_token": True},
             **{k: full[k] for k in ("context_length", "prediction_length", "n_tokens")},
             **{k: full[k] for k in ("num_samples", "temperature", "top_k", "top_p")},
+            "model_type": "seq2seq",
         }
         own = {"chronos_pipeline_class": "ChronosPipeline", "chronos_config": chronos}
         t5_config = make_config(full, full["n_tokens"], **own)
@@ -206,13 +194,8 @@ class ChronosT5(T5Ids, T5Family):
         decoder_kinds[:, 0] = TokenKind.START
         scales = clip_float32(scale.numpy().astype(np.float64) * factor)
         arrays = {"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder}
-        return Tokens(
-            arrays,
-            {"encoder": encoder_kinds, "decoder": decoder_kinds},
-            {"encoder": encoder, "decoder": decoder},
-            windows.series,
-            windows.origin,
-        )
+        kinds, types = {"encoder": encoder_kinds, "decoder": decoder_kinds}, {"encoder": encoder, "decoder": decoder}
+        return Tokens(arrays, kinds, types, windows.series, windows.origin)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
@@ -273,13 +256,9 @@ class ChronosT5(T5Ids, T5Family):
 BOLT_REQUIRED = (*SHAPE, "context_length", "prediction_length")
 # Values in config.json of the released amazon/chronos-bolt-*.
 BOLT_DEFAULTS = {
-    "dropout_rate": 0.1,
-    "initializer_factor": 0.05,
-    "input_patch_size": 16,
-    "input_patch_stride": 16,
-    "quantiles": QUANTILES,
-    "use_reg_token": True,
-}
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "input_patch_size": 16, "input_patch_stride": 16,
+    "quantiles": QUANTILES, "use_reg_token": True,
+}  # fmt: skip
 
 
 class ChronosBolt(T5Family):
@@ -289,33 +268,29 @@ class ChronosBolt(T5Family):
     A patch without an observed step is PADDING. There is no vocabulary, so `types` is empty.
     """
 
-    name: ClassVar[str] = "chronos-bolt"
-    released: ClassVar[Released] = Released(
+    name = "chronos-bolt"
+    released = Released(
         tuple(f"amazon/chronos-bolt-{size}" for size in ("tiny", "mini", "small", "base")),
         APACHE,
         page("amazon/chronos-bolt-base"),
     )
-    package: ClassVar[Package | None] = Package(
+    package = Package(
         "chronos-forecasting",
         "chronos:BaseChronosPipeline",
         network="chronos.chronos_bolt:ChronosBoltModelForForecasting",
     )
-    architectures: ClassVar[tuple[str, ...]] = ("ChronosBoltModelForForecasting", "ChronosBoltPipeline")
-    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.input_patch_size",)
-    foreign_keys: ClassVar[tuple[str, ...]] = ("chronos_config.max_output_patches",)
+    architectures = ("ChronosBoltModelForForecasting", "ChronosBoltPipeline")
+    config_keys = ("chronos_config.input_patch_size",)
+    foreign_keys = ("chronos_config.max_output_patches",)
     example: ClassVar[Mapping[str, Any]] = {
         **SMALL, "context_length": 48, "prediction_length": 12, "input_patch_size": 8,
         "input_patch_stride": 8, "initializer_factor": 1.0,
     }  # fmt: skip
     # The decoder has one token per window.
-    output_stack: ClassVar[str] = "encoder"
-    direct_quantiles: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
-    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
-        (("decoder", "self", "q"), ("decoder", "self", "k"))
-    )
-    # A ChronosBoltModelForForecasting of the package chronos.
-    network: Any
+    output_stack = "encoder"
+    direct_quantiles = True
+    output_modules = ("output_patch_embedding",)
+    inert_projections = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:

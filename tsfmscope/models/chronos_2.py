@@ -30,15 +30,9 @@ LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
 # Meant to be the values of the released amazon/chronos-2, whose config.json was not available when
 # this was written.
 DEFAULTS = {
-    "dropout_rate": 0.1,
-    "initializer_factor": 0.05,
-    "feed_forward_proj": "relu",
-    "rope_theta": 10000.0,
-    "input_patch_size": 16,
-    "max_output_patches": 64,
-    "quantiles": LEVELS,
-    "use_arcsinh": True,
-}
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "feed_forward_proj": "relu", "rope_theta": 10000.0,
+    "input_patch_size": 16, "max_output_patches": 64, "quantiles": LEVELS, "use_arcsinh": True,
+}  # fmt: skip
 # Attention of a block -> its index among the block's layers; the MLP is the last layer.
 ATTENTION = {"time": 0, "group": 1}
 # Projection -> its name in an attention module.
@@ -58,26 +52,22 @@ class Chronos2(Pretrained, Forecaster):
     is rotary, so attention is not plain.
     """
 
-    name: ClassVar[str] = "chronos-2"
-    released: ClassVar[Released] = Released(("amazon/chronos-2",), APACHE, TOLLAMA)
-    package: ClassVar[Package | None] = Package(
+    name = "chronos-2"
+    released = Released(("amazon/chronos-2",), APACHE, TOLLAMA)
+    package = Package(
         "chronos-forecasting", "chronos:BaseChronosPipeline", network="chronos.chronos2.model:Chronos2Model"
     )
-    architectures: ClassVar[tuple[str, ...]] = ("Chronos2Model", "Chronos2Pipeline")
-    config_keys: ClassVar[tuple[str, ...]] = ("chronos_config.max_output_patches",)
+    architectures = ("Chronos2Model", "Chronos2Pipeline")
+    config_keys = ("chronos_config.max_output_patches",)
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "context_length": 48,
         "input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5,
     }  # fmt: skip
-    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    stacks = ("encoder",)
     mlp: ClassVar[Mapping[str, str]] = {"layer.2.mlp.wi": "mlp_in", "layer.2.mlp.wo": "mlp_out"}
-    direct_quantiles: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("output_patch_embedding",)
-    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
-        (("encoder", "group", "q"), ("encoder", "group", "k"))
-    )
-    # A Chronos2Model of the package chronos.
-    network: Any
+    direct_quantiles = True
+    output_modules = ("output_patch_embedding",)
+    inert_projections = frozenset((("encoder", "group", "q"), ("encoder", "group", "k")))
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
@@ -91,17 +81,14 @@ class Chronos2(Pretrained, Forecaster):
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
         size = full["input_patch_size"]
-        core_config = Chronos2CoreConfig(
-            **{name: full[name] for name in core},
-            chronos_pipeline_class="Chronos2Pipeline",
-            chronos_config={
-                **{name: full[name] for name in ("context_length", "max_output_patches", "use_arcsinh")},
-                **{"input_patch_size": size, "input_patch_stride": size, "output_patch_size": size},
-                "quantiles": [float(level) for level in full["quantiles"]],
-                # The package's forward pass requires the token.
-                "use_reg_token": True,
-            },
-        )
+        # The package's forward pass requires the REG token.
+        chronos = {
+            **{name: full[name] for name in ("context_length", "max_output_patches", "use_arcsinh")},
+            **{"input_patch_size": size, "input_patch_stride": size, "output_patch_size": size, "use_reg_token": True},
+            "quantiles": [float(level) for level in full["quantiles"]],
+        }
+        shape = {name: full[name] for name in core}
+        core_config = Chronos2CoreConfig(**shape, chronos_pipeline_class="Chronos2Pipeline", chronos_config=chronos)
         return cls(checkpoint_folder.build(lambda: Chronos2Model(core_config), seed))
 
     @classmethod
@@ -168,12 +155,8 @@ class Chronos2(Pretrained, Forecaster):
 
         network, config = self.network.eval(), self.network.chronos_config
         longest = int(config.max_output_patches * config.output_patch_size)
-        return ForecastGraph(
-            lambda _, horizon: Chronos2Graph(network, self._embed_patches, horizon),
-            self.max_context,
-            longest,
-            tuple(config.quantiles),
-        )
+        embed, context, levels = self._embed_patches, self.max_context, tuple(config.quantiles)
+        return ForecastGraph(lambda _, horizon: Chronos2Graph(network, embed, horizon), context, longest, levels)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Return the quantiles of the package's pipeline."""

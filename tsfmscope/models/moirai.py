@@ -113,14 +113,13 @@ class MoiraiFamily(BlockFamily, Forecaster):
     checkpoint's config.json must have. pipeline: module and class of uni2ts that forecast with the network.
     """
 
-    requires: ClassVar[tuple[str, ...]] = ("uni2ts",)
+    requires = ("uni2ts",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1": "mlp_in", "ffn.fc_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     required: ClassVar[tuple[str, ...]]
     defaults: ClassVar[Mapping[str, Any]]
     stored: ClassVar[tuple[str, ...]]
     pipeline: ClassVar[tuple[str, str]]
-    deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
-    network: Any
+    deviation_floor = math.sqrt(MINIMUM_SCALE)
 
     def __init__(self, network: Any, config: Mapping[str, Any], *, batch: int = 64) -> None:
         """Wrap a network of uni2ts that was made from `config`; batch: windows per forward pass."""
@@ -261,8 +260,8 @@ class Moirai(MoiraiFamily):
     package rounds loc and scale to float32 first.
     """
 
-    name: ClassVar[str] = "moirai"
-    released: ClassVar[Released] = Released(
+    name = "moirai"
+    released = Released(
         tuple(
             f"Salesforce/moirai-{version}-R-{size}" for version in ("1.0", "1.1") for size in ("small", "base", "large")
         ),
@@ -270,21 +269,19 @@ class Moirai(MoiraiFamily):
         "cc-by-nc-4.0",
         f"{page('Salesforce/moirai-1.0-R-large')} and {page('Salesforce/moirai-1.1-R-small')}",
     )
-    package: ClassVar[Package | None] = Package(
-        "uni2ts", "uni2ts.model.moirai:MoiraiModule", network="uni2ts.model.moirai:MoiraiModule"
-    )
-    config_keys: ClassVar[tuple[str, ...]] = ("patch_sizes", "distr_output")
+    package = Package("uni2ts", "uni2ts.model.moirai:MoiraiModule", network="uni2ts.model.moirai:MoiraiModule")
+    config_keys = ("patch_sizes", "distr_output")
     example: ClassVar[Mapping[str, Any]] = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
-    required: ClassVar[tuple[str, ...]] = ("d_model", "num_layers", "patch_sizes")
+    required = ("d_model", "num_layers", "patch_sizes")
     # uni2ts, cli/conf/pretrain/model/moirai_{small,base,large}.yaml. `patch_size` is our own key; None: the size that
     # belongs to the frequency.
     defaults: ClassVar[Mapping[str, Any]] = {
         "distr_output": MIXTURE, "max_seq_len": 512, "dropout_p": 0.0, "scaling": True, "patch_size": None,
     }  # fmt: skip
-    stored: ClassVar[tuple[str, ...]] = ("distr_output", "max_seq_len")
-    pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai", "MoiraiForecast")
-    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    output_modules: ClassVar[tuple[str, ...]] = ("param_proj",)
+    stored = ("distr_output", "max_seq_len")
+    pipeline = ("uni2ts.model.moirai", "MoiraiForecast")
+    stacks = ("encoder",)
+    output_modules = ("param_proj",)
 
     @classmethod
     def find_problem(cls, config: Mapping[str, Any]) -> str | None:

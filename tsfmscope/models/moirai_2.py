@@ -45,26 +45,26 @@ class Moirai2(MoiraiFamily):
     attend to its empty patches.
     """
 
-    name: ClassVar[str] = "moirai-2"
-    released: ClassVar[Released] = Released(("Salesforce/moirai-2.0-R-small",), "cc-by-nc-4.0", TOLLAMA)
-    package: ClassVar[Package | None] = Package(
+    name = "moirai-2"
+    released = Released(("Salesforce/moirai-2.0-R-small",), "cc-by-nc-4.0", TOLLAMA)
+    package = Package(
         "uni2ts", "uni2ts.model.moirai2:Moirai2Module", network="uni2ts.model.moirai2:Moirai2Module", first_rows=True
     )
-    config_keys: ClassVar[tuple[str, ...]] = ("num_predict_token", "quantile_levels")
+    config_keys = ("num_predict_token", "quantile_levels")
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 128, "d_ff": 48, "num_layers": 3, "patch_size": 8, "num_predict_token": 2,
     }  # fmt: skip
-    required: ClassVar[tuple[str, ...]] = ("d_model", "d_ff", "num_layers", "patch_size")
+    required = ("d_model", "d_ff", "num_layers", "patch_size")
     # Arguments of uni2ts' Moirai2Module, as far as the paper names them (Liu et al. 2025); attn_dropout_p is always 0.
     defaults: ClassVar[Mapping[str, Any]] = {
         "max_seq_len": 512, "dropout_p": 0.0, "scaling": True, "num_predict_token": 4,
         "quantile_levels": list(QUANTILES),
     }  # fmt: skip
-    stored: ClassVar[tuple[str, ...]] = ("num_predict_token", "quantile_levels")
-    pipeline: ClassVar[tuple[str, str]] = ("uni2ts.model.moirai2", "Moirai2Forecast")
-    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
-    direct_quantiles: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("out_proj",)
+    stored = ("num_predict_token", "quantile_levels")
+    pipeline = ("uni2ts.model.moirai2", "Moirai2Forecast")
+    stacks = ("decoder",)
+    direct_quantiles = True
+    output_modules = ("out_proj",)
 
     @classmethod
     def find_problem(cls, config: Mapping[str, Any]) -> str | None:
@@ -91,13 +91,9 @@ class Moirai2(MoiraiFamily):
         from tsfmscope.models.graphs import Moirai2Graph
 
         network = self.network.eval()
-        longest, levels = network.num_predict_token * network.patch_size, tuple(network.quantile_levels)
-        return ForecastGraph(
-            lambda context, horizon: Moirai2Graph(network, context, horizon),
-            network.max_seq_len * network.patch_size,
-            longest,
-            levels,
-        )
+        size, levels = network.patch_size, tuple(network.quantile_levels)
+        longest, ahead = network.max_seq_len * size, network.num_predict_token * size
+        return ForecastGraph(lambda context, horizon: Moirai2Graph(network, context, horizon), longest, ahead, levels)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Return the quantiles of uni2ts' class around its module."""

@@ -15,16 +15,9 @@ from tsfmscope.models.common.scale import clip_float32
 # Smallest and largest patch size of a frequency: uni2ts, transform/patch.py,
 # DefaultPatchSizeConstraints.
 RANGES = {
-    "s": (64, 128),
-    "min": (32, 128),
-    "h": (32, 64),
-    "D": (16, 32),
-    "B": (16, 32),
-    "W": (16, 32),
-    "M": (8, 32),
-    "Q": (1, 8),
-    "Y": (1, 8),
-}
+    "s": (64, 128), "min": (32, 128), "h": (32, 64), "D": (16, 32), "B": (16, 32), "W": (16, 32), "M": (8, 32),
+    "Q": (1, 8), "Y": (1, 8),
+}  # fmt: skip
 # Our choice for synthetic series, which have no frequency: the range of days.
 NO_FREQUENCY = (16, 32)
 # pandas' newer names of month, quarter and year.
@@ -35,6 +28,10 @@ MINIMUM_SCALE = 1e-5
 # Largest absolute value of a scaled step: float32 squares of the network's activations must not
 # overflow.
 LARGEST = 2.0**60
+
+
+# Arrays of `Tokens`, in the order of the fields of Packed.
+NAMES = ("patches", "masks", "sample_id", "time_id", "loc", "scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,27 +53,14 @@ class Packed:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays as `Tokens` keeps them; loc and scale are rounded to float32."""
-        return {
-            "patches": self.patches,
-            "masks": self.observed,
-            "sample_id": self.sample_id,
-            "time_id": self.time_id,
-            "loc": clip_float32(self.loc),
-            "scale": clip_float32(self.scale),
-        }
+        arrays = (self.patches, self.observed, self.sample_id, self.time_id)
+        return dict(zip(NAMES, (*arrays, clip_float32(self.loc), clip_float32(self.scale)), strict=True))
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], start: int) -> Self:
         """Return the windows of arrays that `arrays` returned."""
-        return cls(
-            arrays["patches"],
-            arrays["masks"],
-            arrays["sample_id"],
-            arrays["time_id"],
-            arrays["loc"],
-            arrays["scale"],
-            start,
-        )
+        patches, masks, sample_id, time_id, loc, scale = (arrays[name] for name in NAMES)
+        return cls(patches, masks, sample_id, time_id, loc, scale, start)
 
 
 def patch_range(freq: str) -> tuple[int, int]:
@@ -131,15 +115,10 @@ def pack(
         scaled[:, start:][~observed[:, start:]] = 0.0
     times = np.maximum(begun.cumsum(axis=1) - 1, 0)
     after = times.max(axis=1, keepdims=True, initial=0) + 1 + np.arange(patches.shape[1] - start)
-    return Packed(
-        patches=np.clip(scaled, -LARGEST, LARGEST).astype(np.float32),
-        observed=observed,
-        sample_id=np.concatenate((begun, np.ones_like(after)), axis=1).astype(np.int8),
-        time_id=np.concatenate((times, after), axis=1).astype(np.int32),
-        loc=loc,
-        scale=scale,
-        start=start,
-    )
+    sample_id = np.concatenate((begun, np.ones_like(after)), axis=1).astype(np.int8)
+    time_id = np.concatenate((times, after), axis=1).astype(np.int32)
+    clipped = np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
+    return Packed(clipped, observed, sample_id, time_id, loc, scale, start)
 
 
 def causal_means(steps: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window step"]:

@@ -39,26 +39,16 @@ T5_KEYS = (
     *("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "dropout_rate", "feed_forward_proj", "initializer_factor"),
     *("layer_norm_epsilon", "relative_attention_max_distance", "relative_attention_num_buckets"),
 )
-# Tensors of released files that are left out: an embedding of words that nothing reads, and sine positions.
-UNUSED = ("encoder.embed_tokens.weight", "patch_embedding.position_embedding.pe")
 # Key of config.json that contains the shape of the encoder.
 BLOCK = "t5_config"
 # Values for which the network here is written: of the releases, and of none that was fine-tuned with another head.
 FIXED = {"task_name": "reconstruction", "transformer_type": "encoder_only", "revin_affine": False}
 # The rest of FLAN-T5's config, which the package's encoder does not read or needs for its embedding of words.
 T5_REST = {
-    "architectures": ["T5ForConditionalGeneration"],
-    "decoder_start_token_id": 0,
-    "eos_token_id": 1,
-    "is_encoder_decoder": True,
-    "model_type": "t5",
-    "n_positions": 512,
-    "output_past": True,
-    "pad_token_id": 0,
-    "tie_word_embeddings": False,
-    "use_cache": True,
-    "vocab_size": 32128,
-}
+    "architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0, "eos_token_id": 1,
+    "is_encoder_decoder": True, "model_type": "t5", "n_positions": 512, "output_past": True, "pad_token_id": 0,
+    "tie_word_embeddings": False, "use_cache": True, "vocab_size": 32128,
+}  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gated-gelu", "gated-silu")
 
 
@@ -230,6 +220,8 @@ class Moment(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return the weights of a file without those that nothing reads."""
+        from tsfmscope.models.moment_network import UNUSED
+
         return {name: value for name, value in weights.items() if name not in UNUSED}
 
     def saved_config(self) -> dict[str, Any]:
@@ -275,6 +267,8 @@ class Moment(OwnNetwork):
 
     def read_package_network(self, network_class: Any, folder: Path) -> Any:
         """Return a MOMENTPipeline with our config and the tensors of a folder, which must be its own."""
+        from tsfmscope.models.moment_network import UNUSED
+
         network = network_class(self.saved_config(), model_kwargs={"task_name": "reconstruction"})
         different = network.load_state_dict(checkpoint_folder.read_weights(folder), strict=False)
         names = sorted({*different.missing_keys, *different.unexpected_keys} - set(UNUSED))

@@ -16,9 +16,10 @@ from torch import nn
 from transformers import T5Config, T5EncoderModel
 
 from tsfmscope.models.common.layers import PlacedModule
-from tsfmscope.models.moment import T5_KEYS, UNUSED
 from tsfmscope.models.t5_decoding import use_windowwise
 
+# Tensors of released files that are left out: an embedding of words that nothing reads, and sine positions.
+UNUSED = ("encoder.embed_tokens.weight", "patch_embedding.position_embedding.pe")
 # Gain of the random orthogonal weights of the embedding and of the head, as in the package.
 GAIN = 1.41
 
@@ -78,7 +79,8 @@ class MomentNetwork(PlacedModule):
         """
         super().__init__()
         self.patch_embedding = PatchEmbedding(config)
-        shape = {key: config[key] for key in T5_KEYS}
+        known = T5Config().to_dict()
+        shape = {key: value for key, value in config.items() if key in known}
         self.encoder = T5EncoderModel(T5Config(**shape, vocab_size=1, pad_token_id=0, eos_token_id=0)).get_encoder()
         self.encoder.embed_tokens = None
         self.head = Head(config)

@@ -25,7 +25,6 @@ class OwnNetwork(BlockFamily, Forecaster):
     """
 
     release: ClassVar[Release]
-    network: Any
     config: dict[str, Any]
 
     def __init__(self, network: Any, config: dict[str, Any], *, batch: int = 64) -> None:

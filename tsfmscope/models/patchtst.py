@@ -25,27 +25,14 @@ if TYPE_CHECKING:
     import torch
 
 REQUIRED = ("d_model", "ffn_dim", "num_hidden_layers", "num_attention_heads", "context_length", "prediction_length")
-# Defaults of PatchTSTConfig, except patch_length, patch_stride, pooling_type and loss.
+# Defaults of PatchTSTConfig, except patch_length, patch_stride, pooling_type and loss. Patches with stride 8: Shelim et
+# al. 2025, Table 2, and Nie et al. 2023. A flatten head (Nie et al. 2023, section 3.1): pooling_type is None. Forecasts
+# are quantiles, which squared error does not give.
 DEFAULTS = {
-    # With stride 8: Shelim et al. 2025, Table 2, and Nie et al. 2023.
-    "patch_length": 16,
-    "patch_stride": 8,
-    # A flatten head (Nie et al. 2023, section 3.1); transformers' default is the mean over the
-    # patches.
-    "pooling_type": None,
-    "use_cls_token": False,
-    "scaling": "std",
-    # Forecasts are quantiles, which squared error does not give.
-    "loss": "nll",
-    "distribution_output": "student_t",
-    "norm_type": "batchnorm",
-    "pre_norm": True,
-    "attention_dropout": 0.0,
-    "ff_dropout": 0.0,
-    "path_dropout": 0.0,
-    "head_dropout": 0.0,
-    "init_std": 0.02,
-}
+    "patch_length": 16, "patch_stride": 8, "pooling_type": None, "use_cls_token": False, "scaling": "std",
+    "loss": "nll", "distribution_output": "student_t", "norm_type": "batchnorm", "pre_norm": True,
+    "attention_dropout": 0.0, "ff_dropout": 0.0, "path_dropout": 0.0, "head_dropout": 0.0, "init_std": 0.02,
+}  # fmt: skip
 # Settings under which all channels share one model.
 SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}
 # Added to the variance of a context, in the data's units: minimum_scale of transformers' PatchTSTStdScaler.
@@ -69,27 +56,23 @@ class PatchTST(Pretrained, Forecaster):
     that of the last block, and there is no normed state.
     """
 
-    name: ClassVar[str] = "patchtst"
-    released: ClassVar[Released] = Released(
+    name = "patchtst"
+    released = Released(
         ("ibm-granite/granite-timeseries-patchtst",), APACHE, page("ibm-granite/granite-timeseries-patchtst")
     )
-    package: ClassVar[Package | None] = Package(
-        "transformers", "transformers", network="transformers:PatchTSTForPrediction"
-    )
-    architectures: ClassVar[tuple[str, ...]] = ("PatchTSTForPrediction", "PatchTSTForPretraining")
+    package = Package("transformers", "transformers", network="transformers:PatchTSTForPrediction")
+    architectures = ("PatchTSTForPrediction", "PatchTSTForPretraining")
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "context_length": 48,
         "prediction_length": 12, "patch_length": 8, "patch_stride": 4, "init_std": 0.2,
     }  # fmt: skip
-    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    stacks = ("encoder",)
     mlp: ClassVar[Mapping[str, str]] = {"ff.0": "mlp_in", "ff.3": "mlp_out"}
-    final_norm: ClassVar[bool] = False
-    direct_quantiles: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("head",)
-    plain_attention: ClassVar[bool] = True
-    deviation_floor: ClassVar[float] = math.sqrt(MINIMUM_SCALE)
-    # transformers' PatchTSTForPrediction.
-    network: Any
+    final_norm = False
+    direct_quantiles = True
+    output_modules = ("head",)
+    plain_attention = True
+    deviation_floor = math.sqrt(MINIMUM_SCALE)
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
@@ -228,12 +211,8 @@ class PatchTST(Pretrained, Forecaster):
         kinds = np.where(masks.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         if self.network.config.use_cls_token:
             kinds = np.pad(kinds, ((0, 0), (1, 0)), constant_values=TokenKind.REG)
-        arrays = {
-            "patches": self._patches(scaled),
-            "masks": masks,
-            "loc": clip_float32(loc),
-            "scale": clip_float32(scale),
-        }
+        arrays = {"patches": self._patches(scaled), "masks": masks}
+        arrays |= {"loc": clip_float32(loc), "scale": clip_float32(scale)}
         return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:

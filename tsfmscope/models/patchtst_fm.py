@@ -37,15 +37,9 @@ LEAST_SCALE = 1e-5
 LARGEST_SCALED = 200.0
 # Values of r1, for which the network here is written; later versions have other ones.
 FIXED = {
-    "norm_first": True,
-    "qkv_bias": True,
-    "prehead_norm": False,
-    "block_type": "transformer",
-    "is_causal": False,
-    "mlp_type": "mlp",
-    "patch_stride": None,
-    "patch_loss_windowing": None,
-}
+    "norm_first": True, "qkv_bias": True, "prehead_norm": False, "block_type": "transformer", "is_causal": False,
+    "mlp_type": "mlp", "patch_stride": None, "patch_loss_windowing": None,
+}  # fmt: skip
 # The package's name of the projections of queries, keys and values, which are one matrix there.
 JOINT = "qkv"
 JOINED = ("q_proj", "k_proj", "v_proj")
@@ -281,7 +275,7 @@ class PatchTSTFM(OwnNetwork):
         from tsfmscope.models.graphs import PatchTSTFMGraph
 
         window, shortest = self.config["context_length"], shortest_forecast(self.config)
-        make = partial(PatchTSTFMGraph, self.network.eval(), window, shortest)
+        make = partial(PatchTSTFMGraph, self.network.eval(), (LEAST_SCALE, LARGEST_SCALED), window, shortest)
         return ForecastGraph(make, self.max_context, self._longest, self.levels)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:

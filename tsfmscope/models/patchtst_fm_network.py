@@ -116,7 +116,7 @@ class PatchTSTFMNetwork(PlacedModule):
         The tokens are the last of the window. values: scaled steps, 0 where a step is missing or masked. observed: 0
         there, else 1. attended: tokens that are not padding.
         """
-        vectors = self.pos_embed["embedding"].weight
+        vectors = self.pos_embed.get_parameter("embedding.weight")
         embedded = self.in_layer(torch.cat((values, observed), dim=-1))
         states: torch.Tensor = embedded + vectors[len(vectors) - values.shape[1] :]
         mask = None if bool(attended.all()) else attended[:, None, None]

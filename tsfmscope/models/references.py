@@ -79,7 +79,7 @@ class Source:
         return replace(self, options=registry.stored_options(self.options))
 
 
-def resolve(model: str | Path, family: str | None = None) -> Source:
+def resolve(model: object, family: str | None = None) -> Source:
     """Return the checkpoint of a name; a name of the hub is looked up there.
 
     family: the family of a reference or folder that does not name it. Raises ArgumentError, with similar names, for a

@@ -26,19 +26,8 @@ from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
 from tsfmscope.files import file_sum, open_regular
-from tsfmscope.models.common.checkpoint_folder import (
-    ADAPTER,
-    INDEX,
-    LARGEST_CONFIG,
-    PICKLED,
-    SNAPSHOTS,
-    broken_checkpoint,
-    check_adapter,
-    files_of_weights,
-    read_object,
-    verify_sums,
-    weight_files,
-)
+from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common.checkpoint_folder import PICKLED, SNAPSHOTS, broken_checkpoint, weight_files
 from tsfmscope.models.common.int8 import SCALE
 
 if TYPE_CHECKING:
@@ -76,7 +65,7 @@ LARGEST_CARD = 2**16
 # Model card. It is requested from the hub too, and no fingerprint covers it.
 CARD = "README.md"
 # Files that are requested from the hub. Which of its safetensors are read is known only when they are here.
-CHECKPOINT_FILES = ("config.json", "*.safetensors", INDEX, PICKLED, *READERS)
+CHECKPOINT_FILES = ("config.json", "*.safetensors", checkpoint_folder.INDEX, PICKLED, *READERS)
 
 
 @dataclass(frozen=True)
@@ -206,12 +195,12 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
     folder = Path(os.path.expanduser(reference))
     if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
-        verify_sums(folder)
+        checkpoint_folder.verify_sums(folder)
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
     try:
         folder, revision = hub.download(
-            reference, CHECKPOINT_FILES, also=(CARD, ADAPTER), allowed=allow_hub, cache=cache
+            reference, CHECKPOINT_FILES, also=(CARD, checkpoint_folder.ADAPTER), allowed=allow_hub, cache=cache
         )
     except HubError as error:
         raise type(error)(
@@ -243,7 +232,7 @@ def fingerprint(folder: Path) -> str:
 
     Files are taken in the order of their names. ModelError where there are no weights, or where a file cannot be read.
     """
-    files = files_of_weights(folder)
+    files = checkpoint_folder.files_of_weights(folder)
     files += [folder / name for name in ("config.json", *READERS) if (folder / name).exists()]
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -448,9 +437,13 @@ def family_of_folder(folder: Path) -> str | None:
 
     Raises ModelError if the file is not a JSON object, and for a LoRA adapter.
     """
-    check_adapter(folder)
+    checkpoint_folder.check_adapter(folder)
     path = folder / "config.json"
-    return family_of_config(read_object(path, LARGEST_CONFIG)) if path.is_file() else None
+    return (
+        family_of_config(checkpoint_folder.read_object(path, checkpoint_folder.LARGEST_CONFIG))
+        if path.is_file()
+        else None
+    )
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,6 @@ from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
-from tsfmscope.series.catalog import Modality
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -39,12 +38,10 @@ MLP = {
 class T5Stacks(Pretrained):
     """Family with an encoder and a decoder T5 stack."""
 
-    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    stacks = ("encoder", "decoder")
     mlp: ClassVar[Mapping[str, str]] = MLP
     # A bias by distance is added to the scores; it reads no state.
-    plain_attention: ClassVar[bool] = True
-    # A transformers network with .encoder and .decoder.
-    network: Any
+    plain_attention = True
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -71,8 +68,8 @@ class T5Stacks(Pretrained):
 class T5Ids(T5Stacks):
     """T5ForConditionalGeneration on ids: arrays `ids` and `mask` of the encoder, and `decoder_ids`."""
 
-    softmax_head: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("lm_head",)
+    softmax_head = True
+    output_modules = ("lm_head",)
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()
@@ -120,7 +117,7 @@ class T5Family(T5Stacks, Forecaster):
     """Family that forecasts and whose config.json contains a block of its own."""
 
     # Key of config.json: context_length, prediction_length and settings of the tokens.
-    block: ClassVar[str] = "chronos_config"
+    block = "chronos_config"
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
@@ -166,7 +163,10 @@ class T5Family(T5Stacks, Forecaster):
 
 
 def make_config(full: Mapping[str, Any], vocabulary: int, **own: Any) -> Any:
-    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0; own: keys that only its family reads."""
+    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0.
+
+    own: keys that only its family reads.
+    """
     from transformers import T5Config
 
     shape = {name: full[name] for name in (*SHAPE, "dropout_rate", "initializer_factor")}
@@ -242,20 +242,16 @@ class T5Text(T5Ids):
     or is left out where a tokenizer is used. A continuation does not end the text, so no EOS follows it.
     """
 
-    name: ClassVar[str] = "t5-text"
-    released: ClassVar[Released] = Released(("google-t5/t5-base",), APACHE, page("google-t5/t5-base"))
-    package: ClassVar[Package | None] = Package(
-        "transformers", "transformers", network="transformers:T5ForConditionalGeneration"
-    )
+    name = "t5-text"
+    released = Released(("google-t5/t5-base",), APACHE, page("google-t5/t5-base"))
+    package = Package("transformers", "transformers", network="transformers:T5ForConditionalGeneration")
     # The released config of t5-base names neither its activation nor the number of decoder blocks.
-    config_keys: ClassVar[tuple[str, ...]] = ("d_kv", "relative_attention_num_buckets")
-    foreign_keys: ClassVar[tuple[str, ...]] = ("chronos_config", "wavetoken_config")
+    config_keys = ("d_kv", "relative_attention_num_buckets")
+    foreign_keys = ("chronos_config", "wavetoken_config")
     example: ClassVar[Mapping[str, Any]] = SMALL
     # It forecasts nothing; its encoder is compared with those of the time-series models.
-    output_stack: ClassVar[str] = "encoder"
-    modality: ClassVar[Modality] = "text"
-    # transformers' T5ForConditionalGeneration.
-    network: Any
+    output_stack = "encoder"
+    modality = "text"
 
     def __init__(self, network: Any, tokenizer: Any = None, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration.

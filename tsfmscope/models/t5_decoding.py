@@ -231,13 +231,10 @@ def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[
     bias = stack.block[0].layer[0].SelfAttention.compute_bias(ids.shape[1], ids.shape[1]).contiguous()  # [1, h, T, T]
     for start in range(0, len(ids), count):
         part = slice(start, start + count)
-        is_unmasked = bool(mask[part].all())
-        yield (
-            part,
-            _encode_context(
-                stack, ids[part], bias if is_unmasked else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
-            ),
-        )
+        added = bias
+        if not bool(mask[part].all()):
+            added = bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
+        yield part, _encode_context(stack, ids[part], added)
 
 
 def _encode_context(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -432,7 +429,7 @@ def _attend_forward(
 
 
 class WindowwiseAttention(torch.autograd.Function):
-    """Attention with a gradient of its bias, whose scores are computed one window at a time and stay in the cache."""
+    """Attention with a gradient of its bias; the scores of one window at a time stay in the cache."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any) -> Any:

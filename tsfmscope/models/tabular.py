@@ -94,7 +94,7 @@ class Tabular(BlockFamily):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a released or saved classifier, safetensors only; ModelError names the file that is wrong."""
-        from tsfmscope.models.tabular_network import Tab2D, own_names
+        from tsfmscope.models.tabular_network import Tab2D, released_name
 
         folder = Path(folder)
         saved, names = checkpoint_folder.read_config(folder, cls.name), Config.model_fields
@@ -106,7 +106,7 @@ class Tabular(BlockFamily):
             raise ModelError(f"{checkpoint_folder.of_other_family(problem, cls.name)}, or take a classifier")
 
         def rename(weights: dict[str, Any], network: Any) -> dict[str, Any]:
-            own = own_names(network)
+            own = {released_name(name): name for name in network.state_dict()}
             return {own.get(name, name): value for name, value in weights.items()}
 
         release = Release(Config, {}, "Mitra")
@@ -121,11 +121,12 @@ class Tabular(BlockFamily):
         """Write config.json and model.safetensors under the names of the release."""
         from safetensors.torch import save_file
 
-        from tsfmscope.models.tabular_network import released_names
+        from tsfmscope.models.tabular_network import released_name
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.contiguous() for name, tensor in released_names(self.network.state_dict()).items()}
+        weights = self.network.state_dict()
+        state = {released_name(name): tensor.contiguous() for name, tensor in weights.items()}
         save_file(state, folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(self.config | config_block(self.network), indent=2) + "\n")
 

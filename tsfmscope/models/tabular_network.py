@@ -18,15 +18,11 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from tsfmscope.models.common.attention import AttentionLayer, any_width
 
-# A block's module -> its names in a released layer: as first block (down the columns), as second
-# block.
+# A block's module -> its names in a released layer: as first block (down the columns), as second block.
 LAYOUT = {
-    "norm": ("layer_norm1", "layer_norm3"),
-    "attention": ("attention1", "attention2"),
-    "mlp_norm": ("layer_norm2", "layer_norm4"),
-    "mlp_in": ("linear1", "linear3"),
-    "mlp_out": ("linear2", "linear4"),
-}
+    "norm": ("layer_norm1", "layer_norm3"), "mlp_norm": ("layer_norm2", "layer_norm4"),
+    "attention": ("attention1", "attention2"), "mlp_in": ("linear1", "linear3"), "mlp_out": ("linear2", "linear4"),
+}  # fmt: skip
 
 
 class Attention(nn.Module):
@@ -139,17 +135,8 @@ def _as_rows(cells: Any, shape: tuple[int, ...]) -> Any:
     return cells.reshape(shape)
 
 
-def released_names(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state dict of Tab2D under the release's names."""
-    return {_released_name(name): tensor for name, tensor in state.items()}
-
-
-def own_names(network: Tab2D) -> dict[str, str]:
-    """Return released name -> our name of every tensor of the network."""
-    return {_released_name(name): name for name in network.state_dict()}
-
-
-def _released_name(name: str) -> str:
+def released_name(name: str) -> str:
+    """Return the release's name of a tensor of Tab2D."""
     if match := re.fullmatch(r"blocks\.(\d+)\.(\w+)\.(.+)", name):
         layer, second = divmod(int(match[1]), 2)
         return f"layers.{layer}.{LAYOUT[match[2]][second]}.{match[3]}"

@@ -35,13 +35,9 @@ DELTA = 2.0
 
 # Values in every release, for which the network here is written.
 FIXED = {
-    "input_size": 1,
-    "hidden_act": "silu",
-    "attention_dropout": 0.0,
-    "use_dense": False,
-    "apply_aux_loss": True,
+    "input_size": 1, "hidden_act": "silu", "attention_dropout": 0.0, "use_dense": False, "apply_aux_loss": True,
     "tie_word_embeddings": False,
-}
+}  # fmt: skip
 
 
 class Config(SavedConfig):

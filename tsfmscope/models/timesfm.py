@@ -53,17 +53,16 @@ class TimesFMFamily(Pretrained, Forecaster):
     stack.
     """
 
-    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
-    width_key: ClassVar[str] = "hidden_size"
-    final_norm: ClassVar[bool] = False
-    direct_quantiles: ClassVar[bool] = True
-    deviation_floor: ClassVar[float] = timesfm_patches.TOLERANCE
+    stacks = ("decoder",)
+    width_key = "hidden_size"
+    final_norm = False
+    direct_quantiles = True
+    deviation_floor = timesfm_patches.TOLERANCE
     # model_type of config.json.
     model_type: ClassVar[str]
     # The network reads the frequency id.
     reads_frequency: ClassVar[bool]
     defaults: ClassVar[Mapping[str, Any]]
-    network: Any
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
@@ -116,14 +115,8 @@ class TimesFMFamily(Pretrained, Forecaster):
         """Return the forecast of at most `prediction_length` steps, which is one forward pass."""
         from tsfmscope.models.graphs import TimesFMGraph
 
-        network = self.network.eval()
-        return ForecastGraph(
-            lambda _, horizon: TimesFMGraph(self, horizon),
-            self.max_context,
-            self.prediction_length,
-            tuple(network.config.quantiles),
-            self.reads_frequency,
-        )
+        levels, context, horizon = tuple(self.network.eval().config.quantiles), self.max_context, self.prediction_length
+        return ForecastGraph(lambda _, steps: TimesFMGraph(self, steps), context, horizon, levels, self.reads_frequency)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Return the quantiles of transformers' class."""
@@ -288,33 +281,24 @@ class TimesFM(TimesFMFamily):
     frequency id beyond the model's embeddings takes the last one.
     """
 
-    name: ClassVar[str] = "timesfm"
-    released: ClassVar[Released] = Released(
-        ("google/timesfm-2.0-500m-pytorch",), APACHE, page("google/timesfm-2.0-500m-pytorch")
-    )
-    package: ClassVar[Package | None] = Package(
-        "transformers", "transformers", network="transformers:TimesFmModelForPrediction"
-    )
-    architectures: ClassVar[tuple[str, ...]] = ("TimesFmModelForPrediction",)
+    name = "timesfm"
+    released = Released(("google/timesfm-2.0-500m-pytorch",), APACHE, page("google/timesfm-2.0-500m-pytorch"))
+    package = Package("transformers", "transformers", network="transformers:TimesFmModelForPrediction")
+    architectures = ("TimesFmModelForPrediction",)
     example: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
         "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
     }  # fmt: skip
     # Only its name is that of a gate.
     mlp: ClassVar[Mapping[str, str]] = {"mlp.gate_proj": "mlp_in", "mlp.down_proj": "mlp_out"}
-    plain_attention: ClassVar[bool] = True
-    output_modules: ClassVar[tuple[str, ...]] = ("horizon_ff_layer",)
-    model_type: ClassVar[str] = "timesfm"
-    reads_frequency: ClassVar[bool] = True
+    plain_attention = True
+    output_modules = ("horizon_ff_layer",)
+    model_type = "timesfm"
+    reads_frequency = True
     defaults: ClassVar[Mapping[str, Any]] = {
-        **SHARED,
-        "freq_size": 3,
-        "tolerance": 1e-6,
-        "attention_dropout": 0.0,
-        "use_positional_embedding": False,
-        "min_timescale": 1,
-        "max_timescale": 10_000,
-    }
+        **SHARED, "freq_size": 3, "tolerance": 1e-6, "attention_dropout": 0.0, "use_positional_embedding": False,
+        "min_timescale": 1, "max_timescale": 10_000,
+    }  # fmt: skip
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield the matrices of every block, with the scale of queries folded into q."""
@@ -388,40 +372,30 @@ class TimesFM25(TimesFMFamily):
     requires that of all windows of a batch at once, so its forecast of a window depends on the others of the batch.
     """
 
-    name: ClassVar[str] = "timesfm-2.5"
-    released: ClassVar[Released] = Released(
+    name = "timesfm-2.5"
+    released = Released(
         ("google/timesfm-2.5-200m-transformers",),
         APACHE,
         # The page of the same weights in the layout of Google's package.
         f"{TOLLAMA} (google/timesfm-2.5-200m-pytorch)",
     )
-    package: ClassVar[Package | None] = Package(
-        "transformers", "transformers", network="transformers:TimesFm2_5ModelForPrediction"
-    )
-    architectures: ClassVar[tuple[str, ...]] = ("TimesFm2_5ModelForPrediction",)
+    package = Package("transformers", "transformers", network="transformers:TimesFm2_5ModelForPrediction")
+    architectures = ("TimesFm2_5ModelForPrediction",)
     example: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
         "num_hidden_layers": 3, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12,
         "output_quantile_len": 12,
     }  # fmt: skip
     mlp: ClassVar[Mapping[str, str]] = {"mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"}
-    output_modules: ClassVar[tuple[str, ...]] = ("output_projection_point", "output_projection_quantiles")
-    model_type: ClassVar[str] = "timesfm2_5"
-    reads_frequency: ClassVar[bool] = False
+    output_modules = ("output_projection_point", "output_projection_quantiles")
+    model_type = "timesfm2_5"
+    reads_frequency = False
+    # Without num_key_value_heads there are as many as heads.
     defaults: ClassVar[Mapping[str, Any]] = {
-        **SHARED,
-        # As many as there are heads.
-        "num_key_value_heads": None,
-        "output_quantile_len": 1024,
-        "decode_index": 5,
-        "use_bias": False,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "activation": "swish",
-        "use_continuous_quantile_head": True,
-        "force_flip_invariance": True,
-        "infer_is_positive": True,
-    }
+        **SHARED, "num_key_value_heads": None, "output_quantile_len": 1024, "decode_index": 5, "use_bias": False,
+        "attention_bias": False, "attention_dropout": 0.0, "activation": "swish", "use_continuous_quantile_head": True,
+        "force_flip_invariance": True, "infer_is_positive": True,
+    }  # fmt: skip
 
     def prepare_example(self) -> None:
         """Give the embedding a bias.

@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 REQUIRED = ("d_model", "ffn_dim", "num_hidden_layers", "num_attention_heads", "context_length", "prediction_length")
 # Values of the paper and of the authors' forecasting scripts.
 DEFAULTS = {
-    "num_codes": 256,
-    "code_width": 64,
-    "conv_width": 128,
-    "residual_layers": 2,
-    "residual_width": 64,
-    "commitment_cost": 0.25,
-    "dropout": 0.0,
-}
+    "num_codes": 256, "code_width": 64, "conv_width": 128, "residual_layers": 2, "residual_width": 64,
+    "commitment_cost": 0.25, "dropout": 0.0,
+}  # fmt: skip
 # Steps per code.
 FACTOR = 4
 # Beta of the smooth L1 loss of the forecast, in scaled units; the authors' default.
@@ -104,9 +99,8 @@ class Totem(Pretrained, Forecaster):
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _find_problem(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        return cls(
-            checkpoint_folder.load_network(with_compression_block(TotemNetwork, cls.attention_layers), folder, device)
-        )
+        network_class = with_compression_block(TotemNetwork, cls.attention_layers)
+        return cls(checkpoint_folder.load_network(network_class, folder, device))
 
     def prepare_example(self) -> None:
         """Place the codes on vectors that the model's own convolutions compute from noise.

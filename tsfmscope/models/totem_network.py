@@ -17,6 +17,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 # Steps per code; the repository has 8, 12 and 16 too, the paper's results are with 4.
 FACTOR = 4
+
 # Base of the angles of the position encodings.
 BASE = 10_000.0
 # Decay of a code's mean use per training step.

@@ -247,28 +247,26 @@ class Toto2(OwnNetwork):
     first patch has 1 to 7 steps (context modulo patch size), the predictor's forecasts differ from these.
     """
 
-    name: ClassVar[str] = "toto-2"
-    released: ClassVar[Released] = Released(
+    name = "toto-2"
+    released = Released(
         tuple(f"Datadog/Toto-2.0-{size}" for size in ("4m", "22m", "313m", "1B", "2.5B")),
         APACHE,
         page("Datadog/Toto-2.0-2.5B"),
     )
-    package: ClassVar[Package | None] = Package("toto-2", "toto2:Toto2Model", has_our_network=False)
-    config_keys: ClassVar[tuple[str, ...]] = ("layer_group_size", "num_variate_layers_per_group")
+    package = Package("toto-2", "toto2:Toto2Model", has_our_network=False)
+    config_keys = ("layer_group_size", "num_variate_layers_per_group")
     example: ClassVar[Mapping[str, Any]] = {
         "patch_size": 8, "d_model": 16, "num_heads": 2, "num_layers": 4, "layer_group_size": 2,
         "num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0, "d_ff":
         24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True,
     }  # fmt: skip
-    release: ClassVar[Release] = RELEASE
-    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    release = RELEASE
+    stacks = ("decoder",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1_value": "mlp_in", "ffn.fc1_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
-    direct_quantiles: ClassVar[bool] = True
-    deviation_floor: ClassVar[float] = LEAST_SCALE
-    output_modules: ClassVar[tuple[str, ...]] = ("output_head.param_projection.proj",)
-    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
-        (("decoder", "group", "q"), ("decoder", "group", "k"))
-    )
+    direct_quantiles = True
+    deviation_floor = LEAST_SCALE
+    output_modules = ("output_head.param_projection.proj",)
+    inert_projections = frozenset((("decoder", "group", "q"), ("decoder", "group", "k")))
     config: dict[str, Any]
     network: Toto2Network
 

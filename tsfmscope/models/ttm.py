@@ -41,38 +41,17 @@ UNKNOWN = 0
 # Settings of R1 and R2, for which the network here is written: channels that share all weights and are not mixed, no
 # attention, none of the additions of R3. A config.json that lacks one has this value.
 FIXED: dict[str, Any] = {
-    "mode": "common_channel",
-    "decoder_mode": "common_channel",
-    "norm_mlp": "LayerNorm",
-    "self_attn": False,
-    "use_positional_encoding": False,
-    "enable_forecast_channel_mixing": False,
-    "prediction_channel_indices": None,
-    "exogenous_channel_indices": None,
-    "categorical_vocab_size_list": None,
-    "masked_context_length": None,
-    "multi_scale": False,
-    "register_tokens": 0,
-    "fft_length": 0,
-    "multi_quantile_head": False,
-    "decompose": False,
-    "light_mode": False,
-    "enable_base_norm_always": False,
-}
+    "mode": "common_channel", "decoder_mode": "common_channel", "norm_mlp": "LayerNorm", "self_attn": False,
+    "use_positional_encoding": False, "enable_forecast_channel_mixing": False, "prediction_channel_indices": None,
+    "exogenous_channel_indices": None, "categorical_vocab_size_list": None, "masked_context_length": None,
+    "multi_scale": False, "register_tokens": 0, "fft_length": 0, "multi_quantile_head": False, "decompose": False,
+    "light_mode": False, "enable_base_norm_always": False,
+}  # fmt: skip
 # Values of `scaling` that mean mean and standard deviation in the package.
 SCALING = ("std", True)
 LOSSES = ("mse", "mae", "huber", "pinball")
 LEVELS = {"adaptive_patching_levels": "d_model", "decoder_adaptive_patching_levels": "decoder_d_model"}
 MOST_LEVELS = 16
-
-
-# Narrowest state of a level of adaptive patching, exclusive: a narrower level keeps the patches as they are.
-NARROWEST = 4
-
-
-def level_factor(width: int, level: int) -> int:
-    """Return the number of parts into which a level cuts each row; 1 where parts would be too narrow."""
-    return 1 if width // 2**level <= NARROWEST else int(2**level)
 
 
 class Config(SavedConfig):
@@ -104,6 +83,8 @@ class Config(SavedConfig):
 
     def find_problem(self) -> str | None:
         """Return why a config cannot be used, or None."""
+        from tsfmscope.models.ttm_network import level_factor
+
         for name, key in LEVELS.items():
             value, width = getattr(self, name), getattr(self, key)
             if type(value) is not int or not 0 <= value <= MOST_LEVELS:

@@ -12,7 +12,14 @@ from torch import nn
 from torch.nn import functional
 
 from tsfmscope.models.common.layers import PlacedModule
-from tsfmscope.models.ttm import level_factor
+
+# Narrowest state of a level of adaptive patching, exclusive: a narrower level keeps the patches as they are.
+NARROWEST = 4
+
+
+def level_factor(width: int, level: int) -> int:
+    """Return the number of parts into which a level cuts each row; 1 where parts would be too narrow."""
+    return 1 if width // 2**level <= NARROWEST else int(2**level)
 
 
 class TTMNetwork(PlacedModule):
@@ -59,7 +66,7 @@ class TTMNetwork(PlacedModule):
 
 
 def count_rows(config: Mapping[str, Any]) -> int:
-    """Return the number of rows of the encoder: whole patches of a context, and the prefix where the model has one."""
+    """Return the number of rows of the encoder: whole patches, and the prefix where the model has one."""
     patches = (config["context_length"] - config["patch_length"]) // config["patch_stride"] + 1
     return int(patches + bool(config["resolution_prefix_tuning"]))
 

@@ -19,7 +19,6 @@ from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.facts import Package
 from tsfmscope.models.types import TokenKind, Tokens
-from tsfmscope.series.catalog import Modality
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -54,25 +53,23 @@ class ViT(BlockFamily):
     patch without an observed pixel is PADDING, and attended to all the same.
     """
 
-    name: ClassVar[str] = "vit"
-    package: ClassVar[Package | None] = Package("transformers", "transformers")
-    architectures: ClassVar[tuple[str, ...]] = ("ViTForImageClassification", "ViTForMaskedImageModeling", "ViTModel")
+    name = "vit"
+    package = Package("transformers", "transformers")
+    architectures = ("ViTForImageClassification", "ViTForMaskedImageModeling", "ViTModel")
     example: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, "num_attention_heads": 2,
         "num_hidden_layers": 3, "image_size": 8, "patch_size": 2,
     }  # fmt: skip
-    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    width_key: ClassVar[str] = "hidden_size"
+    stacks = ("encoder",)
+    width_key = "hidden_size"
     mlp: ClassVar[Mapping[str, str]] = MLP
-    modality: ClassVar[Modality] = "image"
-    plain_attention: ClassVar[bool] = True
-    # transformers' ViTForMaskedImageModeling, or ViTModel, which cannot be trained here.
-    network: Any
+    modality = "image"
+    plain_attention = True
 
     def __init__(
         self, network: Any, *, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION, batch: int = 32
     ) -> None:
-        """Wrap a network of transformers.
+        """Wrap a ViTForMaskedImageModeling, or a ViTModel, which cannot be trained here.
 
         mean, deviation: of a pixel's channels in 0..1. batch: images per forward pass.
         """

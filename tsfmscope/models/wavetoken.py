@@ -148,22 +148,13 @@ def fill_missing(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, 
 
 
 REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
+# The wavelet, one level and no threshold are our reading of Masserano et al. 2025, not checked. The limits, centres of
+# the first and the last bin in standard deviations of the context, are our choice. Other values are from config.json of
+# the released amazon/chronos-t5-*.
 DEFAULTS = {
-    # This wavelet, one level and no threshold are our reading of Masserano et al. 2025, not
-    # checked.
-    "wavelet": "bior2.2",
-    "levels": 1,
-    "threshold": "none",
-    # Centres of the first and the last bin, in standard deviations of the context; our choice.
-    "low_limit": -20.0,
-    "high_limit": 20.0,
-    # This and the following values are from config.json of the released amazon/chronos-t5-*.
-    "dropout_rate": 0.1,
-    "initializer_factor": 0.05,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-}
+    "wavelet": "bior2.2", "levels": 1, "threshold": "none", "low_limit": -20.0, "high_limit": 20.0,
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "temperature": 1.0, "top_k": 50, "top_p": 1.0,
+}  # fmt: skip
 OWN = ("context_length", "prediction_length", "n_tokens", "wavelet", "levels", "threshold", "low_limit", "high_limit")
 SAMPLING = ("temperature", "top_k", "top_p")
 # Ids of padding and end, and the number of special ids.
@@ -200,17 +191,15 @@ class WaveToken(T5Ids, T5Family):
     no value (kind START).
     """
 
-    name: ClassVar[str] = "wavetoken"
-    config_keys: ClassVar[tuple[str, ...]] = ("wavetoken_config",)
+    name = "wavetoken"
+    config_keys = ("wavetoken_config",)
     example: ClassVar[Mapping[str, Any]] = {
         **SMALL, "context_length": 48, "prediction_length": 12, "n_tokens": 128, "initializer_factor":
         1.0,
     }  # fmt: skip
     # Rows are wavelet coefficients, level by level.
-    in_time_order: ClassVar[bool] = False
-    block: ClassVar[str] = "wavetoken_config"
-    # transformers' T5ForConditionalGeneration.
-    network: Any
+    in_time_order = False
+    block = "wavetoken_config"
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config contains `wavetoken_config`.
@@ -295,20 +284,10 @@ class WaveToken(T5Ids, T5Family):
         decoder_kinds = np.full(future.ids.shape, TokenKind.START, dtype=np.int8)
         decoder_kinds[:, 1:] = np.where(future.reads[:, :-1], TokenKind.FUTURE, TokenKind.PADDING)
         ids, decoder_ids = context.ids.astype(np.int32), _shift_right(future.ids).astype(np.int32)
-        arrays = {
-            "ids": ids,
-            "mask": context.reads,
-            "decoder_ids": decoder_ids,
-            "loc": clip_float32(loc),
-            "scale": clip_float32(scale),
-        }
-        return Tokens(
-            arrays,
-            {"encoder": encoder_kinds, "decoder": decoder_kinds},
-            {"encoder": ids, "decoder": decoder_ids},
-            windows.series,
-            windows.origin,
-        )
+        arrays = {"ids": ids, "mask": context.reads, "decoder_ids": decoder_ids}
+        arrays |= {"loc": clip_float32(loc), "scale": clip_float32(scale)}
+        kinds, types = {"encoder": encoder_kinds, "decoder": decoder_kinds}, {"encoder": ids, "decoder": decoder_ids}
+        return Tokens(arrays, kinds, types, windows.series, windows.origin)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

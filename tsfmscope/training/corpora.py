@@ -47,7 +47,7 @@ EARLIER = 5_000
 
 
 class BatchShape(NamedTuple):
-    """Shape of a training batch: B = steps // (C + horizon) windows, at least one, with a context of C steps.
+    """Shape of a training batch: B = steps // (C + horizon) windows of C context steps, at least one.
 
     contexts: values of C, of which a batch has one. The future has `horizon` steps, of which only the first F are
     shown, with F drawn from `futures`; the others are NaN. An autoregressive model can copy later steps from the step

@@ -282,6 +282,7 @@ def test_data_that_calibrated_the_small_model_are_left_out(copy_of_mini: str) ->
     assert done.exit_code == 2 and "it calibrated or healed the small model" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_model_that_is_compressed_twice_keeps_both_records() -> None:
     """The record holds for `compress`, for the saved model of `ts.compress`, and for ONNX."""
     one, two = (f"many/set-{seed}.csv" for seed in (0, 3))

@@ -153,7 +153,12 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPa
         run("retry")
 
 
-@pytest.mark.parametrize("name", ["", *(name for name in NAMES if name not in WITHOUT_EXAMPLES)])
+# Examples with models take half a minute each.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.slow] if name in ("compress", "export", "inspect") else [])
+    for name in ("", *NAMES)
+    if name not in WITHOUT_EXAMPLES
+])  # fmt: skip
 def test_the_examples_of_help_run(folder: Path, name: str) -> None:
     command = tuple(name.split())
     said = run(*command, "--help")

@@ -166,21 +166,21 @@ def test_a_final_measurement_above_the_budget_is_reported_beyond_five_percent(
     (("chronos-bolt-mini", "out", *HOW, "--horizon", "40"), 1, "no series can be judged on its last 20%"),
     (("chronos-bolt-mini", "out", *HOW, "--to", "2"), 2, "--to: got 2.0, expected above 0 and at most 1"),
     (("chronos-bolt-mini", "out", *HOW, "--to", "0.01"), 2,
-        "--to 0.01, method activation-aware-refit: got 0.01, expected at least 0.03", ),
+        "--to 0.01, method activation-aware-refit: got 0.01, expected at least 0.03"),
     *(
         (("chronos-bolt-mini", "out", *HOW, *WHOLE, value), 2, f"--budget-seconds: got {value}, expected above 0")
         for value in ("0.0", "-1.0", "nan", "1.5")
     ),
     (("chronos-bolt-mini", "out", *HOW, "--to", "nan"), 2, "--to: got nan, expected above 0"),
     (("chronos-bolt-mini", "out", *HOW, *WHOLE, "0.5", "--to", "0.5"), 2,
-        "--budget-seconds 0.5: got to 0.5 too, expected one budget; leave one out", ),
+        "--budget-seconds 0.5: got to 0.5 too, expected one budget; leave one out"),
     (("chronos-bolt-mini", "out", *HOW, "--budget-seconds", "0.5"), 2,
-        "--budget-seconds: got method activation-aware-refit, expected whole-model", ),
+        "--budget-seconds: got method activation-aware-refit, expected whole-model"),
     (("chronos-bolt-mini", "out", *HOW, *WHOLE, "0.01"), 2,
-        "--budget-seconds 0.01, method whole-model: got 0.01 of the seconds of a forecast, expected", ),
+        "--budget-seconds 0.01, method whole-model: got 0.01 of the seconds of a forecast, expected"),
     (("chronos-bolt-mini", "out", *HOW, "--calibrate-on", "nothing"), 2, "--calibrate-on"),
     (("chronos-bolt-mini", "out", "--data", "flat.csv", *HOW[2:], "--calibrate-on", "data"), 1,
-        "give no window before the last 20% of their series: constant (1 series)", ),
+        "give no window before the last 20% of their series: constant (1 series)"),
     (("chronos-bolt-mini", "out", "--data", "constant.csv", *HOW[2:]), 1, "no usable series: 1 constant"),
     (("chronos-bolt-mini", "out", "--data", "mine.csv", "--data", "missing.csv"), 2, "missing.csv', which is no file"),
 ], ids=lambda value: " ".join(value) if isinstance(value, tuple) else None)  # fmt: skip

@@ -25,13 +25,10 @@ geometry: {k_max: 1, restarts: many}
 STRANGER = "raise ImportError('a file of the user')\n"
 COMMANDS = "COMMANDS = {'plan': ('stages.commands.runs:plan', 'Plan of a stranger.')}\n"
 FILES = {
-    "params.yaml": PARAMS,
-    "tasks.py": STRANGER,
-    "store/__init__.py": STRANGER,
-    "stages/__init__.py": "",
+    "params.yaml": PARAMS, "tasks.py": STRANGER, "store/__init__.py": STRANGER, "stages/__init__.py": "",
     "stages/commands/__init__.py": COMMANDS,
     "stages/commands/runs.py": "def plan() -> None:\n    print('plan of a stranger')\n",
-}
+}  # fmt: skip
 CALLS = """
 import json
 import tsfmscope as ts
@@ -57,6 +54,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 def test_a_foreign_folder_changes_no_number(folder: Path) -> None:
     report, vectors = ts.inspect(MODEL, "nile", context=64), ts.embed(MODEL, "nile", context=64)
     done = run(folder, "-c", CALLS)

@@ -30,15 +30,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 SHAPE |= {"context_length": 32, "prediction_length": 8, "input_patch_size": 8, "input_patch_stride": 8}
 DESCRIPTION = {
-    "family": "timesfm",
-    "compression": {"method": "joint", "ranks": {"budget": 0.25}},
-    "inputs": [{"name": "context"}, {"name": "frequency"}],
-    "context": 64,
-    "horizon": 12,
-    "levels": [0.1, 0.5, 0.9],
-    "base_model": "hub:google/timesfm-2.0-500m-pytorch",
-    "license": "apache-2.0",
-}
+    "family": "timesfm", "compression": {"method": "joint", "ranks": {"budget": 0.25}},
+    "inputs": [{"name": "context"}, {"name": "frequency"}], "context": 64, "horizon": 12, "levels": [0.1, 0.5, 0.9],
+    "base_model": "hub:google/timesfm-2.0-500m-pytorch", "license": "apache-2.0",
+}  # fmt: skip
 
 
 def run(*arguments: str) -> Result:

@@ -125,19 +125,16 @@ def _moirai_2(folder: str) -> Any:
 
 
 STOCK: dict[str, tuple[Callable[[str], Any], Callable[[Any], dict[str, Any]]]] = {
-    "chronos-t5": (_chronos("ChronosPipeline"), chronos_t5),
-    "chronos-bolt": (_chronos("ChronosBoltPipeline"), bolt),
+    "chronos-t5": (_chronos("ChronosPipeline"), chronos_t5), "chronos-bolt": (_chronos("ChronosBoltPipeline"), bolt),
     "chronos-2": (_chronos("Chronos2Pipeline"), quantiles),
     "patchtst": (_transformers("PatchTSTForPrediction"), patchtst),
     "timesfm": (_transformers("TimesFmModelForPrediction"), timesfm),
-    "timesfm-2.5": (_transformers("TimesFm2_5ModelForPrediction"), timesfm_25),
-    "moirai": (_moirai, moirai),
-    "moirai-2": (_moirai_2, moirai_2),
-    "wavetoken": (_transformers("T5ForConditionalGeneration"), t5),
+    "timesfm-2.5": (_transformers("TimesFm2_5ModelForPrediction"), timesfm_25), "moirai": (_moirai, moirai),
+    "moirai-2": (_moirai_2, moirai_2), "wavetoken": (_transformers("T5ForConditionalGeneration"), t5),
     "t5-text": (_transformers("T5ForConditionalGeneration"), t5),
     "vit": (_transformers("ViTForMaskedImageModeling"), vit),
     "visionts": (_transformers("ViTMAEForPreTraining"), visionts),
-}
+}  # fmt: skip
 
 
 def answer(family: str, forecaster: Any) -> dict[str, np.ndarray]:

@@ -277,7 +277,7 @@ def test_a_model_is_cut_to_its_seconds_one_width_a_layer(toy: Any, windows: Wind
 @pytest.mark.parametrize(("method", "given", "wrong"), [
     ({"method": "joint", "ranks": {"time": 0.5}}, True, r"got 0\.5 of 1\.1 s, expected at least 0\.9"),
     ({"method": "svd", "ranks": {"time": 0.95}}, True,
-        r"ranks: got time, expected .* with method svd; methods that take time: joint", ),
+        r"ranks: got time, expected .* with method svd; methods that take time: joint"),
     ({"method": "joint", "ranks": {"time": 0.95}}, False, "got no saved seconds"),
 ])  # fmt: skip
 def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], given: bool, wrong: str) -> None:

@@ -126,8 +126,15 @@ def small(family: str) -> Forecaster:
     return model
 
 
+# Families whose export takes a second or two; the others are slow tests.
+QUICK = ("patchtst", "chronos-2")
+
+
 @pytest.mark.parametrize("make", [
-    *(pytest.param(partial(small, family), id=family) for family in SMALL),
+    *(
+        pytest.param(partial(small, family), id=family, marks=[] if family in QUICK else [pytest.mark.slow])
+        for family in SMALL
+    ),
     *(pytest.param(partial(load, name), id=name, marks=[pytest.mark.slow, pytest.mark.long]) for name in MODELS),
 ])  # fmt: skip
 def test_onnxruntime_forecasts_as_the_model_does(make: Callable[[], Forecaster], tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
         *((family, {}) for family in sorted(CONFIGS)),
         ("chronos-t5", {"heads": {"flow": {"first": 1.0, "growth": 1.0}, "factors": "shared"}}),
         ("chronos-bolt", {"mixture": {"priors": 1.0}, "schedule": "cosine", "averaging": 0.9, "snapshots": [0, 3],
-            "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}, "periods": None}], }, ),
+            "phases": [{"until": 3, "batch_steps": 160, "mixture": {"periodic": 1.0}, "periods": None}]}),
     ],
 )  # fmt: skip
 def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(

@@ -57,9 +57,9 @@ def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **
     ({"flat": 3}, {"encoder.1.self": 3, "encoder.3.self": 3, "decoder.2.self": 3, "decoder.2.cross": 3}),
     (FLOW, {"encoder.1.self": 1, "encoder.3.self": 3, "decoder.2.self": 2, "decoder.2.cross": 2}),
     ({"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True, "origin": 1}},
-        {"encoder.3.self": 3, "decoder.1.self": 1, "decoder.1.cross": 4, "decoder.2.cross": 5}, ),
+        {"encoder.3.self": 3, "decoder.1.self": 1, "decoder.1.cross": 4, "decoder.2.cross": 5}),
     ({"flow": {"first": 3.0, "growth": 1.0, "rounding": "power_of_two", "origin": 2}},
-        {"encoder.1.self": 8, "encoder.2.self": 8, "encoder.3.self": 16, "decoder.1.cross": 8}, ),
+        {"encoder.1.self": 8, "encoder.2.self": 8, "encoder.3.self": 16, "decoder.1.cross": 8}),
     (  # 4 + (8 - 4) (l - 1)^0.5 / 2^0.5 over 2 heads; half the width where none is named
         {"guideline": {"smallest": 4.0, "bend": 0.5}},
         {"encoder.1.self": 2, "encoder.2.self": math.ceil((4 + 4 / 2**0.5) / 2), "encoder.3.self": 4},

@@ -166,7 +166,7 @@ def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, An
     (20, 12, None),
     (24, 12, r"got 20 series, expected 24 \(corpus\.json\); 1 of 2 shards are missing or short: 000001\.parquet; run"),
     (60, 12, r"4 of 5 shards are missing or short: 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
-        r"the same `tsfmscope corpus` command", ),
+        r"the same `tsfmscope corpus` command"),
 ])  # fmt: skip
 def test_a_corpus_that_was_stopped_half_way_is_not_trained_on(
     folder: Path, series: int, shard: int, said: str | None

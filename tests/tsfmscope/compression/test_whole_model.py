@@ -218,7 +218,7 @@ def test_no_calibration_window_and_no_mlp_are_refused(
 
 @pytest.mark.parametrize(("block", "message"), [
     ({"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
-        "got budget, expected bytes or time with method whole-model", ),
+        "got budget, expected bytes or time with method whole-model"),
     ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
     ({"method": "whole-model", "ranks": {"bytes": 0.3}}, "bits: got 32, expected 8"),
 ])  # fmt: skip

@@ -216,9 +216,9 @@ def test_ratios_do_not_depend_on_the_unit_of_the_series() -> None:
     ([[1, 2, 2]], [[2, 2]], {"wql_ratio", "mae_ratio"}, "wql_ratio, mae_ratio: seasonal naive has no error"),
     ([[1, 2, 3]], [[0, 0]], {"wql", "wql_seasonal"}, "wql: the targets are zero"),
     ([[1, 0, 0]], [[0, 0]], {"wql", "wql_seasonal", "wql_ratio", "mae_ratio"},
-        "wql: the targets are zero; wql_ratio, mae_ratio: seasonal naive has no error", ),
+        "wql: the targets are zero; wql_ratio, mae_ratio: seasonal naive has no error"),
     (np.zeros((0, 3)), np.zeros((0, 2)), {"wql", "wql_seasonal", "wql_ratio", "mae", "mae_seasonal", "mae_ratio"},
-        "no window with an observed target", ),
+        "no window with an observed target"),
 ], ids=["no seasonal error", "targets of 0", "both", "no window"])  # fmt: skip
 def test_an_undefined_number_is_null_with_a_reason(
     context: Sequence, future: Sequence, nulls: set[str], reason: str
@@ -307,14 +307,8 @@ def test_few_data_sets_give_no_interval_and_an_exact_forecast_a_mean_of_zero(cou
 
 def file_row(dataset: str, loss: float, naive: float = 4.0, **changes: Any) -> dict[str, Any]:
     facts = {
-        "model": "m",
-        "weights": "w",
-        "group": "report",
-        "dataset": dataset,
-        "freq": "D",
-        "season": 7,
-        "horizon": 30,
-    }
+        "model": "m", "weights": "w", "group": "report", "dataset": dataset, "freq": "D", "season": 7, "horizon": 30,
+    }  # fmt: skip
     return facts | {"n_windows": 2, "loss": loss, "error": 1.0, "naive_error": naive} | changes
 
 

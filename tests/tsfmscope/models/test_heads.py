@@ -18,12 +18,11 @@ from tsfmscope.geometry.heads import Axes, Bounds, log_partition, spectral_align
 from tsfmscope.models import base
 from tsfmscope.models.base import Family
 from tsfmscope.models.chronos import ChronosT5
-from tsfmscope.models.common.head_matrices import projections
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.t5 import T5Stacks
 from tsfmscope.models.timesfm import TimesFM
-from tsfmscope.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
+from tsfmscope.models.types import LayerStates, TokenKind, Tokens, projections, tokens_to_table
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]

@@ -17,8 +17,8 @@ from tests.tsfmscope.models.families import package_network, shake
 from tsfmscope.conformance.checkpoints import Checkpoint, every_tensor_is_read
 from tsfmscope.conformance.subject import judge
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.moment import UNUSED, Config, Moment
-from tsfmscope.models.moment_network import MomentNetwork
+from tsfmscope.models.moment import Config, Moment
+from tsfmscope.models.moment_network import UNUSED, MomentNetwork
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 

@@ -16,8 +16,7 @@ from tests.tsfmscope.models.families import CLASSES, FORECASTERS
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.chronos import ChronosT5
-from tsfmscope.models.common.head_matrices import split_heads
-from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
+from tsfmscope.models.types import TokenKind, Tokens, WeightMatrix, split_heads, tokens_to_table
 from tsfmscope.ranks.spectrum import line_angles, numerical_rank
 from tsfmscope.series.types import Windows
 

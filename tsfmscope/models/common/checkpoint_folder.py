@@ -360,12 +360,9 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     _check_values(values, folder / "config.json")
     tensors = read_weights(folder)
     with limit_parameters(folder), _without_package_messages():
+        config = model_class.config_class(**values)
         network, info = model_class.from_pretrained(
-            None,
-            config=model_class.config_class(**values),
-            state_dict=tensors,
-            dtype=torch.float32,
-            output_loading_info=True,
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
     missing = sorted(info["missing_keys"])
     if missing or info["mismatched_keys"]:
