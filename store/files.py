@@ -35,6 +35,17 @@ BEFORE = KEY.encode() + bytes([0x18, WIDTH])
 
 # (path, inode, mtime in ns, size) of each file that this process has verified.
 _verified: set[tuple[str, int, int, int]] = set()
+# Prefix of files that are being written; readers ignore them.
+TEMPORARY = ".tmp-"
+ROWS_PER_GROUP = 16_384
+ZSTD_LEVEL = 1
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
+FREE = "Free some of that disk"
+# Prefixes of inputs that are not files under the root.
+NOT_FILES = ("hub:", "model:", "param:")
+# (path, inode, mtime in ns, size) -> BLAKE3 of each file that this process has read.
+_fingerprints: dict[tuple[str, int, int, int], str] = {}
 
 
 def _reserve_checksum(writer: pq.ParquetWriter) -> None:
@@ -91,20 +102,6 @@ def damaged(name: Path, actual: str, expected: str = "a file of rows with its ch
     return DamagedFile(
         f"{name}: damaged: expected {expected}, found {actual}; delete this file, then `dvc repro` writes it again"
     )
-
-
-# Prefix of files that are being written; readers ignore them.
-TEMPORARY = ".tmp-"
-ROWS_PER_GROUP = 16_384
-ZSTD_LEVEL = 1
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
-FREE = "Free some of that disk"
-# Prefixes of inputs that are not files under the root.
-NOT_FILES = ("hub:", "model:", "param:")
-
-# (path, inode, mtime in ns, size) -> BLAKE3 of each file that this process has read.
-_fingerprints: dict[tuple[str, int, int, int], str] = {}
 
 
 @contextmanager

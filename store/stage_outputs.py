@@ -17,6 +17,8 @@ from store.schema import arrow_schema, to_arrow
 from store.table_parts import ROWS_PER_FILE, conform, parquet_files
 
 Record = Mapping[str, Any]
+# Dumps read in parallel.
+READS = 8
 
 
 def failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,10 +105,6 @@ def study_tables(stage: str, studies: Mapping[str, Iterable[str]]) -> Iterator[p
                 waiting = waiting.slice(ROWS_PER_FILE)
     if len(waiting):
         yield waiting
-
-
-# Dumps read in parallel.
-READS = 8
 
 
 def read_rows(out: Path, name: str) -> pa.Table:

@@ -29,6 +29,16 @@ import pyarrow.compute as pc
 from store import files
 from store.errors import DamagedFile, StoreFull
 
+logger = logging.getLogger(__name__)
+# Approximate number of rows of a compacted file.
+ROWS_PER_FILE = 65_536
+# Bytes before compression; tables up to this size are sorted in one pass.
+BYTES_AT_ONCE = 64 * 2**20
+# If there are more than MANY consecutive parts of less than SMALL bytes, they are merged into one.
+# Otherwise a week of writes would leave 100,000 files.
+MANY = 64
+SMALL = 2**20
+
 
 class TableFolder:
     """Files of one table: part-*.parquet, or 00000.parquet and so on once compacted.
@@ -123,17 +133,6 @@ def parquet_files(folder: Path) -> list[Path]:
 
 def _number(part: Path) -> int:
     return int(part.stem.removeprefix("part-"))
-
-
-logger = logging.getLogger(__name__)
-# Approximate number of rows of a compacted file.
-ROWS_PER_FILE = 65_536
-# Bytes before compression; tables up to this size are sorted in one pass.
-BYTES_AT_ONCE = 64 * 2**20
-# If there are more than MANY consecutive parts of less than SMALL bytes, they are merged into one.
-# Otherwise a week of writes would leave 100,000 files.
-MANY = 64
-SMALL = 2**20
 
 
 class Run(NamedTuple):

@@ -20,7 +20,7 @@ FILES = ("CONTRIBUTING.md", "README.md", "dvc.yaml", "params.yaml", "pyproject.t
 # Files that a command of CONTRIBUTING.md writes.
 GENERATED = {"docs/models.md", "docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
 # Modules of tests that run on every family of the registry.
-SHARED = ("conformance", "config_family", "families", "heads", "spectra", "stacks")
+SHARED = ("conformance", "families", "heads", "registry", "spectra")
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 CODE = re.compile(r"^ {4}```(?:python|yaml)\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
 # Measures a layer as the stage geometry does, stores the row, and reads the view `isotropy`.

@@ -21,6 +21,9 @@ from store.files import write_text
 from tsfmscope.cli.output import Json, print_json
 from tsfmscope.report.plots import plot_names
 
+# Characters of a line of YAML.
+WIDTH = 110
+
 
 def study(
     name: Annotated[str, typer.Argument(help="Name of the study, of letters, digits and the characters ._@=+- only.")],
@@ -79,10 +82,6 @@ def blocks() -> None:
 
 
 app.command("study")(study)
-
-
-# Characters of a line of YAML.
-WIDTH = 110
 
 
 def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:

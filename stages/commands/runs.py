@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stages.planning.planned_work import PlannedContext
     from store.status import Status
 
+PROFILES = Path("params")
+
 
 def plan(
     params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE), as_json: Json = False
@@ -108,9 +110,6 @@ def _show_contexts(contexts: list[PlannedContext]) -> None:
     if lengths:
         title = "observed steps: minimum / median"
         print_table(title, ["data set", *(f"context {length}" for length in lengths)], lines)
-
-
-PROFILES = Path("params")
 
 
 def profile_file(name: str) -> Path:

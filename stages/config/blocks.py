@@ -51,6 +51,35 @@ Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 OF_WEIGHTS = {"weights", "row_angles"}
 # Measures that need no activation file of tokens.
 WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines"}
+# Name of each kind of job, in the order of the stages.
+TASKS = (
+    # Jobs of the stage checkpoints, and trials of the stage pretraining.
+    "pretrain",
+    "skill",
+    "validation_loss",
+    "dataset_skill",
+    "baseline_skill",
+    "tokenize",
+    "compress",
+    "fidelity",
+    "embed",
+    "measure",
+    "align",
+    "head_partition",
+    "lemma1",
+    "input_spectrum",
+    "gaussian_angles",
+    "weight_spectra",
+    "constant_spectra",
+    "token_plane",
+    "token_angles",
+    "row_angles",
+    "evaluate",
+    "validate",
+    "baseline",
+    "theory_bounds",
+    "theory_points",
+)
 
 
 class Study(Strict):
@@ -335,37 +364,6 @@ class Pretraining(Strict):
     reduction: float = Field(
         3.0, gt=1, description="at step grace x reduction^k, 1 / reduction of a seed's trials continue"
     )
-
-
-# Name of each kind of job, in the order of the stages.
-TASKS = (
-    # Jobs of the stage checkpoints, and trials of the stage pretraining.
-    "pretrain",
-    "skill",
-    "validation_loss",
-    "dataset_skill",
-    "baseline_skill",
-    "tokenize",
-    "compress",
-    "fidelity",
-    "embed",
-    "measure",
-    "align",
-    "head_partition",
-    "lemma1",
-    "input_spectrum",
-    "gaussian_angles",
-    "weight_spectra",
-    "constant_spectra",
-    "token_plane",
-    "token_angles",
-    "row_angles",
-    "evaluate",
-    "validate",
-    "baseline",
-    "theory_bounds",
-    "theory_points",
-)
 
 
 def _whole_or_fraction(gpus: float) -> float:

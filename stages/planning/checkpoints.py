@@ -24,6 +24,14 @@ from tsfmscope.models.common.checkpoint_folder import RECIPE, verify_sums
 from tsfmscope.models.references import split_checkpoint
 from tsfmscope.training.options import Recipe
 
+# File of a checkpoint with the rows of its training.
+LOG = "training.json"
+# Model card of a committed checkpoint. No checksum covers it, since it may be renewed without the weights.
+CARD = "README.md"
+VALIDATION_LOSS = Task(
+    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.parts:load_model", table="population"
+)
+
 
 def former_rows(root: Path) -> list[dict[str, Any]]:
     """Return the rows of `checkpoints` of the last run; none if the file is damaged, as it is rewritten."""
@@ -98,12 +106,6 @@ def skill_line(row: Mapping[str, Any]) -> str:
     )
 
 
-# File of a checkpoint with the rows of its training.
-LOG = "training.json"
-# Model card of a committed checkpoint. No checksum covers it, since it may be renewed without the weights.
-CARD = "README.md"
-
-
 def install(out: StageStore, name: str, job: Job, committed: str | None) -> None:
     """Use the committed checkpoint if it was made by this recipe; its log supplies the job's rows.
 
@@ -126,11 +128,6 @@ def install(out: StageStore, name: str, job: Job, committed: str | None) -> None
     elif key_of(WORK / job.key) != job.key:
         # Rows without a checkpoint are of no use.
         out.forget([job.key])
-
-
-VALIDATION_LOSS = Task(
-    "validation_loss", 2, "tasks.checkpoints:measure_validation_loss", "tasks.parts:load_model", table="population"
-)
 
 
 def population_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Iterator[PlannedJob]:

@@ -25,6 +25,15 @@ from tsfmscope.series.synthetic.signals import draw_signal
 from tsfmscope.series.types import Series
 from tsfmscope.series.windows import Observed, last_windows, longest_context
 
+TOKENIZED = sorted(set(get_args(Measure)) - WITHOUT_TOKENS)
+# Stage that works on every cell -> its table, and the measures that ask for its cells.
+STAGES: dict[str, tuple[str, Sequence[str]]] = {
+    "tokens": ("dumps", TOKENIZED),
+    "embeddings": ("dumps", TOKENIZED),
+    "forecasts": ("forecasts", ("isotropy", "forecasts")),
+    "geometry": ("geometry", ("isotropy",)),
+}
+
 
 def check_params(path: Path = Path(PARAMS_FILE)) -> Params:
     """Load a params file and check everything in it that can be checked offline.
@@ -61,16 +70,6 @@ def study_sizes(params: Params) -> list[dict[str, Any]]:
         counts = {"models": len(models), "datasets": len(datasets), "conditions": len(conditions), "cells": cells}
         sizes.append({"study": study, **counts})
     return sizes
-
-
-TOKENIZED = sorted(set(get_args(Measure)) - WITHOUT_TOKENS)
-# Stage that works on every cell -> its table, and the measures that ask for its cells.
-STAGES: dict[str, tuple[str, Sequence[str]]] = {
-    "tokens": ("dumps", TOKENIZED),
-    "embeddings": ("dumps", TOKENIZED),
-    "forecasts": ("forecasts", ("isotropy", "forecasts")),
-    "geometry": ("geometry", ("isotropy",)),
-}
 
 
 def planned_work(params: Params, data: Path = Path(DATA)) -> list[dict[str, Any]]:

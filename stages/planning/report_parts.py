@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Tokens of one plot: more would hide each other, and a page contains many plots.
 TOKENS = 400
+FIGURES = Path(DATA, "figures")
 
 
 def answer_islands(params: Params, study: str) -> Answer:
@@ -77,9 +78,6 @@ def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) ->
     count = min(TOKENS, len(points))
     rows = np.sort(np.random.default_rng(params.seed).choice(len(points), count, replace=False))
     return points.iloc[rows]
-
-
-FIGURES = Path(DATA, "figures")
 
 
 def write_figures(tables: ReportTables) -> int:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 TRAINING = Task("pretrain", 1, "tasks.pretraining:pretrain", table="training")
 # Folder of the checkpoints, by name of their recipe.
 MODELS = Path(DATA, "checkpoints", "models")
+logger = logging.getLogger(__name__)
+# Seconds between two readings of the trainings' logs.
+POLL_SECONDS = 5.0
+# Seconds between two lines of progress.
+PROGRESS_EVERY = 30.0
+# Trainings that a line of progress names: those that are nearest to their end.
+MAX_LINES = 4
 
 
 def recipes(params: Params) -> dict[str, Recipe]:
@@ -88,15 +95,6 @@ def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
         name: plain[name] if recipe.embedding_from is None else training_job(name, recipe, plain[recipe.embedding_from])
         for name, recipe in recipes.items()
     }
-
-
-logger = logging.getLogger(__name__)
-# Seconds between two readings of the trainings' logs.
-POLL_SECONDS = 5.0
-# Seconds between two lines of progress.
-PROGRESS_EVERY = 30.0
-# Trainings that a line of progress names: those that are nearest to their end.
-MAX_LINES = 4
 
 
 @contextmanager

@@ -23,6 +23,17 @@ from tsfmscope.errors import SweepError
 # Seconds before a node's deadline at which its running jobs are handed back.
 MARGIN_S = 5.0
 PROBE_S = 1.0
+# Target duration in seconds, and largest number, of the jobs of one call.
+BATCH_S, BATCH_JOBS = 0.05, 128
+# Jobs that take longer are sent one call at a time; with a queue, actors would finish at different
+# times.
+SHORT_S = 0.1
+# Seconds between queries of the cluster's resources.
+RECOUNT_S = 1.0
+# Number of failed starts in a row after which the environment of the workers counts as broken.
+MAX_FAILED_STARTS = 5
+NOWHERE = WorkerLocation("", "", "")
+CallKind = Literal["start", "load", "job"]
 
 
 class Nodes:
@@ -118,19 +129,6 @@ def _is_reachable(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-# Target duration in seconds, and largest number, of the jobs of one call.
-BATCH_S, BATCH_JOBS = 0.05, 128
-# Jobs that take longer are sent one call at a time; with a queue, actors would finish at different
-# times.
-SHORT_S = 0.1
-# Seconds between queries of the cluster's resources.
-RECOUNT_S = 1.0
-# Number of failed starts in a row after which the environment of the workers counts as broken.
-MAX_FAILED_STARTS = 5
-NOWHERE = WorkerLocation("", "", "")
-CallKind = Literal["start", "load", "job"]
 
 
 @dataclass(eq=False)

@@ -25,6 +25,11 @@ from tasks.sweep.signals import caught_signals, exit_by_signal
 
 # Seconds before a node's first retry; doubled for each further one.
 PAUSE_S = 0.5
+# Number of nodes that may disappear while they run one job; after that, the job counts as the cause.
+MAX_LOSSES = 10
+# Longest wait, in seconds, between checks of time limits, signals and progress.
+TICK_S = 0.2
+__all__ = ["Summary", "run"]
 
 
 @dataclass
@@ -92,12 +97,6 @@ class LoadFailures:
         return iter(list(self._failures))
 
 
-# Number of nodes that may disappear while they run one job; after that, the job counts as the cause.
-MAX_LOSSES = 10
-# Longest wait, in seconds, between checks of time limits, signals and progress.
-TICK_S = 0.2
-
-__all__ = ["Summary", "run"]
 Report = Callable[[Progress], None]
 
 

@@ -19,7 +19,6 @@ from transformers.time_series_utils import DistributionOutput
 
 from tsfmscope.models import moirai_patches, timesfm_patches
 from tsfmscope.models.common.scale import HUGE, LARGEST
-from tsfmscope.models.patchtst_fm import LARGEST_SCALED, LEAST_SCALE
 
 if TYPE_CHECKING:
     from tsfmscope.models.timesfm import TimesFMFamily
@@ -261,10 +260,16 @@ def student_quantiles(df: torch.Tensor, coefficients: torch.Tensor) -> torch.Ten
 class PatchTSTFMGraph(nn.Module):
     """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, by PatchTST-FM."""
 
-    def __init__(self, network: Any, window: int, shortest: int, context: int, horizon: int) -> None:
-        """Wrap a network whose context and forecast share `window` steps; it forecasts at least `shortest` steps."""
+    def __init__(
+        self, network: Any, bounds: tuple[float, float], window: int, shortest: int, context: int, horizon: int
+    ) -> None:
+        """Wrap a network whose context and forecast share `window` steps; it forecasts at least `shortest` steps.
+
+        bounds: deviation up to which the scale is 1, and the largest scaled forecast.
+        """
         super().__init__()
         self.network, self.horizon = network, horizon
+        self.least_scale, self.largest_scaled = bounds
         self.ahead = max(horizon, shortest)
         self.kept = min(context, window - self.ahead)
 
@@ -273,7 +278,7 @@ class PatchTSTFMGraph(nn.Module):
         network, size = self.network, self.network.size
         values = context[:, context.shape[1] - self.kept :].double()
         observed = ~torch.isnan(values)
-        loc, scale = _patch_loc_scale(values, observed)
+        loc, scale = _patch_loc_scale(values, observed, self.least_scale)
         scaled = _asinh((torch.where(observed, values, loc) - loc) / scale)
         padded = (-(self.kept + self.ahead) % size, self.ahead)
         patches, masks = (
@@ -282,12 +287,12 @@ class PatchTSTFMGraph(nn.Module):
         begun = nn.functional.pad(running_max(observed.long()), (padded[0], 0))
         real = nn.functional.pad(begun, (0, self.ahead), value=1).unflatten(1, (-1, size)).sum(dim=-1)  # [B, T]
         attended = (10 * (size - real) <= 9 * size)[:, None, None]
-        vectors = network.pos_embed.embedding.weight
+        vectors = network.pos_embed["embedding"].weight
         states = network.in_layer(torch.cat((patches, masks), dim=-1)) + vectors[len(vectors) - patches.shape[1] :]
         for block in network.blocks:
             states = block(states, attended)
         quantiles = network.quantiles(states).flatten(2)[:, :, -self.ahead :][:, :, : self.horizon].double()
-        bounded = quantiles.clamp(-LARGEST_SCALED, LARGEST_SCALED)
+        bounded = quantiles.clamp(-self.largest_scaled, self.largest_scaled)
         answer: torch.Tensor = (_sinh(bounded) * scale[:, None] + loc[:, None]).clamp(-LARGEST, LARGEST).float()
         return answer
 
@@ -303,8 +308,8 @@ def _sinh(values: torch.Tensor) -> torch.Tensor:
     return (values.exp() - (-values).exp()) / 2
 
 
-def _patch_loc_scale(values: torch.Tensor, observed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return loc and scale [B, 1], as `patchtst_fm.windows` computes them."""
+def _patch_loc_scale(values: torch.Tensor, observed: torch.Tensor, least: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return loc and scale [B, 1], as `patchtst_fm.scale_and_cut` computes them."""
     count = observed.sum(dim=1, keepdim=True).clamp_min(1)
     filled = torch.where(observed, values, 0.0)
     loc = filled.sum(dim=1, keepdim=True) / count
@@ -312,7 +317,7 @@ def _patch_loc_scale(values: torch.Tensor, observed: torch.Tensor) -> tuple[torc
     high = torch.where(observed, values, -torch.inf).amax(dim=1, keepdim=True)
     loc = torch.where(low == high, low, loc)
     spread = (torch.where(observed, values - loc, 0.0).square().sum(dim=1, keepdim=True) / count).sqrt()
-    return loc, torch.where(spread > LEAST_SCALE, spread, 1.0)
+    return loc, torch.where(spread > least, spread, 1.0)
 
 
 # Function from patches and masks [B, T, patch] to scaled patches, and loc and scale [B] of the last one.

@@ -163,7 +163,10 @@ class T5Family(T5Stacks, Forecaster):
 
 
 def make_config(full: Mapping[str, Any], vocabulary: int, **own: Any) -> Any:
-    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0; own: keys that only its family reads."""
+    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0.
+
+    own: keys that only its family reads.
+    """
     from transformers import T5Config
 
     shape = {name: full[name] for name in (*SHAPE, "dropout_rate", "initializer_factor")}

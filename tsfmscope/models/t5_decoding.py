@@ -429,7 +429,7 @@ def _attend_forward(
 
 
 class WindowwiseAttention(torch.autograd.Function):
-    """Attention with a gradient of its bias, whose scores are computed one window at a time and stay in the cache."""
+    """Attention with a gradient of its bias; the scores of one window at a time stay in the cache."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any) -> Any:

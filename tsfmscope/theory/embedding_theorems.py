@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -80,13 +80,9 @@ def smooth_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     width, points = int(rng.integers(6, 25)), int(rng.integers(6, 65))
     smooth = random_spline(rng, width)
     setting = {"width": width, "points": points, "nu": smooth.nu, "case": smooth.kind, "variation": smooth.variation}
-    j, continuous, discrete = smooth_bound(smooth, width, points)
     exact = quasimatrix_values(smooth.embed, smooth.knots, smooth.nu + 3)
     values = np.linalg.svd(smooth.embed(random_points(rng, points)), compute_uv=False)
-    return {
-        "Theorem 1.1": [_check(j, values, discrete, width, points, setting)],
-        "Theorem 1.1 quasimatrix": [_check(j, exact, continuous, width, points, setting)],
-    }
+    return _checks("Theorem 1.1", smooth_bound(smooth, width, points), values, exact, setting)
 
 
 def analytic_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
@@ -94,13 +90,9 @@ def analytic_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     width, points = int(rng.integers(2, 25)), int(rng.integers(2, 65))
     analytic = random_analytic(rng, width)
     setting = {"width": width, "points": points, "rho": analytic.rho, "case": analytic.kind, "M": analytic.largest}
-    j, continuous, discrete = analytic_bound(analytic, width, points)
     exact = quasimatrix_values(analytic.embed, np.array([]), NODES)
     values = np.linalg.svd(analytic.embed(random_points(rng, points)), compute_uv=False)
-    return {
-        "Theorem 1.2": [_check(j, values, discrete, width, points, setting)],
-        "Theorem 1.2 quasimatrix": [_check(j, exact, continuous, width, points, setting)],
-    }
+    return _checks("Theorem 1.2", analytic_bound(analytic, width, points), values, exact, setting)
 
 
 def random_spline(rng: np.random.Generator, width: int) -> Smooth:
@@ -161,11 +153,16 @@ def random_points(rng: np.random.Generator, count: int) -> Float[np.ndarray, " p
     return np.linspace(-1, 1, count)
 
 
-def _check(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> BoundCheck:
-    """Check σ_{j+1} against its bound at the tightest j; singular values beyond min(d, L) are 0."""
-    padded = np.append(values, np.zeros(max(0, width - len(values))))[:width]
-    floor = rounding_error(float(values[0]), width, max(points, NODES))
-    return tightest_case("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)
+def _checks(
+    part: str, bounds: Sequence[np.ndarray], values: np.ndarray, exact: np.ndarray, setting: dict[str, Any]
+) -> dict[str, list[BoundCheck]]:
+    """Check σ_{j+1} and s_{j+1} against their bounds at the tightest j; values beyond min(d, L) are 0."""
+    (j, continuous, discrete), width, checks = bounds, setting["width"], {}
+    for name, found, bound in ((part, values, discrete), (f"{part} quasimatrix", exact, continuous)):
+        padded = np.append(found, np.zeros(max(0, width - len(found))))
+        floor = rounding_error(float(found[0]), width, max(setting["points"], NODES))
+        checks[name] = [tightest_case("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)]
+    return checks
 
 
 # Values of β at which the rate is measured.

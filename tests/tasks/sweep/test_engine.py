@@ -19,6 +19,7 @@ from tasks.sweep.actor_pool import ActorHandle, ActorPool, worker_callbacks
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.engine import Summary, run
 from tasks.sweep.job_queue import JobGroup
+from tasks.sweep.placement import ActorResources
 from tasks.sweep.progress import Progress
 from tsfmscope.errors import SweepError
 
@@ -187,7 +188,7 @@ def test_the_batch_that_memory_was_enough_for_is_found_once_however_few_attempts
 
 def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store: Path) -> None:
     """Of two actors that were given many short jobs, one gets long ones; the other does not stand idle."""
-    jobs = [*toy.make(range(400), log, toy.PLAIN), *toy.make(range(400, 406), log, toy.PLAIN, sleep=1.5)]
+    jobs = [*toy.make(range(400), log, toy.PLAIN), *toy.make(range(400, 406), log, toy.PLAIN, sleep=1.2)]
     run(jobs, toy.port(store), Resources(actors=2))
     long = Counter(record["timing"]["actor"] for n, record in by_n(store).items() if n >= 400)
     assert len(long) == 2 and min(long.values()) >= 2, "all were queued on one actor"
@@ -227,9 +228,19 @@ def test_a_load_that_takes_its_actor_along_is_tried_to_the_limit(
     assert by_n(store)[110]["error"]["transient"]
 
 
-def test_resources_that_no_node_has_are_refused_at_once(log: Path, store: Path) -> None:
-    with pytest.raises(SweepError, match=r"no actor came up .*'GPU': 4"):
-        run(toy.make([1], log), toy.port(store), Resources(gpus=4))
+@pytest.mark.parametrize(
+    ("resources", "named"),
+    [
+        (Resources(gpus=4), "'GPU': 4"),
+        (Resources(tasks={"plain": ActorResources(labels={"market": "spot"})}), "labels {'market': 'spot'}"),
+    ],
+    ids=["of all kinds", "of one kind, though others could work"],
+)
+def test_resources_that_no_node_has_are_refused_at_once(
+    log: Path, store: Path, resources: Resources, named: str
+) -> None:
+    with pytest.raises(SweepError, match=rf"no actor came up .*{named}"):
+        run([*toy.make([1], log), *toy.make([2], log, toy.PLAIN)], toy.port(store), resources)
 
 
 def test_as_many_actors_as_their_reserved_memory_leaves_room_for(log: Path, store: Path) -> None:

@@ -112,15 +112,6 @@ def test_ray_knows_actors_and_calls_by_their_model(two_gpus: None, tmp_path: Pat
         time.sleep(0.5)
 
 
-def test_needs_that_no_node_can_meet_stop_the_sweep_though_other_kinds_could_work(
-    two_gpus: None, tmp_path: Path
-) -> None:
-    jobs = [*toy.make([1], tmp_path / "log"), *toy.make([2], tmp_path / "log", toy.PLAIN)]
-    resources = Resources(tasks={"plain": ActorResources(labels={"market": "spot"})})
-    with pytest.raises(SweepError, match=r"no actor came up .*labels {'market': 'spot'}"):
-        run(jobs, toy.port(tmp_path / "store"), resources)
-
-
 @pytest.mark.gpu
 def test_on_a_real_gpu_two_halves_share_it_and_a_cpu_job_beside_them_sees_none(tmp_path: Path) -> None:
     with connect(Resources(local_cpus=4)):

@@ -198,10 +198,6 @@ def test_wrong_shapes_are_refused(states: np.ndarray, types: np.ndarray | None, 
         measure_states(states, types, seed=0)
 
 
-def test_the_same_seed_gives_the_same_row() -> None:
-    assert measure_states(_states(), seed=9) == measure_states(_states(), seed=9)
-
-
 def test_a_subsample_has_the_asked_size_in_the_old_order_and_every_row_the_same_chance() -> None:
     states, types = np.arange(50.0)[:, None], np.arange(50)
     drawn = np.zeros(50)

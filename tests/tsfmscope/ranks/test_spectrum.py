@@ -83,49 +83,26 @@ def test_a_matrix_that_has_none_is_refused(matrix: np.ndarray, text: str) -> Non
         singular_values(matrix)
 
 
-# -- the floor ---------------------------------------------------------------------------------------------------
-
-
-def _rank_one(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    return np.outer(rng.standard_normal(shape[0]), rng.standard_normal(shape[1]))
-
-
-def _constant(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Near a constant, as tokens far from the origin are: entries' rounding is still independent."""
-    return 1.5 + 0.3 * rng.standard_normal(shape)
-
-
 def _with_decaying_values(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     left, right = (np.linalg.qr(rng.standard_normal((n, min(shape))))[0] for n in shape)
     return left * np.geomspace(1, 1e-12, min(shape)) @ right.T
 
 
-def _massive(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """One column 300 times the others, as T5's and other residual streams have it."""
-    matrix = rng.standard_normal(shape)
-    matrix[:, 3] *= 300
-    return matrix
-
-
-def _row(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    matrix = rng.standard_normal(shape)
-    matrix[3] *= 300
-    return matrix
-
-
-def _subnormal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Below 6e-5, where float16 has a fixed step."""
-    return 1e-6 * rng.standard_normal(shape)
+def _scale_fourth(count: int) -> np.ndarray:
+    """One 300 times the others, as columns of T5's and other residual streams are."""
+    return np.where(np.arange(count) == 3, 300, 1)
 
 
 MAKERS: dict[str, Callable[[np.random.Generator, tuple[int, int]], np.ndarray]] = {
     "Gaussian": lambda rng, shape: rng.standard_normal(shape),
-    "rank one": _rank_one,
-    "near constant": _constant,
+    "rank one": lambda rng, shape: np.outer(rng.standard_normal(shape[0]), rng.standard_normal(shape[1])),
+    # As tokens far from the origin are: the rounding of entries is still independent.
+    "near constant": lambda rng, shape: 1.5 + 0.3 * rng.standard_normal(shape),
     "decaying": _with_decaying_values,
-    "one massive column": _massive,
-    "one massive row": _row,
-    "subnormal in float16": _subnormal,
+    "one massive column": lambda rng, shape: rng.standard_normal(shape) * _scale_fourth(shape[1]),
+    "one massive row": lambda rng, shape: rng.standard_normal(shape) * _scale_fourth(shape[0])[:, None],
+    # Below 6e-5, float16 has a fixed step.
+    "subnormal in float16": lambda rng, shape: 1e-6 * rng.standard_normal(shape),
 }
 
 
@@ -188,13 +165,8 @@ HALF = np.pi / 2
 
 def test_angles_by_hand() -> None:
     found = line_angles(np.array([[1.0, 0], [0, 2], [-3, 3], [-5, 0]]))
-    expected = [
-        [0, HALF, HALF / 2, 0],
-        [HALF, 0, HALF / 2, HALF],
-        [HALF / 2, HALF / 2, 0, HALF / 2],
-        [0, HALF, HALF / 2, 0],
-    ]
-    np.testing.assert_allclose(found, expected, atol=1e-15)
+    expected = [[0, 2, 1, 0], [2, 0, 1, 2], [1, 1, 0, 1], [0, 2, 1, 0]]
+    np.testing.assert_allclose(found, np.array(expected) * HALF / 2, atol=1e-15)
 
 
 @settings(max_examples=40, deadline=None)
@@ -232,13 +204,10 @@ def test_huge_and_tiny_vectors_have_their_angles(scale: float) -> None:
     assert line_angles(scale * np.array([[1.0, 0], [1, 1]]))[0, 1] == pytest.approx(HALF / 2)
 
 
-def test_a_zero_vector_spans_no_line() -> None:
+def test_a_zero_vector_spans_no_line_and_no_vectors_have_no_angles() -> None:
     found = line_angles(np.array([[1.0, 0], [0, 0], [0, 1]]))
     assert np.isnan(found[1]).all() and np.isnan(found[:, 1]).all()
     assert found[0, 2] == HALF and found[0, 0] == 0
-
-
-def test_none_have_no_angles() -> None:
     assert line_angles(np.empty((0, 3))).shape == (0, 0)
 
 

@@ -122,16 +122,10 @@ def test_how_rows_are_split_into_blocks_changes_no_bit(size: tuple[int, int, int
     assert whole.singular_values(centred=True).tolist() == split.singular_values(centred=True).tolist()
 
 
-def _rotate(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    rotation = np.linalg.qr(rng.standard_normal((matrix.shape[1],) * 2))[0]
-    turned: np.ndarray = matrix @ rotation
-    return turned
-
-
 SAME: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "rows in another order": lambda matrix, rng: rng.permutation(matrix),
     "columns in another order": lambda matrix, rng: rng.permutation(matrix, axis=1),
-    "rotated columns": _rotate,
+    "rotated columns": lambda matrix, rng: matrix @ np.linalg.qr(rng.standard_normal((matrix.shape[1],) * 2))[0],
     "rows of other signs": lambda matrix, rng: -matrix,
     "zero columns beside": lambda matrix, rng: np.pad(matrix, ((0, 0), (0, 3))),
 }
@@ -174,9 +168,9 @@ def test_directions_are_the_right_singular_vectors() -> None:
     np.testing.assert_allclose(np.abs(np.sum(found * expected, axis=0)), 1.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(matrices()))
+@pytest.mark.parametrize("name", MATRICES)
 def test_the_root_has_the_moments_of_all_rows_and_of_a_column_of_ones(name: str) -> None:
-    matrix = matrices()[name]
+    matrix = MATRICES[name]
     with_ones = np.concatenate((np.ones((len(matrix), 1)), matrix), axis=1)
     root = TallQR.of(np.array_split(matrix, 3)).root()
     size = np.square(with_ones).sum()

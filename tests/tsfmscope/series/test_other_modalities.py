@@ -75,9 +75,8 @@ def test_crops_are_of_the_photographs_and_those_of_the_data_set_of_a_part_that_i
         parts = [picture[:, :edge] if is_training else picture[:, edge:] for picture in pictures]
         for crop in found:
             assert any(stands_in(crop, part) for part in parts)
-    assert not np.array_equal(
-        *(other_modalities.crops(6, 32, np.random.default_rng(s), is_training=True) for s in (1, 2))
-    )
+    one, other = (other_modalities.crops(6, 32, np.random.default_rng(s), is_training=True) for s in (1, 2))
+    assert not np.array_equal(one, other)
     with pytest.raises(ValueError, match=r"side: expected 1\.\.128 pixels, got 129"):
         other_modalities.crops(1, 129, np.random.default_rng(0), is_training=False)
 
@@ -115,11 +114,10 @@ def test_the_labels_of_tables_can_be_told_from_their_features() -> None:
 
 def test_a_table_s_series_says_its_columns_and_ends_with_the_last_row_s_label() -> None:
     one = next(other_modalities.synthetic_tables("tables", seed=5))
-    table = other_modalities.draw_table(
-        np.random.default_rng([5, 0, 0]), other_modalities.ROWS, other_modalities.FEATURES
-    )
-    assert one.values[0] == other_modalities.FEATURES + 1
-    np.testing.assert_array_equal(one.values[1:].reshape(other_modalities.ROWS, -1), table)
+    rows, features = other_modalities.ROWS, other_modalities.FEATURES
+    assert one.values[0] == features + 1
+    expected = other_modalities.draw_table(np.random.default_rng([5, 0, 0]), rows, features)
+    np.testing.assert_array_equal(one.values[1:].reshape(rows, -1), expected)
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,8 @@ def test_random_orders_come_close_to_all_of_them_and_count_the_observed_one() ->
     exact = permute_rows(x, y, permutations=5040, alpha=0.05, generator=generator())
     drawn = permute_rows(x, y, permutations=4999, alpha=0.05, generator=generator())
     assert exact is not None and drawn is not None
-    assert (exact.is_exact, drawn.is_exact, len(exact.distribution), len(drawn.distribution)) == (
-        True,
-        False,
-        5040,
-        5000,
-    )
+    assert exact.is_exact and len(exact.distribution) == 5040
+    assert not drawn.is_exact and len(drawn.distribution) == 5000
     assert drawn.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 5000))
     assert drawn.p >= 1 / 5000
 
@@ -104,16 +100,13 @@ def test_constants_and_what_is_no_number_have_no_test(value: float) -> None:
 
 
 def test_the_critical_size_is_the_smallest_that_is_significant() -> None:
-    distribution = np.array([0.1, *np.linspace(-1, 1, 199)])
+    distribution = np.array([0.1, *np.linspace(-0.3, 0.3, 199)])
     got = evaluate_orders(distribution, True, 0.05)
     far = np.abs(distribution - distribution.mean())
     assert (far >= got.critical - 1e-12).mean() <= 0.05
     smaller = far[far < got.critical - 1e-12].max()
     assert (far >= smaller - 1e-12).mean() > 0.05
-    assert (
-        got.detectable == pytest.approx((1.959964 + 0.841621) * distribution.std(), rel=1e-6)
-        or got.detectable != got.detectable
-    )
+    assert got.detectable == pytest.approx((1.959964 + 0.841621) * distribution.std(), rel=1e-6)
 
 
 def test_double_centring_takes_main_effects_out_and_ranks_inside_data_sets() -> None:

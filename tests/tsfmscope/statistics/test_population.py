@@ -43,14 +43,9 @@ def test_the_test_is_a_loop_over_all_orders_inside_groups(groups: list[str], tie
     if ties:
         x, y = np.round(x, 1), np.round(y, 1)
     row = across_runs(x, y, groups, QUICK, "t")
-    orders = [
-        order
-        for order in itertools.permutations(range(5))
-        if all(groups[n] == groups[there] for n, there in enumerate(order))
-    ]
-    means = np.array(
-        [np.mean([slow_rho(a[list(order)], b, groups) for a, b in zip(x, y, strict=True)]) for order in orders]
-    )
+    orders = [o for o in itertools.permutations(range(5)) if [groups[there] for there in o] == groups]
+    pairs = list(zip(x, y, strict=True))
+    means = np.array([np.mean([slow_rho(a[list(order)], b, groups) for a, b in pairs]) for order in orders])
     assert row["estimate"] == pytest.approx(means[0], abs=1e-12)
     far = np.abs(means - means.mean())
     assert row["p"] == pytest.approx((far >= far[0] - 1e-12).mean())

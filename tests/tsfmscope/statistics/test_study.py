@@ -19,9 +19,8 @@ HOW = {"resamples": 400, "alpha": 0.05}
 
 def test_an_interval_by_row_is_scipy_s_bca_of_paired_units() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 22)) + np.linspace(0, 2, 22)
-    got = bootstrap.by_row(
-        x[None, :, None], y[None, :, None], unit_name="data sets", generator=np.random.default_rng(5), **HOW
-    )
+    block = x[None, :, None], y[None, :, None]
+    got = bootstrap.by_row(*block, unit_name="data sets", generator=np.random.default_rng(5), **HOW)
     theirs = stats.bootstrap(
         (x, y),
         lambda a, b: stats.spearmanr(a, b).statistic,
@@ -36,11 +35,9 @@ def test_an_interval_by_row_is_scipy_s_bca_of_paired_units() -> None:
 
 
 def test_where_bca_is_undefined_the_percentile_interval_says_so() -> None:
-    x = np.arange(6.0)
-    y = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # without the last row there is no correlation
-    got = bootstrap.by_row(
-        x[None, :, None], y[None, :, None], unit_name="data sets", generator=np.random.default_rng(0), **HOW
-    )
+    x, y = np.arange(6.0)[None, :, None], np.zeros((1, 6, 1))
+    y[0, 5] = 1  # without the last row there is no correlation
+    got = bootstrap.by_row(x, y, unit_name="data sets", generator=np.random.default_rng(0), **HOW)
     assert "BCa undefined" in got.method
     assert got.low < got.high
 

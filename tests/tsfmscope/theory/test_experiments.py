@@ -51,11 +51,8 @@ def test_the_error_under_a_uniform_softmax_is_its_closed_form() -> None:
 
 def test_the_distance_of_eq_30_is_the_one_written_out() -> None:
     width, tokens = 20, 35
-    values, left, right = (
-        exponential_values(width, 6.0),
-        orthonormal(RNG(3), width, width),
-        orthonormal(RNG(4), tokens, width),
-    )
+    values = exponential_values(width, 6.0)
+    left, right = orthonormal(RNG(3), width, width), orthonormal(RNG(4), tokens, width)
     inputs = (left * values) @ right.T
     matrix = experiments.sketch(RNG(5), width, 6, 5)
     basis = orth(inputs.T @ matrix.T)

@@ -159,10 +159,7 @@ def test_no_matrix_of_the_rank_does_better_than_the_best_error() -> None:
 def test_right_sides_of_theorem_4_against_loops() -> None:
     heads, depth, size = 2, 900.0, 3
     sigma = dict(enumerate(SIGMA, start=1))
-    upper, lower = (
-        attention.upper_bound(SIGMA, heads, depth),
-        attention.lower_bound(SIGMA, heads, depth),
-    )
+    upper, lower = (attention.upper_bound(SIGMA, heads, depth), attention.lower_bound(SIGMA, heads, depth))
     for k in range(1, 7):
         right = [sigma[k - j + 1] + math.e**2 * heads / 30 * sigma[(j - 1) // heads + 1] for j in range(1, k + 1)]
         assert upper[k - 1] == pytest.approx(min(right))

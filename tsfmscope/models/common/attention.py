@@ -258,13 +258,14 @@ def _flat(heads: np.ndarray) -> np.ndarray:
 
 
 def make_linear(old: Any, rows: int, columns: int, bias: bool | None = None) -> Any:
-    """Return a Linear of this shape on the device and in the dtype of an old one; bias: None: if the old one has it."""
+    """Return a Linear of this shape on the device and in the dtype of an old one.
+
+    bias: None gives it one if the old one has one.
+    """
     import torch
 
-    has_bias, like = (
-        old.bias is not None if bias is None else bias,
-        {"device": old.weight.device, "dtype": old.weight.dtype},
-    )
+    has_bias = old.bias is not None if bias is None else bias
+    like = {"device": old.weight.device, "dtype": old.weight.dtype}
     return torch.nn.Linear(columns, rows, bias=has_bias, **like).train(old.training)
 
 
@@ -284,8 +285,10 @@ HANDLES = "narrow_hooks"
 
 
 def resizer(parts: Mapping[str, str], width: str) -> Callable[[Any, Widths], None]:
-    """Return the `resize` callable of an AttentionLayer.
+    """Return the `resize` callable of an AttentionLayer whose forward, of a package, has one head width.
 
+    Zeros fill the narrower heads up to the wider ones. Zeros appended to a query and a key do not change their product,
+    so nothing is approximated as long as the package's score scale stays that of the original heads.
     parts: names of the projections, as in the layer. width: name of the attribute by which the module's
     forward splits heads. The projections may be any modules that return heads one after the other, at the
     widths that `resize` is called with. Call `resize` again after a projection is replaced.

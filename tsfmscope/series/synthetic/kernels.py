@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 
-_COMPOSITION, _VALUES = 0, 1
+# Streams of a series' seed: one chooses its kernel, the other draws its values.
+COMPOSITION, VALUES = 0, 1
 
 
 class Streams:
@@ -41,15 +42,8 @@ class Streams:
         self._start = self._bits.state
         self._generator = np.random.Generator(self._bits)
 
-    def composition(self, seed: int) -> np.random.Generator:
-        """Return the stream that chooses a series' kernel."""
-        return self._at(seed, _COMPOSITION)
-
-    def values(self, seed: int) -> np.random.Generator:
-        """Return the stream that draws a series' values."""
-        return self._at(seed, _VALUES)
-
-    def _at(self, seed: int, stream: int) -> np.random.Generator:
+    def of(self, seed: int, stream: int) -> np.random.Generator:
+        """Return the stream `stream`, COMPOSITION or VALUES, of a series' seed."""
         # A new Philox takes ten times as long as setting the state of this one.
         self._start["state"]["key"][:] = seed, stream
         self._bits.state = self._start
@@ -175,7 +169,7 @@ def compositions(seeds: Sequence[int], max_kernels: int = MAX_KERNELS, length: i
     leaves, streams = bank(length), Streams()
     uniforms = np.empty((len(seeds), 2 * max_kernels))
     for row, seed in zip(uniforms, seeds, strict=True):
-        streams.composition(seed).random(out=row)
+        streams.of(seed, COMPOSITION).random(out=row)
     counts = 1 + (uniforms[:, 0] * max_kernels).astype(int)
     members = (uniforms[:, 1 : 1 + max_kernels] * len(leaves)).astype(int).tolist()
     products = (uniforms[:, 1 + max_kernels :] < 0.5).tolist()

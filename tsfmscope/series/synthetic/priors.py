@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32
 
-from tsfmscope.series.synthetic.kernels import Streams
+from tsfmscope.series.synthetic.kernels import VALUES, Streams
 
 Rows = Float32[np.ndarray, "series step"]
 Periods = Float[np.ndarray, " series"]
@@ -339,7 +339,7 @@ def draw_priors(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 def draw_from_seed(seed: int, length: int) -> Float32[np.ndarray, " step"]:
     """Draw the series of a seed, [L], such as one of the column `seed` of a corpus; gaps are NaN."""
-    return np.asarray(draw_priors(Streams().values(seed), 1, length)[0])
+    return np.asarray(draw_priors(Streams().of(seed, VALUES), 1, length)[0])
 
 
 def draw_periodic(rng: np.random.Generator, count: int, length: int, periods: Sequence[float] | None = None) -> Rows:

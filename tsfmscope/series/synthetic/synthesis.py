@@ -41,7 +41,7 @@ from jaxtyping import Float64
 from numba import njit
 
 from tsfmscope.errors import DataError
-from tsfmscope.series.synthetic.kernels import Leaf, Streams
+from tsfmscope.series.synthetic.kernels import VALUES, Leaf, Streams
 
 # Largest error of a leaf on [-1, 1], and of each thinning, relative to the kernel's largest value,
 # which is 1.
@@ -353,7 +353,7 @@ def synthesise(
         noise, white = np.empty(2 * int(waves.width.sum())), np.empty(length)
         at, white_parts = 0, {}
         for row, (terms, seed) in enumerate(zip(part, seeds[start : start + size], strict=True)):
-            stream, until = streams.values(seed), at + 2 * int(waves.width[row])
+            stream, until = streams.of(seed, VALUES), at + 2 * int(waves.width[row])
             stream.standard_normal(out=noise[at:until])
             at = until
             if variance := [product.diagonal(grid) for product in terms if product.white]:

@@ -346,26 +346,22 @@ def test_files_of_several_frequencies_are_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_wide_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "data", "constant", "said"),
+    [
+        ("a.parquet", parquet(pd.DataFrame({"a": np.zeros(100_000), "b": np.zeros(100_000)})), 2, "200000 values"),
+        ("a.csv.gz", gzip.compress(b"a\n" + b"1\n" * 1_000_000), 1, "1000000 values"),
+    ],
+)
+def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, constant: int, said: str
 ) -> None:
-    (tmp_path / "a.parquet").write_bytes(parquet(pd.DataFrame({"a": np.zeros(100_000), "b": np.zeros(100_000)})))
-    assert len(load(tmp_path / "a.parquet").skipped) == 2
+    (tmp_path / name).write_bytes(data)
+    assert len(data) < 10_000
+    assert len(load(tmp_path / name).skipped) == constant
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000))
-    with pytest.raises(DataError, match=r"a\.parquet: unpacks to 200000 values"):
-        load(tmp_path / "a.parquet")
-
-
-def test_a_gzipped_table_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bomb = gzip.compress(b"a\n" + b"1\n" * 1_000_000)
-    (tmp_path / "a.csv.gz").write_bytes(bomb)
-    assert len(bomb) < 10_000
-    assert len(load(tmp_path / "a.csv.gz").skipped) == 1  # constant
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000))
-    with pytest.raises(DataError, match=r"a\.csv\.gz: unpacks to 1000000 values"):
-        load(tmp_path / "a.csv.gz")
+    with pytest.raises(DataError, match=f"{name}: unpacks to {said}"):
+        load(tmp_path / name)
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,6 +10,8 @@ from sklearn.gaussian_process import kernels as sk
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.synthetic.kernels import (
+    COMPOSITION,
+    VALUES,
     Composition,
     Streams,
     bank,
@@ -148,11 +150,11 @@ def test_a_composition_multiplied_out_is_the_kernel(leaves: list, data: st.DataO
 @settings(deadline=None, max_examples=30)
 def test_a_stream_is_numpy_s_philox_of_that_key_whatever_was_drawn_before(seed: int, other: int) -> None:
     streams = Streams()
-    streams.values(other).standard_normal(3)  # leaves half-used buffers
-    streams.composition(other).random(dtype=np.float32)
-    for number, start in enumerate((streams.composition, streams.values)):
+    streams.of(other, VALUES).standard_normal(3)  # leaves half-used buffers
+    streams.of(other, COMPOSITION).random(dtype=np.float32)
+    for number in (COMPOSITION, VALUES):
         expected = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
-        np.testing.assert_array_equal(start(seed).standard_normal(9), expected.standard_normal(9))
+        np.testing.assert_array_equal(streams.of(seed, number).standard_normal(9), expected.standard_normal(9))
 
 
 def test_seeds_are_found_alone_differ_and_fit_a_signed_column() -> None:

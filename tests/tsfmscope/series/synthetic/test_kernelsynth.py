@@ -7,15 +7,16 @@ from sklearn.gaussian_process import kernels as sk
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.synthetic.kernels import Streams, bank, compositions, kernel_season, parse_kernel, series_seeds
-from tsfmscope.series.synthetic.kernelsynth import (
-    covariance,
-    draw,
-    draw_at,
-    draw_batch,
-    draw_many,
-    synthetic_set,
+from tsfmscope.series.synthetic.kernels import (
+    VALUES,
+    Streams,
+    bank,
+    compositions,
+    kernel_season,
+    parse_kernel,
+    series_seeds,
 )
+from tsfmscope.series.synthetic.kernelsynth import covariance, draw, draw_at, draw_batch, draw_many, synthetic_set
 
 
 def _within_budget(kernel: sk.Kernel, length: int) -> None:
@@ -48,9 +49,7 @@ def test_trees_not_folded_from_the_left_have_scikit_learn_s_covariance(kernel: s
     _within_budget(kernel, 60)
 
 
-DRAWN = [leaf.kernel() for leaf in bank()][::3] + [one.kernel() for one in compositions(series_seeds(7, range(40)))][
-    -7:
-]
+DRAWN = [one.kernel() for one in (*bank()[::3], *compositions(series_seeds(7, range(40)))[-7:])]
 
 
 @pytest.mark.parametrize("kernel", DRAWN, ids=str)
@@ -77,14 +76,14 @@ def test_a_million_compositions_could_all_be_drawn() -> None:
 
 def test_dot_product_0_is_a_line_through_0_to_the_last_bit() -> None:
     values = draw(parse_kernel("DotProduct(sigma_0=0.0)"), 3)
-    slope = Streams().values(3).standard_normal()
+    slope = Streams().of(3, VALUES).standard_normal()
     np.testing.assert_array_equal(values, (np.linspace(0, 1, 1024) * slope).astype(np.float32))
     assert values[0] == 0.0
 
 
 def test_a_constant_kernel_gives_a_constant_and_dot_product_1_a_line() -> None:
     constant = draw(parse_kernel("ConstantKernel(constant_value=4.0)"), 1)
-    assert np.unique(constant).tolist() == [np.float32(2 * Streams().values(1).standard_normal())]
+    assert np.unique(constant).tolist() == [np.float32(2 * Streams().of(1, VALUES).standard_normal())]
     line = draw(parse_kernel("DotProduct(sigma_0=1.0)"), 1).astype(np.float64)
     assert np.abs(np.diff(line, 2)).max() < 1e-6
 
@@ -154,10 +153,9 @@ def test_a_draw_that_does_not_fit_float32_raises_with_its_expression() -> None:
         draw(kernel, 0, 16)
 
 
-@pytest.mark.parametrize("count", [0])
-def test_no_series_are_no_rows(count: int) -> None:
-    assert draw_many(count, 0) == []
-    assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=count, seed=0) == []
+def test_no_series_are_no_rows() -> None:
+    assert draw_many(0, 0) == []
+    assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=0, seed=0) == []
 
 
 def test_a_grid_of_one_step_is_refused() -> None:

@@ -9,6 +9,7 @@ from sklearn.gaussian_process import kernels as sk
 from tsfmscope.errors import DataError
 from tsfmscope.series.synthetic import synthesis
 from tsfmscope.series.synthetic.kernels import (
+    VALUES,
     Leaf,
     Streams,
     bank,
@@ -22,11 +23,8 @@ from tsfmscope.series.synthetic.synthesis import CONSTANT, Term, order, spectrum
 
 @pytest.mark.parametrize("length", [2, 3, 17, 100, 333, 1024])
 def test_a_sum_of_waves_is_what_cosines_and_sines_give(length: int) -> None:
-    products = products_of(
-        parse_kernel(
-            "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
-        )
-    )
+    kernel = "RBF(length_scale=0.1) + ExpSineSquared(length_scale=1.0, periodicity=0.004) * DotProduct(sigma_0=1.0)"
+    products = products_of(parse_kernel(kernel))
     waves = synthesis._waves([[term(leaves) for leaves in products]])
     noise = np.random.default_rng(0).standard_normal(2 * int(waves.width[0]))
     grid = np.linspace(0, 1, length)
@@ -60,7 +58,7 @@ def test_a_product_is_taken_apart_into_polynomial_stationary_and_white() -> None
 
 def test_two_white_terms_are_one_noise_of_their_summed_variance() -> None:
     one = synthesise([[(Leaf("WhiteKernel", (1.0,)),), (Leaf("WhiteKernel", (8.0,)),)]], [4], 50)
-    np.testing.assert_allclose(one[0], 3 * Streams().values(4).standard_normal(50))
+    np.testing.assert_allclose(one[0], 3 * Streams().of(4, VALUES).standard_normal(50))
 
 
 @given(st.integers(0, 2**40), st.integers(2, 300))
