@@ -202,7 +202,7 @@ class Observed:
 
     @property
     def is_filled(self) -> bool:
-        """Whether at least one series has as many steps before its horizon as the context."""
+        """Whether the longest series fills the requested context."""
         return self.longest >= self.context
 
     @property
