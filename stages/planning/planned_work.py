@@ -199,7 +199,7 @@ def context_lines(contexts: Sequence[PlannedContext], absent: Sequence[str]) -> 
     """Yield sentences on the contexts that no series fills, then one on the data that could not be read."""
     for context in sorted({item.context for item in contexts}):
         at_context = [item for item in contexts if item.context == context]
-        short = [item for item in at_context if item.observed is None or item.observed.longest < context]
+        short = [item for item in at_context if item.observed is None or not item.observed.is_filled]
         if short:
             yield f"context {context}: no series fills it in {', '.join(item.dataset for item in short)}"
     if absent:
