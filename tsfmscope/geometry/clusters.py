@@ -38,7 +38,7 @@ def kmeans(points: Points, k_max: int, *, restarts: int = 10, quick: bool = Fals
     For each K, the best of some greedy k-means++ starts in the leading axes continues in all axes. Starts in
     all 768 axes of a T5 take ten times as long and end at a higher inertia (bench/geometry.py).
 
-    points: principal coordinates, leading axis first (`dimension.principal_coordinates`), with at least k_max
+    points: principal coordinates, leading axis first (`principal_coordinates`), with at least k_max
     distinct rows; of rows that differ by rounding only, fewer clusters may result. They must be finite, which is
     not checked. restarts: number of starts for each K. quick: return the clusters of the search, and inertias in
     its axes.

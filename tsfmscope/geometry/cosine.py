@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Integer
 
+Rows = Float[np.ndarray, "token width"]
+Types = Integer[np.ndarray, " token"]
+
 
 @dataclass(frozen=True)
 class Cosine:
@@ -83,8 +86,6 @@ def _clip(cosine: float) -> float:
     return min(1.0, max(-1.0, float(cosine)))
 
 
-Rows = Float[np.ndarray, "token width"]
-Types = Integer[np.ndarray, " token"]
 # A residual below this share of the cluster's largest norm is the float64 rounding of equal rows.
 SAME = 1e-12
 # The null is summed in float32. Cosines that differ by less than this are ties (two types of equal

@@ -40,7 +40,8 @@ ROWS, FEATURES = 64, 8
 CLASSES = 5
 # First bytes of a file with one bare array (.npy).
 BARE = b"\x93NUMPY"
-_PHOTOGRAPHS = "sklearn.datasets.load_sample_images"
+# Provenance of photographs and of synthetic tables.
+_PHOTOGRAPHS, _TABLES = "sklearn.datasets.load_sample_images", "drawn from random networks of causes"
 # Random streams of tables. They are separate, so that no checkpoint is trained on a table of the
 # data set.
 _DATA_SET, _TRAINING = 0, 1
@@ -119,9 +120,7 @@ def synthetic_tables(name: str, path: None = None, *, domain: str = "", seed: in
     """Yield one series per table: its number of columns, then its cells row by row, each row's label last."""
     for number in range(TABLES):
         table = draw_table(np.random.default_rng([seed, _DATA_SET, number]), ROWS, FEATURES)
-        yield Series(
-            name, f"table-{number:06d}", item(table), domain, provenance="drawn from random networks of causes"
-        )
+        yield Series(name, f"table-{number:06d}", item(table), domain, provenance=_TABLES)
 
 
 def training_stream(seed: int, step: int) -> np.random.Generator:

@@ -274,10 +274,8 @@ def upper_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     output_values = layer(inputs, heads, depth)
     bound = 2 * upper_bound(values, heads.number, depth)
     ks, floor = np.arange(1, len(values) + 1), rounding_error(1.0, *inputs.shape)
-    side = tightest_case(
-        "printed", "upper", ks, output_values / output_values[0], bound, floor=floor, setting=setting | {"depth": depth}
-    )
-    return {"Theorem 4 eq. 5": [side]}
+    sides, setting = (output_values / output_values[0], bound), setting | {"depth": depth}
+    return {"Theorem 4 eq. 5": [tightest_case("printed", "upper", ks, *sides, floor=floor, setting=setting)]}
 
 
 def lower_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
@@ -288,12 +286,8 @@ def lower_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     output_values = layer(inputs, lifting_heads, depth)
     bound = lower_bound(values, heads, depth)
     ks, floor = np.flatnonzero(bound) + 1, rounding_error(1.0, *inputs.shape)
-    sides = output_values[ks - 1] / output_values[0], bound[ks - 1]
-    return {
-        "Theorem 4 eq. 6": [
-            tightest_case("printed", "lower", ks, *sides, floor=floor, setting=setting | {"depth": depth})
-        ]
-    }
+    sides, setting = (output_values[ks - 1] / output_values[0], bound[ks - 1]), setting | {"depth": depth}
+    return {"Theorem 4 eq. 6": [tightest_case("printed", "lower", ks, *sides, floor=floor, setting=setting)]}
 
 
 def corollary_upper(values: Spectrum, heads: int, form: Form) -> Float[np.ndarray, " k"]:
@@ -407,10 +401,8 @@ def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], hea
     alpha = math.sqrt((SHARP + math.log(length)) * math.sqrt(size) / (1 - closest))
     inputs = np.zeros((width, length))
     np.fill_diagonal(inputs, diagonal)
-    sharp = np.repeat((alpha * vectors / diagonal)[None], heads, axis=0)
-    return Construction(
-        inputs, diagonal, vectors, alpha, Heads(sharp, sharp, np.eye(width).reshape(heads, size, width))
-    )
+    sharp, identity = np.repeat((alpha * vectors / diagonal)[None], heads, axis=0), np.eye(width)
+    return Construction(inputs, diagonal, vectors, alpha, Heads(sharp, sharp, identity.reshape(heads, size, width)))
 
 
 def spread_vectors(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, "size count"]:
@@ -460,10 +452,8 @@ def best_shared(construction: Construction) -> Float[np.ndarray, " rank"]:
 
 def sketch_error(construction: Construction, rank: int, form: Form) -> float:
     """Return ‖MH-Attention(W) - MH-Attention(W̃)‖₂ of claim 2."""
-    full, small = (
-        attend(construction.inputs, construction.heads),
-        attend(construction.inputs, sketch_heads(construction, rank, form)),
-    )
+    heads = construction.heads, sketch_heads(construction, rank, form)
+    full, small = (attend(construction.inputs, one) for one in heads)
     return float(np.linalg.norm(full - small, 2))
 
 
@@ -479,10 +469,8 @@ def sketch_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     construction = construct(rng, spectrum.values, heads, length)
     setting = {"width": width, "heads": heads, "length": length, "case": spectrum.kind}
     ranks, floor = np.arange(1, size), rounding_error(1.0, width, length)
-    best_shared_errors = best_shared(construction)[ranks]
-    first_claim = tightest_case(
-        "printed", "lower", ranks, best_shared_errors, spectrum.values[ranks] / 2, floor=floor, setting=setting
-    )
+    sides = best_shared(construction)[ranks], spectrum.values[ranks] / 2
+    first_claim = tightest_case("printed", "lower", ranks, *sides, floor=floor, setting=setting)
     rank = int(rng.integers(1, size))
     right, claim_setting = 4 * math.sqrt(heads) * float(spectrum.values[heads * rank]), setting | {"rank": rank}
     second_claim = [

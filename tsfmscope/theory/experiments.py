@@ -91,7 +91,7 @@ def compression_by_rank(seed: int, *, width: int, columns: int, points: int) -> 
     rng = np.random.default_rng([seed, 31])
     values = exponential_values(width, COMPRESSION_DECAY)
     ranks = np.unique(np.linspace(1, width - 1, min(points, width - 1)).round().astype(int)).tolist()
-    errors = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), ranks)
+    errors = projected_errors(*_random_attention(rng, values, columns), ranks)
     rows = []
     for rank, y in zip(ranks, errors, strict=True):
         tail = float(values[rank])
@@ -111,7 +111,7 @@ def compression_by_width(seed: int, *, widths: Sequence[int], columns: int, kept
     for width in widths:
         rng = np.random.default_rng([seed, 32, width])
         values = np.exp(-COMPRESSION_DECAY * np.arange(width) / (min(widths) - 1))
-        (y,) = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), [kept])
+        (y,) = projected_errors(*_random_attention(rng, values, columns), [kept])
         rows.append(_point("J.1 width", width, y, {"columns": columns, "rank": kept}, LOGS, 0.5, fitted=True))
     return rows
 
@@ -244,16 +244,17 @@ def projected_errors(
     return [float(square) for square in np.sqrt(squares)]
 
 
-def _vocabulary(
+def _random_attention(
     rng: np.random.Generator, values: np.ndarray, columns: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return orthonormal(rng, len(values), len(values)), values, orthonormal(rng, columns, len(values))
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the first arguments of `projected_errors` for a random X with these singular values.
 
-
-def _weights_of(rng: np.random.Generator, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return W_QᵀW_K and W_V of one Gaussian head, both of norm √d: equality in the hypotheses with C = 1."""
+    W_QᵀW_K and W_V are those of one Gaussian head, both of norm √d: equality in the hypotheses with C = 1.
+    """
+    width = len(values)
+    left, right = orthonormal(rng, width, width), orthonormal(rng, columns, width)
     heads = random_heads(rng, 1, width, value_norm=math.sqrt(width), score_norm=math.sqrt(width))
-    return heads.query[0].T @ heads.key[0], heads.value[0]
+    return left, values, right, heads.query[0].T @ heads.key[0], heads.value[0]
 
 
 def _weights(rows: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -26,31 +26,19 @@ from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.lag_llama import LAGS, LagLlama, read_lightning
 
 TINY = {"context_length": 8, "n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "lags": [0, 1, 5]}
+HEADS = {"weight": (1, 144), "bias": (1,)}
 HEAD, LOSS = "gluonts.torch.distributions.studentT.StudentTOutput", "gluonts.torch.modules.loss.NegativeLogLikelihood"
 
 
 def released_shapes(layers: int = 8) -> dict[str, tuple[int, ...]]:
     """Names and shapes of science.md, section 8."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.transformer.wte.weight": (144, 92),
-        "model.transformer.wte.bias": (144,),
-    }
-    for i in range(layers):
-        block = f"model.transformer.h.{i}"
-        shapes |= {
-            f"{block}.rms_1.scale": (144,),
-            f"{block}.attn.q_proj.weight": (144, 144),
-            f"{block}.attn.kv_proj.weight": (288, 144),
-            f"{block}.attn.c_proj.weight": (144, 144),
-            f"{block}.rms_2.scale": (144,),
-            f"{block}.mlp.c_fc1.weight": (512, 144),
-            f"{block}.mlp.c_fc2.weight": (512, 144),
-            f"{block}.mlp.c_proj.weight": (144, 512),
-        }
-    shapes["model.transformer.ln_f.scale"] = (144,)
-    for i in range(3):
-        shapes |= {f"model.param_proj.proj.{i}.weight": (1, 144), f"model.param_proj.proj.{i}.bias": (1,)}
-    return shapes
+    block = {f"rms_{n}.scale": (144,) for n in (1, 2)} | {f"attn.{n}_proj.weight": (144, 144) for n in "qc"}
+    block |= {"attn.kv_proj.weight": (288, 144), "mlp.c_proj.weight": (144, 512)}
+    block |= {f"mlp.c_fc{n}.weight": (512, 144) for n in (1, 2)}
+    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (144, 92), "wte.bias": (144,), "ln_f.scale": (144,)}
+    shapes |= {f"h.{i}.{name}": shape for i in range(layers) for name, shape in block.items()}
+    heads = {f"model.param_proj.proj.{i}.{kind}": shape for i in range(3) for kind, shape in HEADS.items()}
+    return {f"model.transformer.{name}": shape for name, shape in shapes.items()} | heads
 
 
 @pytest.fixture
@@ -74,34 +62,19 @@ def contents(gluonts_object: Callable[[str, Any], Any]) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     state = {name: torch.randn(shape, generator=generator) * 0.05 for name, shape in released_shapes().items()}
     model_kwargs = {
-        "input_size": 1,
-        "context_length": 32,
-        "max_context_length": 2048,
-        "lags_seq": list(LAGS),
-        "n_layer": 8,
-        "n_embd_per_head": 16,
-        "n_head": 9,
-        "scaling": "robust",
-        "distr_output": gluonts_object(HEAD, {"__init_args__": OrderedDict()}),
-        "num_parallel_samples": 100,
-        "rope_scaling": None,
-        "time_feat": True,
-        "dropout": 0.0,
-    }
-    loss = gluonts_object(
-        LOSS, {"__dict__": {"beta": 0.0}, "__fields_set__": set(), "__private_attribute_values__": {}}
-    )
+        "input_size": 1, "context_length": 32, "max_context_length": 2048, "lags_seq": list(LAGS), "n_layer": 8,
+        "n_embd_per_head": 16, "n_head": 9, "scaling": "robust", "num_parallel_samples": 100, "rope_scaling": None,
+        "distr_output": gluonts_object(HEAD, {"__init_args__": OrderedDict()}), "time_feat": True, "dropout": 0.0,
+    }  # fmt: skip
+    hidden = {"__dict__": {"beta": 0.0}, "__fields_set__": set(), "__private_attribute_values__": {}}
+    loss = gluonts_object(LOSS, hidden)
     return {
-        "epoch": 1,
-        "global_step": 100,
-        "pytorch-lightning_version": "2.0.4",
-        "state_dict": OrderedDict(state),
+        "epoch": 1, "global_step": 100, "pytorch-lightning_version": "2.0.4", "state_dict": OrderedDict(state),
         "callbacks": {"ModelCheckpoint{'monitor': 'val_loss'}": {"best_model_score": torch.tensor(1.5)}},
         "optimizer_states": [{"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"lr": 1e-4}]}],
-        "lr_schedulers": [],
-        "hparams_name": "kwargs",
+        "lr_schedulers": [], "hparams_name": "kwargs",
         "hyper_parameters": {"model_kwargs": model_kwargs, "loss": loss, "lr": 1e-4, "data_id_to_name_map": {}},
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -184,14 +157,9 @@ class Does:
 @pytest.mark.parametrize("place", ["hyper_parameters", "state_dict", "anew"])
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_file_that_calls_something_is_refused_and_nothing_is_run(
-    folder: Path,
-    contents: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    legacy: bool,
+    folder: Path, contents: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, legacy: bool,
     forced: bool,
-) -> None:
+) -> None:  # fmt: skip
     if forced:  # torch would then load everything, where a call does not say otherwise
         monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     mark = tmp_path / "mark"

@@ -38,8 +38,6 @@ NO_NAME = re.compile(
 KEPT = {"BIGINT", "HUGEINT", "DOUBLE", "BOOLEAN"}
 # A number, perhaps with a decimal comma, and one whose commas may separate thousands.
 NUMBER, THOUSANDS = r"[+-]?\d+(,\d+)?", r"[+-]?[1-9]\d{0,2}(,\d{3})+"
-
-
 # Numbers with separators of thousands, decimal sign last: 1.303,00 and 1,303.00.
 GROUPED = {
     ",": r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?|[+-]?\d+(,\d+)?",

@@ -22,7 +22,7 @@ Names = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns; None and () leave the choice to `tsfmscope.series.files.frames`.
+    """Names of columns; None and () leave the choice to `assign_roles`.
 
     time: times; several columns, such as a date and a time of day, are joined. id: ids of series, for a table with one
     row per value; several columns are joined. value: values, one name or several. time_format: format of the times, as

@@ -311,7 +311,7 @@ def frequency(times: pd.DatetimeIndex) -> str:
 def grid(times: pd.DatetimeIndex, similar: Iterable[str] = ()) -> Grid | None:
     """Fit the grid with the fewest missing times to ascending, unique times; None where none fits.
 
-    Hours are regular in UTC, days in local time: both are tried. known: aliases of similar series, for a
+    Hours are regular in UTC, days in local time: both are tried. similar: aliases of similar series, for a
     series that is too short to show its own.
     """
     candidates = ((view, freq) for view in _views(times) for freq in dict.fromkeys([*similar, *_inferred_freqs(view)]))

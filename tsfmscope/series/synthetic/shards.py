@@ -9,6 +9,7 @@ its memory holds only these and one block.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -94,7 +95,9 @@ def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[
     Raises:
         ValueError: no series has LENGTHS[0] steps. Raised at the call.
     """
-    return _stream(series, MixtureLaw([len(values) for values in series]), rng)
+    law = MixtureLaw([len(values) for values in series])
+    mixtures = (law.draw(rng) for _ in itertools.count())
+    return (mixture.of([series[index] for index in mixture.picked]) for mixture in mixtures)
 
 
 def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
@@ -106,14 +109,6 @@ def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
     observed = np.abs(values[~np.isnan(values)])
     scale = observed.mean() if observed.size else 0.0
     return values / scale if scale > 0 else values
-
-
-def _stream(
-    series: Sequence[np.ndarray], law: MixtureLaw, rng: np.random.Generator
-) -> Iterator[Float32[np.ndarray, " step"]]:
-    while True:
-        mixture = law.draw(rng)
-        yield mixture.of([series[index] for index in mixture.picked])
 
 
 # What a corpus' own series are, and those of the pool of TSMixup.
@@ -191,14 +186,11 @@ def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series])
 def _draw_source(indices: Sequence[int], seed: int, options: CorpusOptions) -> list[Series]:
     """Draw the series of the source with these indices in the stream of `seed`."""
     if options.source == "priors":
-        text = "priors: random components, link and disturbances, not fitted to data"
+        text, length = "priors: random components, link and disturbances, not fitted to data", options.length
         return [
-            Series(
-                "priors", f"priors-{index:06d}", draw_from_seed(own, options.length), "synthetic", seed=own,
-                provenance=text,
-            )
+            Series("priors", f"priors-{index:06d}", draw_from_seed(own, length), "synthetic", seed=own, provenance=text)
             for index, own in zip(indices, series_seeds(seed, indices, "priors"), strict=True)
-        ]  # fmt: skip
+        ]
     draws = draw_at(indices, seed, options.length, options.max_kernels)
     return [as_series("kernelsynth", "synthetic", index, draw) for index, draw in zip(indices, draws, strict=True)]
 

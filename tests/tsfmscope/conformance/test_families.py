@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.tsfmscope.models.broken import BROKEN, PatchLine
+from tests.tsfmscope.conformance.broken import FAULTS, LevelsReversed, PatchLine
 from tests.tsfmscope.models.families import CLASSES
-from tests.tsfmscope.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.cli.app import app
 from tsfmscope.conformance import CHECKS, answers, findings
 from tsfmscope.conformance.subject import Failed, Subject, demand_of, distance, judge, name_of
@@ -27,7 +26,6 @@ from tsfmscope.models.base import Family
 from tsfmscope.models.patchtst import PatchTST
 from tsfmscope.models.registry import family_class
 
-FAULTS = [*BROKEN, *WRONG_NUMBERS]
 CLAIMS = "claims-are-kept"  # of plain q·k or a softmax head: none where keys are rotated or normed
 ITEMS = {
     "rows-are-in-time-order",
