@@ -11,7 +11,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.scatter import CORRECTED, NOT_EVENNESS
 from tsfmscope.report.style import COLOURS, GREY, Chart, format_signed, is_number, make_rows
 from tsfmscope.report.tables import StudyTables

@@ -11,7 +11,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.growth import order_stacks
 from tsfmscope.report.plots.population import PANELS, describe_limit, list_families
 from tsfmscope.report.style import DASH_NAMES, DASHES, Chart, format_power

@@ -10,7 +10,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.growth import describe_ranks, encode_tolerance, explain_hollow, mark_ranks
 from tsfmscope.report.style import GREY, Chart
 from tsfmscope.report.tables import StudyTables
