@@ -1,4 +1,4 @@
-"""`load`: a model of a name, a folder or the hub. `Case`: a model on the windows of a data set."""
+"""`load`: a model of a name, folder or the hub. `Case`: a model on one data set's windows."""
 
 from __future__ import annotations
 
