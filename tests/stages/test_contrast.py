@@ -71,6 +71,14 @@ def test_every_modality_is_written_as_series_and_what_is_missing_is_counted(data
     assert "no text in" in skipped[0]["reason"]
 
 
+def test_the_same_seed_writes_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    prints = []
+    for _ in range(2):
+        datasets.main(params_of(tmp_path))
+        prints.append({p.stem: fingerprint(p) for p in Path("data/datasets/series").glob("*.parquet")})
+    assert prints[0] == prints[1]
+
+
 def test_files_of_text_and_images_are_seen_by_dvc(data: Path, tmp_path: Path) -> None:
     external_inputs.main(params_of(tmp_path))
     files = json.loads(Path("data/external_inputs.json").read_text())["files"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,17 @@ from stages.planning.training import training_job
 from stages.planning.trials import stopped_rows, trials
 from store.stage_outputs import read_rows
 from store.status import read_statuses
-from tasks.job import Job
+from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import pretrain
 from tasks.sweep.actor import Outcome, WorkerLocation
+from tasks.sweep.asha import Halving
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import outcome_without_answer
-from tasks.sweep.tune import FinishedTrial, ProgressReport
+from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 from tsfmscope.errors import ModelError
 from tsfmscope.models.registry import family_class
+from tsfmscope.training import pretraining as training
+from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import PROGRESS
 
 ROOT = Path(__file__).parents[2]
@@ -233,6 +237,45 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
     pretraining.main(asked)
     assert searches.asked[1:] == [[SECOND]]
     assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("finished", 20), FLAT: ("stopped", 5)}
+
+
+def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train to this step and no further, as a search that is killed before Tune writes down what it heard."""
+
+    step = training._step
+
+    def dies(*arguments: Any) -> tuple[float, int]:
+        if arguments[3] == at:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(job, work_folder(job), None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    asked = params(tmp_path)
+    good, hopeless = (
+        training_job(name, Recipe.model_validate(TOY | {"learning_rate": rate}))
+        for name, rate in (("good", 0.01), ("hopeless", 1e-9))
+    )
+    interrupted(good, 12, monkeypatch)
+    port = StoreCallbacks(lambda keys: keys, lambda records: None, str, work_folder, lambda job, dump: {})
+    halving = Halving(most=20, grace=5, reduction=2)
+    where = replace(resources(asked), actors=1)
+    first, second = search([good, hopeless], port, where, halving, tmp_path / "search")
+    assert first.outcome is not None and [row["step"] for row in first.outcome.rows] == list(range(1, 21))
+    assert second.outcome is None
+    assert [row["step"] for row in stopped_rows(work_folder(hopeless), "hopeless")] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow

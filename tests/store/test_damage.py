@@ -117,8 +117,10 @@ def attempted(what: Callable[[], Results]) -> tuple[Results | None, str]:
         return None, str(error)
 
 
-def test_a_flipped_bit_never_gives_other_results(make: Make, tmp_path: Path) -> None:
-    seeds = range(6)
+@pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(6, 42), marks=[pytest.mark.slow, pytest.mark.long])], ids=str
+)
+def test_a_flipped_bit_never_gives_other_results(make: Make, tmp_path: Path, seeds: range) -> None:
     pristine = tmp_path / "pristine"
     expected = make(pristine)
     assert expected["geometry"] and expected["embeddings_sample"] and expected["failures"]

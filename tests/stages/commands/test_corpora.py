@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,22 @@ def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_
     assert _hashes(one) == _hashes(two)
     rows = [row for name in sorted(_hashes(one)) for row in pq.read_table(one / "dumps" / "corpus" / name).to_pylist()]
     assert [row["series"] for row in rows] == [f"{source}-{index:06d}" for index in range(950)]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tsfmscope", "corpus", str(tmp_path), "--series", "12000", "--shard", "300"]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 200
+        while len(list((tmp_path / "dumps").rglob("corpus/0*.parquet"))) < 4:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGKILL)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "40 jobs" in found.stdout and "0 failed" in found.stdout
+    assert len(_hashes(tmp_path)) == 40
 
 
 @pytest.mark.parametrize("option", ["--series", "--shard", "--pool"])

@@ -48,6 +48,13 @@ class TestSql:
         for form in (["--json"], ["--format", "json"]):
             assert json.loads(run(*ask, *form)[1]) == [{"model": "m", "loss": 2.0}]
 
+    def test_the_command_reads_and_cannot_write(self, database: Path, tmp_path: Path) -> None:
+        for statement in (f"copy (select 1) to '{tmp_path}/x.csv'", "delete from training"):
+            assert run("sql", statement, "--results", database)[0] == 2
+        assert list(tmp_path.iterdir()) == []
+        count = ("sql", "select count(*) as n from training", "--results", database, "--format", "csv")
+        assert run(*count)[1] == "n\n1\n"
+
     def test_a_sql_file_and_standard_input_are_answered_statement_by_statement(
         self, database: Path, tmp_path: Path
     ) -> None:

@@ -94,6 +94,7 @@ def in_catalogue(entry: dict) -> str:
         ("models/chronos-t5-mini/famly", "x", ["models.chronos-t5-mini.famly", "did you mean 'family'"]),
         ("seed", 2**70, ["seed: got 1180591620717411303424", "less than or equal to 4294967295"]),
         ("datasets/sets/exchange_rate", {"file": "../out.parquet"}, ["sets.exchange_rate.file: got '../out.parquet'"]),
+        ("datasets/sets/exchange_rate", {"file": "a/../../out"}, ["expected a path under the data root"]),
         ("datasets/sets/exchange_rate", {"file": "/etc/passwd"}, ["sets.exchange_rate.file: got '/etc/passwd'"]),
         ("models/mine", {"ref": "folder"}, ["models.mine.family: missing"]),
         ("checkpoints/skill/datasets", ["co3"], ["checkpoints.skill.datasets: unknown name 'co3'", "mean 'co2'"]),
@@ -232,10 +233,8 @@ MERGES = "a0: &a0 {k: l}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
 BLOCKS = ("models", "datasets/sets", "conditions", "studies", "checkpoints/recipes", "compression/methods")
 
 
-@pytest.mark.parametrize(
-    ("block", "name"),
-    [*((block, "../x") for block in BLOCKS), *(("models", name) for name in ("a/b", "a\n", ".a", "", "x" * 101))],
-)
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\n", ".a", "", "x" * 101])
 def test_every_name_that_becomes_part_of_a_path_is_held_to_one_rule(tmp_path: Path, block: str, name: str) -> None:
     whole = copy.deepcopy(DEFAULT)
     at = whole

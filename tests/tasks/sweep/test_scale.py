@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import toy
 
+from stages.planning.sweeping import PlannedJob, read_nothing, run_and_finish
+from store.stage_store import StageStore
+from tasks.job import Job, Task
+from tasks.sweep.cluster import Resources
+
+TASK = Task("row", 1, "toy:row", table="training")
+COUNT, POISONED = 3000, 13
 PLANNING = """
 import sys
 from pathlib import Path
@@ -33,6 +44,39 @@ assert len(queue) == queue.n_planned == len(log.keys) == count
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
 """
+
+
+def rows(folder: Path) -> list[dict]:
+    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]).to_pylist()
+
+
+@pytest.mark.slow
+def test_thousands_of_jobs_are_stored_once_in_few_files_and_found_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    plan = [PlannedJob(Job(TASK, {"n": n, "log": str(log)}), ("s",)) for n in range(COUNT)]
+    data = tmp_path / "data"
+    for reused in (0, COUNT):
+        with StageStore(data / "sweep", tables=["training"], companion=data / "timings", stage="sweep") as out:
+            where = Resources(local_cpus=2, max_attempts=1, flush_seconds=0.02)
+            summary = run_and_finish(out, iter(plan), where, read_nothing)
+        assert (summary.planned, summary.reused, summary.done) == (COUNT, reused, 0 if reused else COUNT - 1)
+        if reused:
+            break
+        assert summary.failures == {"ActorDiedError": 1}
+        (data / "sweep" / "failures" / "00000.parquet").rename(tmp_path / "failures.parquet")  # it is transient
+        with StageStore(data / "sweep", tables=["training"], companion=data / "timings", stage="sweep") as out:
+            row = {"model": "m", "step": POISONED, "loss": 0.0, "learning_rate": 0.0}
+            out.adopt("training", plan[POISONED].job.key, [row])
+    assert sorted(row["step"] for row in rows(data / "sweep" / "training")) == list(range(COUNT))
+    keys = Counter(row["job_key"] for row in rows(data / "sweep" / "training"))
+    assert keys == Counter(one.job.key for one in plan)
+    assert {row["job_key"] for row in rows(data / "sweep" / "study_jobs")} == keys.keys()
+    assert len(list(data.rglob("*.parquet"))) <= 10
+    runs = Counter(toy.read_log(log, "run"))
+    assert runs.keys() == {str(n) for n in range(COUNT)}
+    assert runs.total() - COUNT < 0.2 * COUNT, "a death had more than the jobs in flight done again"
 
 
 @pytest.mark.slow

@@ -99,9 +99,10 @@ def test_every_method_takes_every_rule(toys: dict[str, Any], windows: Windows, m
     least = 1 - sum(candidate.before - candidate.costs[0] for candidate in candidates) / size
     value = (1 + least) / 2 if rule == "budget" else RULES[rule]
     rows = compress(model, Method.model_validate({"method": method, "ranks": {rule: value}}), moments)
-    parts = [(candidate.layer.name, part) for candidate in candidates for part in candidate.parts]
-    assert [(f"{row['stack']}.{row['layer']}.{row['attention']}", row["part"]) for row in rows] == parts
-    assert {name for name, _ in parts} == {layer.name for layer in before} and len(set(parts)) == len(parts)
+    parts = {"project": "qkv", "joint": ("qk", "vo"), "activation-aware": ("qk", "vo")}.get(method, "qkvo")
+    assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
+        (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
+    ]
     assert all(1 <= row["rank"] <= row["full_width"] and 0 <= row["relative_error"] <= 1 for row in rows)
     assert count_parameters(list(model.attentions())) < size
     assert np.isfinite(model.forecast(windows, seeds=[0] * 6).values).all()
@@ -231,6 +232,11 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
     ({"flat": 3}, {"encoder.1.self": 3, "encoder.2.self": 3, "decoder.1.cross": 3, "decoder.2.cross": 3}),
     ({"share": 0.3}, {"encoder.1.self": 2, "encoder.2.self": 2, "decoder.1.cross": 2, "decoder.2.cross": 2}),
     ({"flow": {"first": 2, "growth": 1}}, {"encoder.1.self": 2, "encoder.2.self": 4, "decoder.2.cross": 4}),
+    ({"flow": {"first": 2, "growth": 1, "origin": 2}}, {"encoder.1.self": 4, "decoder.1.cross": 4}),
+    (
+        {"flow": {"first": 1, "growth": 1, "cross_offset": True}},
+        {"encoder.2.self": 2, "decoder.1.self": 1, "decoder.1.cross": 3, "decoder.2.cross": 4},
+    ),
     ({"flow": {"first": 7, "growth": 1}}, {"encoder.1.self": 7, "encoder.2.self": 8}),
 ])  # fmt: skip
 def test_ranks_are_those_of_the_rule(toys: dict[str, Any], rule: dict[str, Any], expected: dict[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,8 +16,10 @@ from hypothesis import given
 from uni2ts.model.moirai2 import Moirai2Module
 
 from tests.tsfmscope.models.families import hard_windows
+from tsfmscope.models.common.capture import capture
 from tsfmscope.models.moirai_2 import Moirai2
 from tsfmscope.models.moirai_patches import causal_means
+from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -64,6 +67,21 @@ def test_forecasts_are_those_of_the_package(windows: Make, horizon: int) -> None
     wanted = package_forecasts(model, made)
     room = 1e-4 * np.abs(wanted).max(axis=(1, 2), keepdims=True)
     assert (np.abs(ours - wanted) <= room).all()
+
+
+@pytest.mark.parametrize(("size", "context"), [(8, 48), (16, 50)])
+def test_every_layer_is_that_of_the_package(windows: Make, size: int, context: int) -> None:
+    model = Moirai2.new(CONFIG | {"patch_size": size}, seed=2)
+    made = hard_windows(windows(count=7, context=context, horizon=12))
+    decoder = model.network.encoder
+    outputs: dict[Any, torch.nn.Module] = dict(enumerate(decoder.layers, start=1))
+    with torch.no_grad(), capture(outputs | {"normed": decoder.norm}, {0: decoder.layers[0]}) as theirs:
+        package_forecasts(model, made)
+    tokens = model.tokenize(made)
+    is_counted = tokens.kinds["decoder"] != TokenKind.PADDING
+    for ours in model.hidden_states(tokens):
+        wanted = theirs["normed" if ours.normed else ours.layer].numpy()[:, : ours.states.shape[1]][is_counted]
+        np.testing.assert_allclose(ours.states[is_counted], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_levels_between_those_of_the_model_lie_on_a_line(windows: Make) -> None:
