@@ -17,7 +17,7 @@ from store.files import write_text
 from store.report_queries import ReportQuery, load_queries
 from tsfmscope.report.page import run_page
 from tsfmscope.report.page.page import render
-from tsfmscope.report.plot import load_plot
+from tsfmscope.report.plots import load_plot
 from tsfmscope.report.tables import KEY_COLUMNS, Answer, ReportTables, StudyTables, nest_rows
 
 if TYPE_CHECKING:

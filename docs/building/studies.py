@@ -148,7 +148,7 @@ def _page(page: Page, root: Path, note: dict[str, str]) -> str:
 def sqls(page: Page) -> list[tuple[str, str]]:
     """Return the title and the SQL of the queries from which the report draws the plot."""
     from store.report_queries import load_queries
-    from tsfmscope.report.plot import load_plot
+    from tsfmscope.report.plots import load_plot
 
     if page.block is None:
         name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")

@@ -39,6 +39,19 @@ LEARNT_STEPS, LEARNT_RATE = 40, 1e-2
 LEARNT_FROM, LEARNT_WRONG = 8, 0.25
 # Share of quantiles below the one of a lower level that a trained quantile head may have.
 CROSSED = 0.01
+# Factor and offset: exact in float32 for values in GRID.
+CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
+# Values are multiples of 1 / GRID.
+GRID = 64
+# Share of the largest forecast: allows for rounding and for the smallest scale that some models
+# divide by.
+EXACT = 1e-3
+# Factor on a context. Its forecast must grow by at least a tenth of the factor, whatever is
+# declared.
+LARGER = 1000.0
+# Noise on the weights of a block, relative to their size.
+REWRITTEN = 1.0
+FORECAST_SEED, SAMPLES = 3, 4
 
 
 def quantiles_are_in_order(subject: Subject) -> str:
@@ -191,21 +204,6 @@ def _loss(model: Family, context: np.ndarray, future: np.ndarray) -> torch.Tenso
             return model.loss(torch.from_numpy(context), torch.from_numpy(future))
         except NotImplementedError as error:
             raise NotApplicable(f"the family does not train: {error}") from error
-
-
-# Factor and offset: exact in float32 for values in GRID.
-CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
-# Values are multiples of 1 / GRID.
-GRID = 64
-# Share of the largest forecast: allows for rounding and for the smallest scale that some models
-# divide by.
-EXACT = 1e-3
-# Factor on a context. Its forecast must grow by at least a tenth of the factor, whatever is
-# declared.
-LARGER = 1000.0
-# Noise on the weights of a block, relative to their size.
-REWRITTEN = 1.0
-FORECAST_SEED, SAMPLES = 3, 4
 
 
 def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:

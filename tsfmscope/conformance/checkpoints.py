@@ -40,6 +40,11 @@ NO_WEIGHTS = ("BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
 # Names of tensors in a message.
 MOST_NAMES = 3
 AGAIN = "fetch the checkpoint again, or name another revision (hub:ORG/NAME@COMMIT)"
+# Suffixes of pickled files, which run code when they are read.
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+MISSPELT = "no_such_key_of_a_config"
+# Bytes that a damaged file lacks.
+CUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,13 +205,6 @@ def _list_names(names: list[str]) -> str:
 
 def _other_version(checkpoint: Checkpoint) -> str:
     return f"these may be weights of another version of {checkpoint.family}: {AGAIN}, or open an issue"
-
-
-# Suffixes of pickled files, which run code when they are read.
-PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-MISSPELT = "no_such_key_of_a_config"
-# Bytes that a damaged file lacks.
-CUT = 100
 
 
 def class_variables_are_valid(subject: Subject) -> str:

@@ -27,6 +27,10 @@ from tsfmscope.series.types import Windows
 
 # Found in a key of config.json that counts blocks.
 DEPTH = re.compile("layer|depth|block")
+# Largest number of windows in one pass, besides the unchanged one.
+MOST_SWAPS = 48
+# Value that is swapped with others of at most 1, so that no scale or vocabulary makes them equal.
+OUTLIER = 4.0
 
 
 def layers_come_in_order(subject: Subject) -> str:
@@ -165,12 +169,6 @@ def _numbers(config: Any) -> Iterator[tuple[str, int]]:
             yield from _numbers(value)
         elif type(value) is int:
             yield key, value
-
-
-# Largest number of windows in one pass, besides the unchanged one.
-MOST_SWAPS = 48
-# Value that is swapped with others of at most 1, so that no scale or vocabulary makes them equal.
-OUTLIER = 4.0
 
 
 def rows_are_in_time_order(subject: Subject) -> str:

@@ -39,6 +39,9 @@ SEED = 1
 START = np.datetime64("1999-10-11", "ms")
 # Noise on the weights of `perturbed`, relative to their size.
 PERTURBED = 0.1
+# Share of the largest state that float32 rounding may change where other kernels see the same
+# numbers.
+SAME = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,9 +207,6 @@ def same_bits(actual: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarra
 Check = Callable[[Subject], str]
 # What a check looks at: a Subject, or the files of a checkpoint.
 Tested = TypeVar("Tested")
-# Share of the largest state that float32 rounding may change where other kernels see the same
-# numbers.
-SAME = 1e-5
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 # Smallest variance of the steps up to one of them, in the data's units: `eps` of the package's FlowStateCausalRevIN.
 LEAST_VARIANCE = 1e-5
+# Most steps that the package reads, whatever the scale factor.
+LONGEST = 16 * 1024
+# Observed steps up to a row from which `loss` takes its forecast: earlier ones have hardly any scale.
+LEAST_OBSERVED = 8
+# Scaled targets of the loss are clipped to this: the scale of a constant context is 0.003.
+LARGEST_TARGET = 100.0
 
 
 class Config(SavedConfig):
@@ -120,14 +126,6 @@ def scale_causally(context: Float[np.ndarray, "window context"], steps: int, mas
         np.pad(first + mean, after, mode="edge"),
         np.pad(scale, after, mode="edge"),
     )
-
-
-# Most steps that the package reads, whatever the scale factor.
-LONGEST = 16 * 1024
-# Observed steps up to a row from which `loss` takes its forecast: earlier ones have hardly any scale.
-LEAST_OBSERVED = 8
-# Scaled targets of the loss are clipped to this: the scale of a constant context is 0.003.
-LARGEST_TARGET = 100.0
 
 
 class FlowState(OwnNetwork):

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 # Added to the standard deviation, in the data's units: eps of the package's RevIN.
 EPSILON = 1e-5
-
-
+# Scaled targets of the loss are clipped to this: the scale of a constant context is 1e-5.
+LARGEST_TARGET = 100.0
+# Fields of Cut that the network reads.
+INPUTS = ("values", "is_known", "attended")
 # Keys of config.json under the block `t5_config`.
 T5_KEYS = (
     *("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "dropout_rate", "feed_forward_proj", "initializer_factor"),
@@ -93,10 +95,6 @@ class Config(SavedConfig):
         return None
 
 
-# Fields of Cut that the network reads.
-INPUTS = ("values", "is_known", "attended")
-
-
 class Cut(NamedTuple):
     """Patches of a context and of the steps to forecast, and how the context was scaled.
 
@@ -142,10 +140,6 @@ def scale_and_cut(
     patches, seen, padding = (part.reshape(len(part), -1, size) for part in parts)
     seen, unpadded = np.all(seen, axis=-1), ~np.any(padding, axis=-1)
     return Cut(patches.astype(np.float32), seen, unpadded, loc, scale)
-
-
-# Scaled targets of the loss are clipped to this: the scale of a constant context is 1e-5.
-LARGEST_TARGET = 100.0
 
 
 class Moment(OwnNetwork):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LEAST_SCALE = 1e-5
 # Largest scaled forecast. The next step, sinh, would overflow float64 above 710; float32 overflows before.
 LARGEST_SCALED = 200.0
+# Fields of Scaled that the network reads.
+INPUTS = ("values", "observed", "attended")
 # Values of r1, for which the network here is written; later versions have other ones.
 FIXED = {
     "norm_first": True, "qkv_bias": True, "prehead_norm": False, "block_type": "transformer", "is_causal": False,
@@ -85,10 +87,6 @@ class Config(SavedConfig):
 def shortest_forecast(config: Mapping[str, Any]) -> int:
     """Return the number of steps that the package always forecasts; shorter forecasts are its first steps."""
     return int(config["d_patch"] * max(config["pretrain_mask_cont"], 2))
-
-
-# Fields of Scaled that the network reads.
-INPUTS = ("values", "observed", "attended")
 
 
 class Scaled(NamedTuple):

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 # Delta of the Huber loss, as in the released code.
 DELTA = 2.0
-
-
 # Values in every release, for which the network here is written.
 FIXED = {
     "input_size": 1, "hidden_act": "silu", "attention_dropout": 0.0, "use_dense": False, "apply_aux_loss": True,

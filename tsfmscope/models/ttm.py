@@ -36,8 +36,6 @@ FREQUENCIES = {
     **{"30min": 6, "30T": 6, "h": 7, "H": 7, "D": 8, "W": 9},
 }
 UNKNOWN = 0
-
-
 # Settings of R1 and R2, for which the network here is written: channels that share all weights and are not mixed, no
 # attention, none of the additions of R3. A config.json that lacks one has this value.
 FIXED: dict[str, Any] = {

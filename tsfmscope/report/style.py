@@ -91,9 +91,15 @@ def choose_colour(model: str, models: Sequence[str]) -> str:
     return COLOURS[find_position(model, models) % len(COLOURS)]
 
 
-def find_position(model: str, models: Sequence[str]) -> int:
-    """Return the position of a model among those of the whole page; another model comes after them."""
-    return models.index(model) if model in models else len(models)
+def find_position(name: str | None, names: Sequence[str]) -> int:
+    """Return the position of a name, such as a model among those of the page; others come after them."""
+    return names.index(name) if name in names else len(names)
+
+
+def pick_evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """Return at most so many items, evenly spaced, with the first and the last one."""
+    indices = np.linspace(0, len(items) - 1, min(most, len(items))).round().astype(int)
+    return [items[index] for index in dict.fromkeys(indices.tolist())]
 
 
 def distinct_values(frame: pd.DataFrame, column: str) -> list[Any]:

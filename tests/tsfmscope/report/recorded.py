@@ -26,7 +26,7 @@ from stages.planning.sources import sources
 from store import catalogue
 from store.report_queries import load_queries
 from store.schema import arrow_schema
-from tsfmscope.report.plot import load_plot
+from tsfmscope.report.plots import load_plot
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables
 
 ROOT = Path(__file__).parents[3]

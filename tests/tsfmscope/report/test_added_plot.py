@@ -33,7 +33,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.tables import StudyTables
 """
 SQL = """-- Number of parameters

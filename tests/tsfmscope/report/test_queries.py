@@ -12,8 +12,7 @@ from store.errors import StoreError
 from store.report_queries import PARAMETER, ReportQuery, Value, load_queries
 from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report.page.page import render
-from tsfmscope.report.plot import load_plot
-from tsfmscope.report.plots import describe_plot, plot_names
+from tsfmscope.report.plots import describe_plot, load_plot, plot_names
 from tsfmscope.report.tables import Answer, ReportTables
 
 STUDY = "it's {x}"

@@ -10,7 +10,7 @@ from tsfmscope.report.page import layout, studies, verdicts
 from tsfmscope.report.page.run_page import find_date, list_provenance
 from tsfmscope.report.page.sections import Figure, Section, build_section, build_table, list_rows
 from tsfmscope.report.page.summary import Part, describe_small_models, summarise
-from tsfmscope.report.plot import load_plot
+from tsfmscope.report.plots import load_plot
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables, order_models, require
 
 POINTS = ("model", "dataset", "condition", *scatter.AXES, "nmse")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.page.sections import Figure, Provenance, Section, TableBlock, build_table, make_provenance
-from tsfmscope.report.plot import Plot, load_plot
+from tsfmscope.report.plots import Plot, load_plot
 from tsfmscope.report.style import format_power
 from tsfmscope.report.tables import StudyTables, require
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.page.verdicts import format_number, is_present
-from tsfmscope.report.plot import load_plot
-from tsfmscope.report.plots import compressed, frontier, growth
+from tsfmscope.report.plots import compressed, frontier, growth, load_plot
 from tsfmscope.report.style import format_power, format_range, iterate_rows
 from tsfmscope.report.tables import ReportTables, StudyTables, require
 

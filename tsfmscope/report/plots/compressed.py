@@ -11,7 +11,7 @@ import numpy as np
 from tsfmscope.compression.options import METHODS as COMPRESSION_METHODS
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import COLOURS, GREY, SYMBOLS, Chart
 from tsfmscope.report.tables import StudyTables
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.report import scatter, style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.domains import COLUMNS, choose_measure, describe_datasets, number_datasets
 from tsfmscope.report.style import Chart, make_rows
 from tsfmscope.report.tables import StudyTables

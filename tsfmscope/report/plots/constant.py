@@ -9,7 +9,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.spectrum import INDEX, RATIO
 from tsfmscope.report.style import Chart, format_power
 from tsfmscope.report.tables import StudyTables

@@ -12,7 +12,7 @@ import altair as alt
 from tsfmscope.report import style
 from tsfmscope.report.page import verdicts
 from tsfmscope.report.page.sections import Figure, TableBlock, build_table
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables, require
 

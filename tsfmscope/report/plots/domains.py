@@ -14,7 +14,7 @@ import altair as alt
 
 from tsfmscope.report import scatter, style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.scatter import CORRECTED, PRINTED
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables

@@ -9,7 +9,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.scatter import NOT_EVENNESS
 from tsfmscope.report.style import GREY, Chart, format_signed, is_number, make_rows
 from tsfmscope.report.tables import StudyTables

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import ClaimSentence, Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.compressed import METHODS, READ, choose_colour, choose_symbol
 from tsfmscope.report.style import GREY, STAR, SYMBOLS, Chart
 from tsfmscope.report.tables import StudyTables

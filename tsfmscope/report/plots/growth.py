@@ -9,7 +9,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import MODALITIES, Chart
 from tsfmscope.report.tables import StudyTables
 
@@ -128,11 +128,7 @@ def mark_ranks(base: alt.Chart, y: alt.Y, colour: alt.Stroke) -> Chart:
 def order_panels(frame: pd.DataFrame) -> list[str]:
     """Return the models in the order of their modality, time series first, then by name."""
     modalities = dict(zip(frame["model"], frame["modality"], strict=True))
-    return sorted(modalities, key=lambda model: (_rank_modality(modalities[model]), model))
-
-
-def _rank_modality(modality: str | None) -> int:
-    return MODALITIES.index(modality) if modality in MODALITIES else len(MODALITIES)
+    return sorted(modalities, key=lambda model: (style.find_position(modalities[model], MODALITIES), model))
 
 
 def order_stacks(rows: pd.DataFrame) -> list[str]:
@@ -185,8 +181,12 @@ def order_rows(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
     found = frame.drop_duplicates(["model", "stack"])[["model", "stack", "modality"]]
     single = found.groupby("model")["stack"].transform("nunique") == 1
     found = found.assign(stack=found["stack"].mask(single, ""), modality=found["modality"].fillna("unknown"))
-    rows = list(found.itertuples(index=False, name=None))
-    return sorted(rows, key=lambda row: (_rank_modality(row[2]), row[0], "encoder" not in row[1], row[1]))
+
+    def sort_key(row: tuple[str, str, str]) -> tuple[int, str, bool, str]:
+        model, stack, modality = row
+        return style.find_position(modality, MODALITIES), model, "encoder" not in stack, stack
+
+    return sorted(found.itertuples(index=False, name=None), key=sort_key)
 
 
 def name_row(model: str, stack: str, modality: str) -> str:

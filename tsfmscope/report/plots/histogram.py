@@ -15,7 +15,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables
 
@@ -82,9 +82,8 @@ def draw_lines(
 ) -> Chart:
     """Draw one panel per part: the cumulative distribution of each layer."""
     layers = sorted({int(layer) for part in parts for layer in part["layer"]})
-    named = sorted(set(np.linspace(0, len(layers) - 1, min(NAMED, len(layers))).round().astype(int).tolist()))
     colours = style.map_values(style.order_colours(layers))
-    legend = style.make_legend(layers, "layer", values=[layers[at] for at in named])
+    legend = style.make_legend(layers, "layer", values=style.pick_evenly(layers, NAMED))
     colour = alt.Stroke("layer:N", scale=colours, legend=legend)
     every = max(1, math.ceil((ends[1] - ends[0]) / 4))
     ticks = style.name_ticks({tick: style.format_tick(10.0**tick) for tick in range(ends[1], ends[0] - 1, -every)})

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables
 

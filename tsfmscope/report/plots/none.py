@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.domains import COLUMNS
 
 PLOT = Plot("", {"points": COLUMNS}, lambda study, models: iter(()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables
 

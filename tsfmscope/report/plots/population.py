@@ -11,7 +11,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.scatter import CORRECTED, NOT_EVENNESS
 from tsfmscope.report.style import COLOURS, GREY, Chart, format_signed, is_number, make_rows
 from tsfmscope.report.tables import StudyTables
@@ -49,7 +49,11 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     about_headline = frame[frame["measure"] == CORRECTED]
     tests = about_headline[np.isfinite(about_headline["rho"].to_numpy(dtype=float))]
     if len(tests):
-        words = f"Mean rank correlations of isotropy and error: {_list_tests(tests)}."
+        texts = [
+            f"{name_test(row['grouping'], row['error'])}, {HALVES[row['half']][0]} {describe_test(row)}"
+            for row in tests.to_dict("records")
+        ]
+        words = f"Mean rank correlations of isotropy and error: {'; '.join(texts)}."
         others = frame.loc[(frame["measure"] != CORRECTED) & (frame["half"] == "confirmed")]
         caption = _describe_tests(tests, len(about_headline) - len(tests), len(others))
         yield Figure("population_tests", draw_tests(tests), words, caption, "Tests")
@@ -58,20 +62,11 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     paths = frame[np.isfinite(values).all(axis=1) & (values[:, 1] > 0)]
     if len(paths):
         families = list_families(paths)
-        words = (
-            f"Line charts of NMSE against isotropy in training, one panel per family: {', '.join(families[:PANELS])}; "
-        )
+        shown = ", ".join(families[:PANELS])
+        words = f"Line charts of NMSE against isotropy in training, one panel per family: {shown}; "
         words += f"{paths['run'].nunique()} trainings with {len(paths)} snapshots."
         caption = _describe_paths(paths, len(frame) - len(paths), len(families))
         yield Figure("population_paths", draw_paths(paths), words, caption, "Paths of the trainings")
-
-
-def _list_tests(tests: pd.DataFrame) -> str:
-    texts = [
-        f"{name_test(row['grouping'], row['error'])}, {HALVES[row['half']][0]} {describe_test(row)}"
-        for row in tests.to_dict("records")
-    ]
-    return "; ".join(texts)
 
 
 def _describe_tests(tests: pd.DataFrame, n_undefined: int, n_others: int) -> str:
@@ -155,8 +150,7 @@ def draw_tests(rows: pd.DataFrame) -> Chart:
         ),
         base.mark_point(size=75, strokeWidth=1.8).encode(
             x=x, stroke=colour, fill=style.encode_fill("half", halves),
-            fillOpacity=style.open_if(f"datum.half == '{HALVES['confirmed'][0]}'"),
-            **style.encode_tip(),
+            fillOpacity=style.open_if(f"datum.half == '{HALVES['confirmed'][0]}'"), **style.encode_tip(),
         ),
     ]  # fmt: skip
     words = "← less error (claim)\u2003\u2003more error →\u2003\u2003grey: too small to be found"
@@ -166,12 +160,10 @@ def draw_tests(rows: pd.DataFrame) -> Chart:
 
 def order_tests(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """Return grouping and error of every row, from the top: in the order of GROUPINGS, then of ERRORS."""
-    groupings, errors = list(GROUPINGS), list(ERRORS)
 
     def sort_key(pair: tuple[str, str]) -> tuple[int, str, int]:
         grouping, error = pair
-        known = groupings.index(grouping) if grouping in groupings else len(groupings)
-        return known, grouping, errors.index(error) if error in errors else len(errors)
+        return style.find_position(grouping, [*GROUPINGS]), grouping, style.find_position(error, [*ERRORS])
 
     return sorted(set(zip(rows["grouping"], rows["error"], strict=True)), key=sort_key)
 
@@ -196,10 +188,11 @@ def draw_paths(frame: pd.DataFrame) -> Chart:
     is the first snapshot of a run, a filled one its last weights. At most PANELS families are drawn.
     """
     families, sizes = list_families(frame)[:PANELS], order_sizes(frame)
+    losses = [f"{loss:.4g}" if is_number(loss) else "unknown" for loss in frame["validation_loss"]]
     texts = [
         f"{row.run}, step {row.step}\nisotropy {row.isotropy:.3g}, NMSE {row.nmse:.3g}\n"
-        f"validation loss {_format_loss(row.validation_loss)}\nmedians over {row.n_datasets} data sets"
-        for row in style.iterate_rows(frame)
+        f"validation loss {loss}\nmedians over {row.n_datasets} data sets"
+        for row, loss in zip(style.iterate_rows(frame), losses, strict=True)
     ]
     rows = frame.assign(tip=texts, size=frame["size"].astype(str)).sort_values("step", kind="stable")
     is_first = ~rows["run"].duplicated() & ~rows["is_final"].astype(bool)
@@ -208,9 +201,9 @@ def draw_paths(frame: pd.DataFrame) -> Chart:
     colours = style.order_colours(sizes)
     y = alt.Y("nmse:Q", **style.make_log_axis("median NMSE", rows["nmse"]))
     columns, panels = style.choose_columns(len(families)), []
+    axis, scale = alt.Axis(tickCount=3), alt.Scale(zero=False, padding=8)
     for family in families:
-        axis = alt.Axis(tickCount=3)
-        x = alt.X("isotropy:Q", title="isotropy, −|ζ′ − null|", scale=alt.Scale(zero=False, padding=8), axis=axis)
+        x = alt.X("isotropy:Q", title="isotropy, −|ζ′ − null|", scale=scale, axis=axis)
         base = alt.Chart(rows[rows["family"] == family]).encode(x=x, y=y, stroke=style.encode_stroke("size", colours))
         lines = base.mark_line(strokeWidth=1.5, opacity=0.7, aria=False).encode(
             detail="run:N", order="step:Q", strokeDash=style.encode_dash("size", sizes)
@@ -251,10 +244,6 @@ def _list_facts(row: Mapping[Hashable, Any]) -> list[str]:
     if is_number(row["n_runs"]):
         facts.append(f"{int(row['n_runs'])} runs")
     return facts
-
-
-def _format_loss(loss: float | None) -> str:
-    return f"{loss:.4g}" if loss is not None and is_number(loss) else "unknown"
 
 
 PLOT = Plot(

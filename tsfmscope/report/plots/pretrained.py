@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.style import COLOURS, GREY, Chart, is_number
 from tsfmscope.report.tables import StudyTables
 
@@ -60,14 +60,6 @@ def _describe_intervals(intervals: pd.DataFrame) -> str:
     return f" 95 % intervals: Student's t over {'; over '.join(texts)}." if texts else ""
 
 
-class Row(NamedTuple):
-    """One line of models, or one printed number with its size. key: identifies the rows of the frame."""
-
-    text: str
-    is_printed: bool
-    key: tuple[Any, ...]
-
-
 def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
     """Draw scores relative to the dense model of the same seed, one panel per score.
 
@@ -79,16 +71,21 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
     ours, printed = join_intervals(frame, intervals), frame[frame["whose"] == "published"]
     rows = list_rows(ours, printed)
     is_unnamed = printed["quantity"].str.startswith(UNNAMED)
-    ours = place_rows(ours, rows)
-    printed = printed.assign(
-        panel=printed["quantity"].mask(is_unnamed, UNNAMED_TITLE),
-        position=[_find_row(rows, (line, size)) for line, size in zip(printed["line"], printed["size"], strict=True)],
-    )
-    printed = printed.assign(tip=[f"{rows[row.position].text}\n{row.value:.3g}" for row in style.iterate_rows(printed)])
+    ours = _place_rows(ours, rows, ["family", "line"])
+    seed_texts = [f"{row.model}\n{row.value:.3g}" for row in style.iterate_rows(ours)]
+    tips = [
+        f"{row.text}\n{row.ratio:.3g}"
+        + (f"\n95 % interval {row.low:.3g} to {row.high:.3g}, n = {int(row.n)}" if is_number(row.low) else "")
+        for row in style.iterate_rows(ours)
+    ]
+    ours = ours.assign(tip=tips, seed=seed_texts)
+    printed = _place_rows(printed, rows, ["line", "size"])
+    tips = [f"{row.text}\n{row.value:.3g}" for row in style.iterate_rows(printed)]
+    printed = printed.assign(panel=printed["quantity"].mask(is_unnamed, UNNAMED_TITLE), tip=tips)
     columns = ["value", "ratio", "low", "high"]
     values = np.concatenate([ours[columns].to_numpy(float).ravel(), printed["value"].to_numpy(float), [0.9, 1.1]])
     x = alt.X("value:Q", **style.make_log_axis(RATIO, values))
-    names = style.name_ticks({at: row.text for at, row in enumerate(rows)}, grid=False, ticks=False, domain=False)
+    names = style.name_ticks(dict(enumerate(rows.values())), grid=False, ticks=False, domain=False)
     y_scale = alt.Scale(domain=[-0.6, len(rows) - 0.4], reverse=True, nice=False, zero=False)
     y = alt.Y("position:Q", title=None, scale=y_scale, axis=names)
     stroke, fill = style.encode_stroke("schedule", SCHEDULES), style.encode_fill("schedule", SCHEDULES)
@@ -101,7 +98,7 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
         mean = alt.Chart(lines).encode(y=y)
         drawn = alt.layer(
             style.draw_guide(x=1),
-            alt.Chart(_pair_seeds(part, rows)).mark_line(color=GREY, strokeWidth=0.8, aria=False).encode(
+            alt.Chart(_pair_seeds(part, len(rows))).mark_line(color=GREY, strokeWidth=0.8, aria=False).encode(
                 x=x, y=y, detail="pair:N"
             ),
             mean.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.4, aria=False).encode(
@@ -124,20 +121,10 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
     return style.arrange_panels(charts, len(charts))
 
 
-def place_rows(ours: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
-    """Return the measured rows with their position, and with texts on the seed and on the mean of their line."""
-    keys = zip(ours["family"], ours["line"], strict=True)
-    placed = ours.assign(position=[_find_row(rows, key) for key in keys])
-    texts, seeds = [], []
-    for row in style.iterate_rows(placed):
-        interval = f"\n95 % interval {row.low:.3g} to {row.high:.3g}, n = {int(row.n)}" if is_number(row.low) else ""
-        texts.append(f"{rows[row.position].text}\n{row.ratio:.3g}{interval}")
-        seeds.append(f"{row.model}\n{row.value:.3g}")
-    return placed.assign(tip=texts, seed=seeds)
-
-
-def _find_row(rows: list[Row], key: tuple[Any, ...]) -> int:
-    return next(position for position, row in enumerate(rows) if row.key == key)
+def _place_rows(frame: pd.DataFrame, rows: dict[tuple[Any, ...], str], key: list[str]) -> pd.DataFrame:
+    """Return the frame with the position and the text of each row."""
+    keys = list(frame[key].itertuples(index=False, name=None))
+    return frame.assign(position=[[*rows].index(one) for one in keys], text=[rows[one] for one in keys])
 
 
 def join_intervals(frame: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
@@ -155,41 +142,36 @@ def join_intervals(frame: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame
     return rows.assign(ratio=rows["ratio"].astype(float).fillna(means)).drop(columns="log")
 
 
-def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> list[Row]:
-    """Return the rows: the largest models first, flow above flat, printed numbers last."""
-    several = ours["family"].nunique() > 1
-    found = ours.drop_duplicates(["family", "line"]).sort_values(
-        ["size", "schedule", "line"], ascending=[False, False, True]
+def list_rows(ours: pd.DataFrame, printed: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Return the texts of the rows: the largest models first, flow above flat, printed numbers last.
+
+    The key is family and line of measured models, or line and size of a printed number.
+    """
+    several, rows = ours["family"].nunique() > 1, dict[tuple[Any, ...], str]()
+    ours, printed = (
+        frame.sort_values(["size", "schedule", "line"], ascending=[False, False, True]) for frame in (ours, printed)
     )
-    rows = [
-        Row(
-            f"{f'{row.family}: ' if several else ''}{name_line(row)}, size {row.size_:.2g}",
-            False,
-            (row.family, row.line),
-        )
-        for row in style.iterate_rows(found.rename(columns={"size": "size_"}))
-    ]
-    printed_rows = printed.drop_duplicates(["line", "size"]).sort_values(
-        ["size", "schedule", "line"], ascending=[False, False, True]
-    )
-    return rows + [
-        Row(f"paper: {line.removeprefix('printed, ')}, size {size:.2g}", True, (line, size))
-        for line, size in zip(printed_rows["line"], printed_rows["size"], strict=True)
-    ]
+    for row in ours.to_dict("records"):
+        family = f"{row['family']}: " if several else ""
+        rows.setdefault((row["family"], row["line"]), f"{family}{name_line(row)}, size {row['size']:.2g}")
+    for row in printed.to_dict("records"):
+        text = f"paper: {row['line'].removeprefix('printed, ')}, size {row['size']:.2g}"
+        rows.setdefault((row["line"], row["size"]), text)
+    return rows
 
 
-def name_line(row: Any) -> str:
+def name_line(row: Mapping[Hashable, Any]) -> str:
     """Return what tells a line of models from others: schedule, reused embedding, shared factors, attention."""
     parts = [
-        str(row.schedule),
-        "embedding reused" if row.is_reused else "",
-        "factors shared by heads" if row.is_shared else "",
-        f"{row.kinds}-attention alone" if isinstance(row.kinds, str) else "",
+        str(row["schedule"]),
+        "embedding reused" if row["is_reused"] else "",
+        "factors shared by heads" if row["is_shared"] else "",
+        f"{row['kinds']}-attention alone" if isinstance(row["kinds"], str) else "",
     ]
     return ", ".join(filter(None, parts))
 
 
-def _pair_seeds(part: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
+def _pair_seeds(part: pd.DataFrame, n_rows: int) -> pd.DataFrame:
     """Return the ends of lines between the seeds of two neighbouring rows that differ in the schedule only.
 
     Lines of a single model have no seeds to join. Columns: pair, value, position.
@@ -197,7 +179,7 @@ def _pair_seeds(part: pd.DataFrame, rows: list[Row]) -> pd.DataFrame:
     import pandas as pd
 
     ends: list[tuple[int, float, float]] = []
-    for at in range(len(rows) - 1):
+    for at in range(n_rows - 1):
         first, second = (part[part["position"] == position] for position in (at, at + 1))
         if min(len(first), len(second)) < 2 or name_line_without_schedule(first) != name_line_without_schedule(second):
             continue

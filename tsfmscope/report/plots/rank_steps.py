@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.growth import order_stacks
 from tsfmscope.report.plots.population import PANELS, describe_limit, list_families
 from tsfmscope.report.style import DASH_NAMES, DASHES, Chart, format_power
@@ -40,10 +41,8 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
             continue
         means = average_shares(complete)
         power = format_power(np.log10(epsilon))
-        words = (
-            f"Line charts of the rank of layer inputs by depth at tolerance {power}, one panel per family, one line "
-        )
-        words += f"per training step. Mean rank at the end of the stack, % of the full rank: {_list_ends(means)}."
+        words = f"Line charts of the rank of layer inputs by depth at tolerance {power}, one panel per family, one "
+        words += f"line per training step. Mean rank at the end of the stack, % of the full rank: {_list_ends(means)}."
         caption = _describe(complete, means, count_incomplete(rows, complete))
         yield Figure("rank_steps", draw_steps(means), words, caption, f"Tolerance {power}")
 
@@ -69,14 +68,10 @@ def count_incomplete(rows: pd.DataFrame, complete: pd.DataFrame) -> int:
     A snapshot is expected for every training and every step of its family.
     """
     shown = set(complete[LINE].itertuples(index=False, name=None))
-    incomplete = {
-        (run, step)
-        for family, part in rows.groupby("family")
-        for run in part["run"].unique()
-        for step in part["step"].unique()
-        for stack in part["stack"].unique()
-        if (family, run, step, stack) not in shown
-    }
+    incomplete = set()
+    for family, part in rows.groupby("family"):
+        cells = itertools.product(*(part[name].unique() for name in LINE[1:]))
+        incomplete |= {(run, step) for run, step, stack in cells if (family, run, step, stack) not in shown}
     return len(incomplete)
 
 
@@ -148,7 +143,7 @@ def draw_steps(means: pd.DataFrame) -> Chart:
     means: columns MEANS, from `average_shares`. At most PANELS families and STEPS steps are drawn. The line of a later
     step is thicker. Where a family has several stacks, the second one is dashed.
     """
-    families, steps = list_families(means)[:PANELS], select_steps(means)
+    families, steps = list_families(means)[:PANELS], style.pick_evenly(sorted(set(means["step"].astype(int))), STEPS)
     texts = [
         f"{row.family}, {row.stack}, step {row.step:,}\nmean over {row.n} training{'' if row.n == 1 else 's'}"
         for row in style.iterate_rows(means)
@@ -160,31 +155,20 @@ def draw_steps(means: pd.DataFrame) -> Chart:
         part = rows[(rows["family"] == family) & rows["step"].isin(steps)]
         stacks = order_stacks(part)
         dashes = {stack: DASHES[position % len(DASHES)] for position, stack in enumerate(stacks)}
-        line = alt.Chart(part).mark_line().encode(
+        line = alt.Chart(part.assign(dash=part["stack"].map(dashes))).mark_line().encode(
             x=alt.X("depth:Q", title="depth", axis=style.name_ticks({0: "0", 0.5: "½", 1: "1"})),
             y=alt.Y("percent:Q", title="rank, % of the full rank", scale=style.scale_from_zero(part["percent"])),
             stroke=style.encode_stroke("step", style.order_colours(steps), "step"),
             strokeWidth=alt.StrokeWidth("step:N", scale=style.map_values(widths), legend=None),
-            strokeDash=alt.StrokeDash("dash:N", scale=None),
-            detail="stack:N",
-            **style.encode_tip(),
+            strokeDash=alt.StrokeDash("dash:N", scale=None), detail="stack:N", **style.encode_tip(),
         )  # fmt: skip
-        line.data = part.assign(dash=part["stack"].map(dashes))
         panels.append(style.name_panel(line, f"{family}\n{_name_stacks(stacks)}", columns, HEIGHT))
     return style.arrange_panels(panels, columns)
 
 
-def select_steps(means: pd.DataFrame) -> list[int]:
-    """Return at most STEPS steps, evenly spaced in the list of all, with the first and the last one."""
-    steps = sorted(int(step) for step in means["step"].unique())
-    indices = np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(int)
-    return [steps[index] for index in indices]
-
-
 def _name_stacks(stacks: Sequence[str]) -> str:
     """Return the stacks of a panel with their dashes, such as `encoder; dashed: decoder`."""
-    dashes = [f"{DASH_NAMES[position % len(DASHES)]}: " for position in range(len(stacks))]
-    return "; ".join(f"{dash if at else ''}{name}" for at, (dash, name) in enumerate(zip(dashes, stacks, strict=True)))
+    return "; ".join([*stacks[:1], *(f"{DASH_NAMES[at % len(DASHES)]}: {stacks[at]}" for at in range(1, len(stacks)))])
 
 
 PLOT = Plot(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.histogram import PANELS, WIDTH, draw_lines
 from tsfmscope.report.style import Chart
 from tsfmscope.report.tables import StudyTables
@@ -49,14 +50,9 @@ def draw_snapshots(frame: pd.DataFrame) -> Chart:
 
 
 def select_steps(frame: pd.DataFrame) -> list[int | None]:
-    """Return at most STEPS steps, evenly spaced in the list of snapshots, first and last included.
-
-    They are followed by None, which stands for the finished model, if the frame contains it.
-    """
+    """Return at most STEPS steps, evenly spaced, then None for the finished model if the frame contains it."""
     steps = sorted(int(step) for step in frame["step"].dropna().unique())
-    indices = sorted(set(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(int).tolist()))
-    finished: list[int | None] = [None] if frame["step"].isna().any() else []
-    return [steps[index] for index in indices] + finished
+    return [*style.pick_evenly(steps, STEPS), *([None] if frame["step"].isna().any() else [])]
 
 
 PLOT = Plot(

@@ -9,8 +9,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
-from tsfmscope.report.plots import plane
+from tsfmscope.report.plots import Plot, plane
 from tsfmscope.report.style import MODALITIES, Chart
 from tsfmscope.report.tables import StudyTables
 

@@ -10,7 +10,7 @@ import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page.sections import Figure
-from tsfmscope.report.plot import Plot
+from tsfmscope.report.plots import Plot
 from tsfmscope.report.plots.growth import describe_ranks, encode_tolerance, explain_hollow, mark_ranks
 from tsfmscope.report.style import GREY, Chart
 from tsfmscope.report.tables import StudyTables
@@ -58,9 +58,8 @@ def draw_trend(frame: pd.DataFrame) -> Chart:
     labelled at the values of x. Where the width is the varied quantity, thin lines show the width and its fractions.
     """
     rows = describe_ranks(frame[frame["x"] > 0].assign(family=frame["family"].fillna("")), "x")
-    order = {name: position for position, name in enumerate(TITLES)}
     pairs = set(zip(rows["quantity"], rows["family"], strict=True))
-    cells = sorted(pairs, key=lambda pair: (order.get(pair[0], len(order)), pair[1]))
+    cells = sorted(pairs, key=lambda pair: (style.find_position(pair[0], list(TITLES)), pair[1]))
     columns, panels, colour = style.choose_columns(len(cells), 3), [], encode_tolerance(rows)
     x = alt.X("x:Q", **style.make_log_axis(name_varied(frame["model"]), rows["x"], sorted(rows["x"].unique().tolist())))
     for quantity, family in cells:

@@ -263,7 +263,8 @@ def test_pretrained_models_show_every_seed_their_mean_and_its_interval(run: tupl
     assert (first.title, second.title) == ("WQL", "MASE")
     pairs, (seeds, *_) = first.layer("line"), first.select("point")
     labels = pretrained.list_rows(pretrained.join_intervals(frame, tested), frame[frame["whose"] == "published"])
-    assert [row.text for row in labels[:3]] == ["flow, size 0.25", "flat, size 0.25", "paper: flow, size 0.5"]
+    texts = list(labels.values())
+    assert texts[:3] == ["flow, size 0.25", "flat, size 0.25", "paper: flow, size 0.5"]
     intervals = next(layer for layer in first.select("rule") if "stroke" in layer.encoding).rows
     for at, name in enumerate(("net-flow", "net-flat")):
         values = ours[ours["line"] == name]["value"]
@@ -280,7 +281,7 @@ def test_pretrained_models_show_every_seed_their_mean_and_its_interval(run: tupl
     by_seed = {line: part.sort_values("model")["value"].tolist() for line, part in ours.groupby("line")}
     assert {tuple(pair) for pair in joined.values()} == set(zip(by_seed["net-flow"], by_seed["net-flat"], strict=True))
     (printed,) = (layer for layer in first.select("point") if layer.mark.get("shape") == "square")
-    found = {labels[row["position"]].text: row["value"] for row in printed.rows}
+    found = {texts[row["position"]]: row["value"] for row in printed.rows}
     assert (found["paper: flat, size 0.25"], found["paper: flat, size 0.5"]) == (1.069, 1.038)
 
 
