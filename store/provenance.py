@@ -9,19 +9,10 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = [
-    "chronos-forecasting",
-    "duckdb",
-    "gluonts",
-    "numpy",
-    "pyarrow",
-    "ray",
-    "scikit-learn",
-    "scipy",
-    "torch",
-    "transformers",
-    "uni2ts",
-]
+PACKAGES = (
+    *("chronos-forecasting", "duckdb", "gluonts", "numpy", "pyarrow", "ray", "scikit-learn", "scipy", "torch"),
+    *("transformers", "uni2ts"),
+)
 
 
 def versions() -> str:

@@ -59,16 +59,8 @@ def timing_row(stage: str, record: Record) -> dict[str, Any]:
 def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[str, Any]:
     """Return a row of the table `runs`, with defaults (cpus 1, gpus 0, seed 0) that the stage may replace."""
     origin = {"commit": provenance.commit(root), "versions": provenance.versions(), "hardware": provenance.hardware()}
-    return {
-        "stage": stage,
-        "started": started,
-        "seconds": seconds,
-        **origin,
-        "cpus": 1,
-        "gpus": 0,
-        "seed": 0,
-        "host": socket.gethostname(),
-    }
+    row = {"stage": stage, "started": started, "seconds": seconds, **origin, "cpus": 1, "gpus": 0, "seed": 0}
+    return row | {"host": socket.gethostname()}
 
 
 def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:

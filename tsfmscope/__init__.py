@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.certify import certify
     from tsfmscope.functions.compress import compress
     from tsfmscope.functions.doctor import doctor
+    from tsfmscope.functions.embed import embed
     from tsfmscope.functions.export import export
     from tsfmscope.functions.fev_model import fev_model
     from tsfmscope.functions.inspect import inspect
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.functions.push import push
     from tsfmscope.functions.results import results
-    from tsfmscope.functions.states import embed, states
+    from tsfmscope.functions.states import states
     from tsfmscope.functions.verify import verify
     from tsfmscope.functions.weights import states_of, weights
     from tsfmscope.models.base import Family, Forecaster
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 # Module -> the public names that it defines.
 _NAMES = {
     "functions.certify": ["certify"], "functions.compress": ["compress"], "functions.doctor": ["doctor"],
+    "functions.embed": ["embed"],
     "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.inspect": ["inspect"],
     "functions.load": ["load"], "functions.push": ["push"], "functions.results": ["results"],
-    "functions.states": ["embed", "states"], "functions.verify": ["verify"],
+    "functions.states": ["states"], "functions.verify": ["verify"],
     "functions.weights": ["states_of", "weights"],
     "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
     "models.base": ["Family", "Forecaster"], "models.t5_decoding": ["fast"],

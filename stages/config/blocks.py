@@ -54,31 +54,11 @@ WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines
 # Name of each kind of job, in the order of the stages.
 TASKS = (
     # Jobs of the stage checkpoints, and trials of the stage pretraining.
-    "pretrain",
-    "skill",
-    "validation_loss",
-    "dataset_skill",
-    "baseline_skill",
-    "tokenize",
-    "compress",
-    "fidelity",
-    "embed",
-    "measure",
-    "align",
-    "head_partition",
-    "lemma1",
-    "input_spectrum",
-    "gaussian_angles",
-    "weight_spectra",
-    "constant_spectra",
-    "token_plane",
-    "token_angles",
-    "row_angles",
-    "evaluate",
-    "validate",
-    "baseline",
-    "theory_bounds",
-    "theory_points",
+    *("pretrain", "skill", "validation_loss", "dataset_skill", "baseline_skill"),
+    *("tokenize", "compress", "fidelity", "embed", "measure", "align", "head_partition", "lemma1"),
+    *("input_spectrum", "gaussian_angles", "weight_spectra", "constant_spectra"),
+    *("token_plane", "token_angles", "row_angles"),
+    *("evaluate", "validate", "baseline", "theory_bounds", "theory_points"),
 )
 
 

@@ -198,9 +198,8 @@ def _count_observed(name: str, context: int, series: Sequence[Series], params: P
 def context_lines(contexts: Sequence[PlannedContext], absent: Sequence[str]) -> Iterator[str]:
     """Yield sentences on the contexts that no series fills, then one on the data that could not be read."""
     for context in sorted({item.context for item in contexts}):
-        short = [
-            item for item in contexts if item.context == context and not (item.observed and item.observed.is_filled)
-        ]
+        at_context = [item for item in contexts if item.context == context]
+        short = [item for item in at_context if item.observed is None or not item.observed.is_filled]
         if short:
             yield f"context {context}: no series fills it in {', '.join(item.dataset for item in short)}"
     if absent:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import query, render
-from tests.tsfmscope.cli.test_many_rows import shown
+from tests.tsfmscope.cli.test_output import shown
 from tsfmscope.errors import UNPRINTABLE, printable
 
 FORMS = ("csv", "markdown")

@@ -27,14 +27,14 @@ ALLOCATIONS = 200_000
 USAGE_ERROR: Any = typer.BadParameter.__base__
 # Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
 COMMANDS = {
-    "inspect": ("tsfmscope.cli.inspect:INSPECT", "Measure isotropy, dimension and rank of every layer."),
-    "embed": ("tsfmscope.cli.inspect:EMBED", "Compute one vector per series from hidden states."),
+    "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
+    "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
-    "export": ("tsfmscope.cli.export:EXPORT", "Write a model as a checkpoint or an ONNX model."),
-    "push": ("tsfmscope.cli.export:PUSH", "Upload a checkpoint folder to the model hub."),
+    "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),
+    "push": ("tsfmscope.cli.push:COMMAND", "Upload a checkpoint folder to the model hub."),
     "verify": ("tsfmscope.cli.verify:COMMAND", "Check a released checkpoint on this machine."),
-    "check-family": ("tsfmscope.cli.doctor:check_family", "Check what every family of models guarantees."),
+    "check-family": ("tsfmscope.cli.check_family:check_family", "Check what every family of models guarantees."),
     "doctor": ("tsfmscope.cli.doctor:doctor", "Check what is installed, and print how to fix it."),
 }
 # Folder that is a checkout if it has the pipeline's commands.

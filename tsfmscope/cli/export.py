@@ -1,4 +1,4 @@
-"""Commands `tsfmscope export`, a checkpoint or an ONNX model for use elsewhere, and `push`, its upload to the hub."""
+"""Command `tsfmscope export`: a checkpoint or an ONNX model for use elsewhere."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import typer
 
 from tsfmscope.cli.from_function import Command
 from tsfmscope.functions.export import Exported, export
-from tsfmscope.functions.push import Uploaded, push
 
-EXPORT_EXAMPLES = """
+EXAMPLES = """
 tsfmscope export chronos-bolt-mini copy
 tsfmscope export patchtst-mini dense --dense --json
 tsfmscope export patchtst-mini patchtst-onnx --onnx --context 128 --horizon 24 --bits 8
-"""
-PUSH_EXAMPLES = """
-tsfmscope push smaller my-org/smaller
-tsfmscope push bolt-onnx my-org/bolt-onnx --public --json
 """
 
 
@@ -49,11 +44,4 @@ def _show_exported(exported: Any) -> None:
     )
 
 
-def _show_uploaded(uploaded: Uploaded) -> None:
-    card = "with a new model card" if uploaded.wrote_card else "with the model card that was there"
-    typer.echo(f"{uploaded.url}: {len(uploaded.files)} files, {uploaded.bytes:,} bytes, {card}")
-    typer.echo(f"commit {uploaded.commit}")
-
-
-EXPORT = Command(export, _show_exported, _export_json, EXPORT_EXAMPLES, without=("precision",))
-PUSH = Command(push, _show_uploaded, asdict, PUSH_EXAMPLES)
+COMMAND = Command(export, _show_exported, _export_json, EXAMPLES, without=("precision",))

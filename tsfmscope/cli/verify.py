@@ -6,7 +6,6 @@ import typer
 
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_findings
-from tsfmscope.conformance.cost import Cost
 from tsfmscope.errors import FAILED, printable
 from tsfmscope.functions.verify import Verification, verify
 
@@ -26,23 +25,19 @@ def _show(result: Verification) -> None:
     if result.cost is None:
         typer.echo("the model does not load: the other checks were not run, and nothing was measured")
     else:
-        _show_cost(result.cost)
+        cost, threads = result.cost, "1 thread" if result.cost.threads == 1 else f"{result.cost.threads} threads"
+        typer.echo(
+            f"loading: {cost.load_seconds:.2f} s, peak memory {_gigabytes(cost.load_peak_bytes)} "
+            f"({_gigabytes(cost.bytes_before)} before it, with every package imported)"
+        )
+        typer.echo(
+            f"one forecast: {cost.forecast_seconds:.3f} s, peak memory {_gigabytes(cost.forecast_peak_bytes)} "
+            f"(one window, context {cost.context}, horizon {cost.horizon}, CPU, {threads})"
+        )
     if result.license is not None:
         typer.echo(printable(str(result.license)))
     typer.echo(f"line for {RESULTS}:")
     typer.echo(printable(result.line()))
-
-
-def _show_cost(cost: Cost) -> None:
-    typer.echo(
-        f"loading: {cost.load_seconds:.2f} s, peak memory {_gigabytes(cost.load_peak_bytes)} "
-        f"({_gigabytes(cost.bytes_before)} before it, with every package imported)"
-    )
-    threads = "1 thread" if cost.threads == 1 else f"{cost.threads} threads"
-    typer.echo(
-        f"one forecast: {cost.forecast_seconds:.3f} s, peak memory {_gigabytes(cost.forecast_peak_bytes)} "
-        f"(one window, context {cost.context}, horizon {cost.horizon}, CPU, {threads})"
-    )
 
 
 def _gigabytes(n_bytes: int | None) -> str:

@@ -231,17 +231,13 @@ def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[
         inputs.append({"name": "frequency", "type": "int64", "shape": ["batch"]})
     shape = ["batch", len(exported.levels), exported.horizon]
     record = asdict(exported)
+    check = {name: record[name] for name in ("series", "difference", "mean_difference")}
     return {
-        "family": model.name,
-        "compression": model.compression,
-        "inputs": inputs,
+        "family": model.name, "compression": model.compression, "inputs": inputs,
         "outputs": [{"name": "quantiles", "type": "float32", "shape": shape}],
         **{name: record[name] for name in ("context", "horizon", "levels", "opset", "bits")},
-        "check": {
-            **{name: record[name] for name in ("series", "difference", "mean_difference")},
-            "tolerance": TOLERANCE if exported.bits == 32 else None,
-        },
-    }
+        "check": check | {"tolerance": TOLERANCE if exported.bits == 32 else None},
+    }  # fmt: skip
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`load`: a model of a name, a folder or the hub. `Case`: one model on the windows of one data set."""
+"""`load`: a model of a name, folder or the hub. `Case`: a model on windows of a data set."""
 
 from __future__ import annotations
 

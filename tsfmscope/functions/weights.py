@@ -94,13 +94,11 @@ def _spectrum(name: str, weight: torch.Tensor, epsilon: float) -> dict[str, Any]
     values = np.asarray(row["singular_values"])
     largest = values.max(initial=0.0)
     return {
-        "name": name,
-        **{column: row[column] for column in ("n_rows", "n_columns", "dtype")},
-        "singular_values": values,
-        "numerical_rank": numerical_rank(values, epsilon),
+        "name": name, **{column: row[column] for column in ("n_rows", "n_columns", "dtype")},
+        "singular_values": values, "numerical_rank": numerical_rank(values, epsilon),
         "stable_rank": float(np.sum((values / largest) ** 2)) if largest else float("nan"),
         "below_noise_floor": bool(epsilon < row["floor"]),
-    }
+    }  # fmt: skip
 
 
 def states_of(module: torch.nn.Module | Model, run: Callable[[], object], at: Sequence[str]) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from transformers.time_series_utils import DistributionOutput
 
 from tsfmscope.models import moirai_patches, timesfm_patches
 from tsfmscope.models.common.scale import HUGE, LARGEST
-
-if TYPE_CHECKING:
-    from tsfmscope.models.timesfm import TimesFMFamily
 
 Embed = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
@@ -327,8 +324,8 @@ Scale = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor,
 class TimesFMGraph(nn.Module):
     """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, and frequency ids [B], by TimesFM."""
 
-    def __init__(self, model: TimesFMFamily, horizon: int) -> None:
-        """Wrap a model, whose network is of transformers."""
+    def __init__(self, model: Any, horizon: int) -> None:
+        """Wrap a model of TimesFM, whose network is of transformers."""
         super().__init__()
         self.network, self.model, self.horizon = model.network, model, horizon
         self.size = int(model.network.config.patch_length)
@@ -344,7 +341,7 @@ class TimesFMGraph(nn.Module):
         inputs = torch.where(masks, 0.0, scaled.clamp(-timesfm_patches.LARGEST, timesfm_patches.LARGEST)).float()
         output = self.model.run_network(inputs, masks, ids)  # [B, H, 1 + Q]
         values = output.double() * scale[:, None, None] + loc[:, None, None]
-        quantiles = values[:, : self.horizon, 1:].transpose(1, 2)
+        quantiles: torch.Tensor = values[:, : self.horizon, 1:].transpose(1, 2)
         if self.model.keeps_sign:
             negative = (context < 0).any(dim=1)[:, None, None]
             quantiles = torch.where(negative, quantiles, quantiles.clamp(min=0.0))

@@ -83,10 +83,8 @@ class Config(SavedConfig):
             self.qk_norm_include_weight = self.norm_include_weight
         count = self.num_variate_layers_per_group
         if type(count) is not int or not 0 <= count <= size:
-            return (
-                f"num_variate_layers_per_group: got {count!r}, expected a whole number from 0 to "
-                f"layer_group_size {size}"
-            )
+            expected = f"a whole number from 0 to layer_group_size {size}"
+            return f"num_variate_layers_per_group: got {count!r}, expected {expected}"
         if blocks % size:
             return f"num_layers: got {blocks}, expected a multiple of layer_group_size {size}"
         if heads % self.num_groups:
@@ -108,7 +106,7 @@ def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     for path, block in _blocks(network):
         for name, parts in JOINED.items():
             modules = [module for part in parts if isinstance(module := block.get_submodule(part), nn.Linear)]
-            if len(modules) < len(parts) or not _is_whole(block, name):
+            if [module.out_features for module in modules] != _rows(block)[name]:
                 continue
             weights: list[torch.Tensor] = [module.weight for module in modules]
             for part in parts:
@@ -131,13 +129,11 @@ def _blocks(network: Toto2Network) -> Iterator[tuple[str, Block]]:
         yield f"transformer.layers.{number}.", block
 
 
-def _is_whole(block: Block, name: str) -> bool:
-    """Return whether the parts of a matrix have the widths of the release."""
-    if name == "attn.in_proj":
-        attn = block.attn
-        rows = (attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width)
-        return rows == tuple(getattr(attn, part).out_features for part in QKV)
-    return bool(block.ffn.fc1_value.out_features == block.ffn.inner)
+def _rows(block: Block) -> dict[str, list[int]]:
+    """Return the numbers of rows of the parts of a joined matrix, at the widths of the release."""
+    attn, ffn = block.attn, block.ffn
+    keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
+    return {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
 
 
 # Least standard deviation, as in the package.
@@ -178,8 +174,8 @@ class Scaled(NamedTuple):
         values: scaled quantiles of the patches after the last tokens.
         """
         bounded = np.clip(values.astype(np.float64), -LARGEST_SCALED, LARGEST_SCALED)
-        ends = (slice(None), slice(-1, None), None, None)
-        steps = np.sort(np.sinh(bounded) * self.scale[ends[:2]][..., None, None] + self.loc[ends[:2]][..., None, None])
+        loc, scale = (part[:, -1:, None, None] for part in (self.loc, self.scale))
+        steps = np.sort(np.sinh(bounded) * scale + loc)
         return np.moveaxis(steps.reshape(len(steps), -1, steps.shape[-1]), 2, 1)
 
 
@@ -290,9 +286,7 @@ class Toto2(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return a file's weights in float32, by the network's names."""
-        attn, ffn = network.blocks[0].attn, network.blocks[0].ffn
-        keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
-        sizes = {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
+        sizes = _rows(network.blocks[0])
         result, own_names = {name: value.float() for name, value in weights.items()}, set(network.state_dict())
         for path, block in _blocks(network):
             for name, parts in JOINED.items():

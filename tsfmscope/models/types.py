@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
@@ -14,7 +14,6 @@ from jaxtyping import Float, Int, Int8, Int32
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.base import Family
     from tsfmscope.series.types import Windows
 
 
@@ -203,7 +202,14 @@ class Projections(NamedTuple):
     heads: int
 
 
-def projections(model: Family) -> dict[tuple[str, int], Projections]:
+class Weighted(Protocol):
+    """Model that names its weight matrices, as every family does."""
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield the matrices of every block."""
+
+
+def projections(model: Weighted) -> dict[tuple[str, int], Projections]:
     """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
     by_key: dict[tuple[str, int], dict[str, Any]] = {}
     for weight in model.weights():
@@ -215,7 +221,7 @@ def projections(model: Family) -> dict[tuple[str, int], Projections]:
     }
 
 
-def head_counts(model: Family) -> dict[Place, int]:
+def head_counts(model: Weighted) -> dict[Place, int]:
     """Return the number of heads of q, k, v and o of each attention.
 
     With grouped attention, k and v have fewer heads than `heads`: the rows of k over the rows of one query

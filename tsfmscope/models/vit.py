@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from tsfmscope.errors import ModelError
-from tsfmscope.models.base import BlockFamily
+from tsfmscope.models.base import Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks, resizer
 from tsfmscope.models.common.capture import Pass, Stack
@@ -39,7 +39,7 @@ MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 LARGEST_PIXEL = 255.0
 
 
-class ViT(BlockFamily):
+class ViT(Pretrained):
     """ViT models of images.
 
     Rows of the encoder: CLS (kind REG), then one row per patch, row by row.
@@ -73,8 +73,7 @@ class ViT(BlockFamily):
 
         mean, deviation: of a pixel's channels in 0..1. batch: images per forward pass.
         """
-        self.network = network.eval()
-        self.batch = batch
+        super().__init__(network, batch=batch)
         self._mean, self._deviation = mean, deviation
 
     @classmethod
@@ -121,13 +120,9 @@ class ViT(BlockFamily):
         )
         return cls(network, mean=mean, deviation=deviation)
 
-    def setting(self, key: str) -> Any:
-        """Return a value of the config that the network was made of."""
-        return getattr(self.network.config, key)
-
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and preprocessor_config.json, which transformers reads."""
-        self.network.save_pretrained(folder)
+        super().save(folder)
         pixels = {"image_mean": list(self._mean), "image_std": list(self._deviation), "rescale_factor": 1 / 255}
         size = {"height": self._size, "width": self._size}
         processor = {"image_processor_type": "ViTImageProcessor", "size": size, "resample": 2, **pixels}

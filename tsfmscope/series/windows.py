@@ -201,13 +201,18 @@ class Observed:
     longest: int
 
     @property
+    def is_filled(self) -> bool:
+        """Whether the longest series fills the requested context."""
+        return self.longest >= self.context
+
+    @property
     def columns(self) -> dict[str, float]:
         """Columns of a result row with the observed steps of context."""
         return {"n_context_min": self.minimum, "n_context_median": self.median}
 
     def __str__(self) -> str:
         line = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
-        if self.longest >= self.context:
+        if self.is_filled:
             return line
         padding = f"the longest has {self.longest} steps before its horizon, the rest is padding"
         return f"{line}; no series fills context {self.context}: {padding}"

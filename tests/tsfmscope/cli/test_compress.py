@@ -106,15 +106,6 @@ def test_calibration_sees_nothing_of_the_last_fifth_and_the_score_nothing_else_o
     assert any(ours[name].shape != others[name].shape or not np.array_equal(ours[name], others[name]) for name in ours)
 
 
-def test_the_folder_is_a_model_that_look_takes_without_its_family() -> None:
-    said = run("chronos-bolt-mini", "out", *HOW).stdout
-    assert "attention_parameters" in said and "saved: out" in said
-    done = CliRunner().invoke(app, ["inspect", "out", "mine.csv", "--context", "64", "--horizon", "12", "--json"])
-    assert done.exit_code == 0, done.stderr
-    assert {row["model"] for row in json.loads(done.stdout)} == {"out"}
-    assert not [path for path in Path.cwd().iterdir() if path.name.startswith(".")]
-
-
 def test_the_series_that_were_scored_are_counted_and_the_others_named_with_why() -> None:
     values = series()
     gone = np.where(np.arange(160) < 128, values[:, 0], np.nan)

@@ -77,6 +77,11 @@ def test_a_model_that_was_never_compressed_stays_what_it_is(tmp_path: Path) -> N
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
+def test_a_checkpoint_of_a_family_without_a_package_is_loaded_with_this_one(tmp_path: Path) -> None:
+    exported = export("lag-llama-mini", tmp_path / "out")
+    assert exported.loader == f"as any lag-llama checkpoint, with tsfmscope.load({str(tmp_path / 'out')!r})"
+
+
 def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,13 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
         assert np.array_equal(ours.states, theirs.states)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
+    before = count_parameters(list(toy.attentions()))
+    two_step.compress(toy, method_with_budget(share), [toy.tokenize(windows)])
+    assert count_parameters(list(toy.attentions())) <= share * before
+
+
 def test_the_choice_is_judged_by_windows_that_gave_no_moments(
     toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,16 @@ import copy
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.tsfmscope.models.families import CLASSES, FAMILIES, example_model
+from tests.tsfmscope.models.families import CLASSES, FAMILIES, change_config, example_model
+from tsfmscope.cli.app import app
 from tsfmscope.conformance.checkpoints import Checkpoint
 from tsfmscope.conformance.package import (
     forecasts_are_those_of_the_package,
@@ -183,3 +186,27 @@ def test_no_code_hands_a_folder_to_a_loader(folder: str) -> None:
             ):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {owner}")
     assert not found
+
+
+@pytest.mark.parametrize("place", ["an option", "a component's option", "a component", "the mixture's own option"])
+def test_verify_runs_no_command_that_a_moirai_config_names(place: str, marker: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(
+        ROOT / "tsfmscope/checkpoints/moirai-mini", folder, ignore=shutil.ignore_patterns("checksums.sha256")
+    )
+    output = json.loads((folder / "config.json").read_text())["distr_output"]
+    normal = {"_target_": "uni2ts.distribution.normal.NormalFixedScaleOutput", "scale": payload(marker)}
+    if place == "an option":
+        output = normal
+    elif place == "a component's option":
+        output["components"][1] = normal
+    elif place == "a component":
+        output["components"][1] = payload(marker)
+    else:
+        output["weights"] = payload(marker)
+    change_config(folder, distr_output=output)
+    done = CliRunner().invoke(app, ["verify", str(folder), "--context", "64", "--horizon", "12", "--json"])
+    assert done.exit_code == 1
+    detail = json.loads(done.stdout)["checks"][-1]["detail"]
+    key = {"a component": "_target_", "the mixture's own option": "'weights'"}.get(place, "scale")
+    assert str(folder) in detail and f"{key}" in detail and "\n" not in detail

@@ -16,11 +16,9 @@ import pandas as pd
 import pytest
 import torch
 from transformers.pytorch_utils import Conv1D
-from typer.testing import CliRunner
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import FORECASTERS
-from tsfmscope.cli.app import app
 from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.functions.push import read_facts
@@ -376,22 +374,6 @@ def test_embed_gives_a_row_to_short_and_constant_series_and_counts_the_others(
         ts.embed(model, rows[6], context=40)
     alone = ts.embed(model, rows[2, -8:], context=40)
     np.testing.assert_allclose(found.loc["series-2"], alone.iloc[0], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["mine.csv", "mine.parquet", "wide.csv"])
-def test_the_command_embed_has_a_row_per_series_and_a_line_per_reason(name: str) -> None:
-    days = pd.date_range("2024-01-01", periods=40)
-    values = {"long": np.arange(40.0) ** 2, "short": np.r_[np.full(32, np.nan), np.arange(8.0)], "closed": np.zeros(40)}
-    values["empty"] = np.full(40, np.nan)
-    wide = pd.DataFrame(values, index=days.rename("ds"))
-    long = wide.reset_index().melt("ds", var_name="unique_id", value_name="y")
-    long = long[long["y"].notna() | (long["unique_id"] == "empty")]
-    wide.to_csv("wide.csv")
-    long.to_csv("mine.csv", index=False)
-    long.to_parquet("mine.parquet")
-    done = CliRunner().invoke(app, ["embed", "chronos-bolt-mini", name, "--context", "40", "--json"])
-    assert {row["series"] for row in json.loads(done.stdout)} == {"long", "short", "closed"}
-    assert "left out: 1 series: all NaN" in done.stderr
 
 
 def test_states_and_inspect_count_the_series_without_a_window(model: Model, caplog: pytest.LogCaptureFixture) -> None:

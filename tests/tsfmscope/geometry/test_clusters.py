@@ -50,6 +50,12 @@ def test_k_never_passes_the_number_of_distinct_rows(distinct: int) -> None:
     assert got.silhouettes[-1] == 1.0
 
 
+def test_three_rows_have_one_k_and_its_inertia_is_a_share_of_the_total() -> None:
+    got, mean = choose_clusters(np.array([[0.0], [1], [9]]), ClusterOptions(min_silhouette=-1.0), seed=0), 10 / 3
+    assert len(got.silhouettes) == 1
+    assert got.inertias == (pytest.approx(0.5 / (mean**2 + (1 - mean) ** 2 + (9 - mean) ** 2)),)
+
+
 @pytest.mark.parametrize("states", [np.ones((50, 4)), np.zeros((50, 4)), np.eye(2)])
 def test_equal_or_too_few_rows_are_refused(states: np.ndarray) -> None:
     with pytest.raises(ValueError, match="expected at least 3 of which 2 differ"):
@@ -120,6 +126,7 @@ HARD = {
     "outliers in the axes of the search": outliers_in_the_axes_of_the_search(),
     "a line": np.outer(np.linspace(0, 1, 400), np.ones(3)),
     "more columns than rows": blobs(12, 64),
+    "many columns that tell nothing apart": RNG.standard_normal((800, 120)),
 }
 
 
@@ -190,6 +197,15 @@ def test_quick_clusters_use_the_leading_axes_only() -> None:
         assert fit.inertia == pytest.approx(np.square(points[:, :5] - means[fit.labels]).sum(), rel=1e-2)
 
 
+def test_islands_outside_the_leading_axes_of_the_search_are_parted_in_all_axes() -> None:
+    rng = np.random.default_rng(10)
+    states = np.zeros((900, 30))
+    states[:, 6:] = rng.standard_normal((900, 24))
+    states[np.arange(900), np.arange(900) % 6] = 7.0  # six islands of equal weight: five leading axes hold them
+    found = kmeans(_points(states), 6, seed=0)[-1].labels
+    assert [len(set(found[island::6])) for island in range(6)] == [1] * 6
+
+
 def test_more_clusters_than_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="got 3 rows, expected at least k_max = 4"):
         list(kmeans(np.eye(3), 4, seed=0))
@@ -232,9 +248,10 @@ def test_many_rows_that_nearly_coincide_are_taken_in_float64() -> None:
     assert mean_silhouettes(tight, [labels])[0] == pytest.approx(silhouette_score(tight, labels), abs=1e-9)
 
 
-def test_many_equal_rows_in_clusters_of_their_own_score_exactly_1() -> None:
-    points = np.repeat(np.random.default_rng(9).standard_normal((3, 50)) + 40, 1000, axis=0)
-    assert mean_silhouettes(points, [np.repeat([0, 1, 2], 1000)]) == (1.0,)
+@pytest.mark.parametrize(("count", "shift"), [(1000, 40), (40, 1000)])
+def test_equal_rows_in_clusters_of_their_own_score_exactly_1_wherever_they_lie(count: int, shift: int) -> None:
+    points = np.repeat(np.random.default_rng(9).standard_normal((3, 50)) + shift, count, axis=0)
+    assert mean_silhouettes(points, [np.repeat([0, 1, 2], count)]) == (1.0,)
 
 
 def test_silhouettes_divide_b_by_the_cluster_size_unlike_the_printed_formula() -> None:

@@ -66,6 +66,18 @@ def test_hand_worked_cases(states: list, types: list | None, zeta: float, zeta_t
     assert (got.zeta, got.zeta_token) == pytest.approx((zeta, zeta_token), abs=1e-15)
 
 
+def test_one_random_instance_a_type_has_zeta_as_its_expectation() -> None:
+    rng = np.random.default_rng(0)
+    types = rng.integers(0, 6, 40)
+    states = rng.standard_normal((40, 3)) + 0.5
+    draws = []
+    for _ in range(4000):
+        chosen = [rng.choice(np.flatnonzero(types == kind)) for kind in np.unique(types)]
+        draws.append(inter_token_cosine(states[chosen]).zeta)
+    zeta = inter_token_cosine(states, types).zeta
+    assert zeta == pytest.approx(np.mean(draws), abs=5 * np.std(draws) / np.sqrt(len(draws)))
+
+
 def test_rows_without_types_and_rows_each_of_its_own_type_agree() -> None:
     states = np.random.default_rng(1).standard_normal((50, 5)).astype(np.float32)
     assert inter_token_cosine(states) == inter_token_cosine(states, np.arange(50))
@@ -79,6 +91,14 @@ def test_cosine_is_free_of_scale_row_by_row(scale: float) -> None:
     scaled = inter_token_cosine(states * factors, types)
     plain = inter_token_cosine(states, types)
     assert (scaled.zeta, scaled.zeta_token) == pytest.approx((plain.zeta, plain.zeta_token), abs=1e-13)
+
+
+def test_cosine_is_free_of_rotation_and_row_order() -> None:
+    rng = np.random.default_rng(3)
+    states, types = rng.standard_normal((60, 4)) + 1, rng.integers(0, 9, 60)
+    turn, order = np.linalg.qr(rng.standard_normal((4, 4)))[0], rng.permutation(60)
+    turned, plain = inter_token_cosine((states @ turn)[order], types[order]), inter_token_cosine(states, types)
+    assert (turned.zeta, turned.zeta_token) == pytest.approx((plain.zeta, plain.zeta_token), abs=1e-13)
 
 
 @pytest.mark.parametrize("value", [1e200, 1e-200])
@@ -293,6 +313,30 @@ def test_a_null_that_moves_nothing_is_the_cosine_itself(monkeypatch: pytest.Monk
         assert got == pytest.approx(inter_token_cosine(residuals, kinds).zeta, abs=1e-6)
 
 
+def test_an_isotropic_cluster_stands_at_its_floor_and_the_corrected_value_at_zero() -> None:
+    states = np.random.default_rng(1).standard_normal((1300, 16)) + 3
+    got = adjusted_cosine(states, np.zeros(1300, int), permutations=39)
+    assert got.floor == pytest.approx(-1 / 1299)
+    assert abs(got.corrected) < 1e-4 < abs(got.mean)
+
+
+def test_independent_coordinates_are_told_from_isotropic_about_as_often_as_the_level_says() -> None:
+    found = 0
+    for seed in range(120):
+        states = np.random.default_rng(seed).standard_normal((120, 6)) * [3, 1, 1, 1, 0.5, 0.2] + 7
+        got = adjusted_cosine(states, np.arange(120) % 2, permutations=39, seed=seed)
+        found += got.p <= 0.05
+    assert 1 <= found <= 14  # 6 expected
+
+
+def test_norms_that_go_with_a_direction_are_told_from_isotropic() -> None:
+    rng = np.random.default_rng(4)
+    states = rng.standard_normal((400, 8)) + rng.exponential(4, 400)[:, None]
+    got = adjusted_cosine(states, np.zeros(400, int), permutations=39)
+    assert got.p == 0.05  # outside all 39
+    assert abs(got.mean - got.null) > 5 * got.null_sd
+
+
 def test_p_counts_the_permutations_on_the_nearer_side_twice() -> None:
     states = np.random.default_rng(5).standard_normal((60, 3)) ** 3
     got = adjusted_cosine(states, np.zeros(60, int), permutations=19, seed=8)
@@ -301,6 +345,15 @@ def test_p_counts_the_permutations_on_the_nearer_side_twice() -> None:
     below, above = int((null <= got.mean).sum()), int((null >= got.mean).sum())
     assert got.p == min(1.0, 2 * (min(below, above) + 1) / 20)
     assert (got.null, got.null_sd) == pytest.approx((null.mean(), null.std(ddof=1)))
+
+
+def test_the_null_averages_over_the_clusters_used_and_follows_its_seed() -> None:
+    rng = np.random.default_rng(6)
+    states, labels = rng.standard_normal((150, 4)), np.repeat([0, 1, 2], [80, 60, 10])
+    first, second, other = (adjusted_cosine(states, labels, permutations=9, seed=seed) for seed in (1, 1, 2))
+    assert first == second != other
+    assert (first.used, first.small) == (2, 1)
+    assert first.null == pytest.approx(first.floor, abs=5 * first.null_sd)
 
 
 def test_without_permutations_there_is_no_null() -> None:

@@ -205,7 +205,7 @@ def test_the_spread_is_that_of_all_positions() -> None:
 def test_one_position_has_no_deviation_and_none_has_nothing() -> None:
     assert partition_spread(np.array([3.0])) == (one := partition_spread(np.array(3.0)))
     assert (one.n, one.mean, one.sd, one.range) == (1, 3.0, None, 0.0)
-    none = partition_spread(np.zeros(0))
+    none = partition_spread(log_partition(np.zeros((0, 5))))
     assert (none.n, none.mean, none.sd, none.low, none.high, none.range) == (0, None, None, None, None, None)
 
 
@@ -279,6 +279,18 @@ def test_norm_and_right_sides_are_those_written_out(n: int, width: int, seed: in
     got = jacobian_bounds(psi, mixing)
     assert got.norm == pytest.approx(np.linalg.norm(_closed(psi, mixing), 2), rel=1e-9)
     assert (got.printed, got.appendix, got.safe) == pytest.approx(_loops(psi, mixing), rel=1e-9)
+
+
+def test_the_jacobian_is_that_of_finite_differences() -> None:
+    rng = np.random.default_rng(0)
+    psi, mixing, h = rng.standard_normal((3, 2)), rng.standard_normal((2, 2)), 1e-6
+    columns = []
+    for at in range(6):
+        nudge = np.zeros(6)
+        nudge[at] = h
+        up, down = (attention(x, mixing) @ x for x in (psi + nudge.reshape(3, 2), psi - nudge.reshape(3, 2)))
+        columns.append((up - down).ravel() / (2 * h))
+    assert jacobian_bounds(psi, mixing).norm == pytest.approx(np.linalg.norm(np.stack(columns, 1), 2), rel=1e-7)
 
 
 def test_the_printed_statement_fails_where_nothing_is_attended_to_and_the_proofs_n_mends_that() -> None:

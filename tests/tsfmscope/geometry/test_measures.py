@@ -400,3 +400,20 @@ def test_halves_of_equal_rows_have_no_clusters_and_raise_nothing() -> None:
     row = measure_states(states, options=QUICK, seed=0)
     assert row["repeats"] == 5 and row["zeta_sd"] is not None
     assert row["zeta_adjusted_sd"] is None
+
+
+def test_types_are_counted_in_every_half() -> None:
+    rng = np.random.default_rng(3)
+    types = rng.integers(0, 25, 200)
+    states = 3 * rng.standard_normal((25, 12))[types] + rng.standard_normal((200, 12))
+    row, plain = (measure_states(states, kinds, QUICK, seed=0) for kinds in (types, None))
+    assert row["zeta_sd"] != plain["zeta_sd"]
+    assert all(row[f"{name}_sd"] is not None for name in REPEATED)
+
+
+def test_repeats_follow_their_seed() -> None:
+    rows = _rows(_drawn(np.random.default_rng(4)))
+    options = IsotropyOptions(k_max=3, min_cluster=20, permutations=9, repeats=3)
+    one, same, other = (spread_over_halves(rows, options, seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
+    assert one["repeats"] == 3

@@ -59,6 +59,13 @@ def test_effective_dimension_of_hand_worked_spectra(eigenvalues: list, share: fl
     assert effective_dimension(np.array(eigenvalues, dtype=float), share) == dimension
 
 
+def test_effective_dimension_equals_a_loop_and_grows_with_the_share() -> None:
+    values = np.sort(np.random.default_rng(1).exponential(size=30))[::-1]
+    shares = (0.5, 0.8, 0.9, 0.95, 0.99)
+    loop = [next(m for m in range(1, 31) if values[:m].sum() >= e * values.sum()) for e in shares]
+    assert [effective_dimension(values, e) for e in shares] == loop == sorted(loop)
+
+
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match="share: got"):
@@ -166,6 +173,13 @@ def test_isoscore_star_is_that_of_the_shrunk_covariance(shrinkage: float) -> Non
     by_identity = np.linalg.svd((1 - shrinkage) * np.cov(points.T) + shrinkage * np.eye(8), compute_uv=False)
     eigenvalues = covariance_spectrum(points).eigenvalues
     assert isoscore_star(eigenvalues, shrinkage=shrinkage) == pytest.approx(_steps(by_identity), abs=1e-12)
+
+
+def test_shrinkage_lifts_the_score_of_few_rows() -> None:
+    eigenvalues = covariance_spectrum(np.random.default_rng(3).standard_normal((20, 60))).eigenvalues
+    few, star = isoscore(eigenvalues), isoscore_star(eigenvalues, shrinkage=0.5)
+    assert few is not None and star is not None
+    assert few < 0.35 < 0.5 < star
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chronos import BaseChronosPipeline, ChronosPipeline
+from chronos import BaseChronosPipeline, ChronosBoltPipeline, ChronosPipeline
 from chronos.chronos import ChronosModel
 
 from tests.tsfmscope.models.families import CLASSES, hard_windows
@@ -116,6 +116,14 @@ def test_a_window_worked_by_hand(bolt: ChronosBolt, windows_of: Callable[..., Wi
     assert tokens.kinds["encoder"].tolist() == [[TokenKind.PADDING, TokenKind.OBSERVATION, TokenKind.REG]]
     assert tokens.kinds["decoder"].tolist() == [[TokenKind.FUTURE]]
     assert dict(tokens.types) == {}
+
+
+def test_levels_between_those_of_bolt_are_those_of_the_package(bolt: ChronosBolt, windows: Make) -> None:
+    made, levels = hard_windows(windows(count=6, context=60, horizon=12)), (0.25, 0.5, 0.95)
+    pipeline = ChronosBoltPipeline(bolt.network)
+    theirs, _ = pipeline.predict_quantiles(torch.from_numpy(made.context), 12, quantile_levels=list(levels))
+    ours = bolt.forecast(made, levels=levels, seeds=[0] * 6).values
+    np.testing.assert_allclose(ours, theirs.permute(0, 2, 1), rtol=1e-4, atol=1e-5)
 
 
 def test_a_long_forecast_recurs_over_the_quantiles(bolt: ChronosBolt, windows: Make) -> None:

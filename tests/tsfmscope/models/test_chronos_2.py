@@ -13,6 +13,7 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
+from tests.tsfmscope.models.families import hard_windows
 from tsfmscope.conformance.package import CLOSE, compare_with_package
 from tsfmscope.models.chronos_2 import LEVELS, Chronos2
 from tsfmscope.models.types import TokenKind
@@ -51,6 +52,18 @@ def test_a_window_worked_by_hand(linear: Chronos2, windows_of: Callable[..., Win
     assert values[1].tolist() == [0.0] * 6 + [-1.0, 1.0]
     assert masks.sum(axis=1).tolist() == [0, 2, 0, 0]
     assert not values[2:].any()
+
+
+def test_levels_between_those_of_the_model_are_those_of_the_packages_pipeline(model: Chronos2, windows: Make) -> None:
+    made, levels = hard_windows(windows(count=6, context=60, horizon=40)), [0.03, 0.5, 0.97]
+    ours = model.forecast(made, levels=tuple(levels), seeds=[0] * 6).values
+    for one, row in zip(ours, made.context, strict=True):  # one at a time
+        with pytest.warns(UserWarning, match="We recommend"):
+            found, _ = Chronos2Pipeline(model.network).predict_quantiles(
+                [torch.from_numpy(row)], 40, quantile_levels=levels
+            )
+        want = found[0][0].T.numpy()
+        np.testing.assert_allclose(one, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
 
 
 def test_the_loss_is_the_quantile_loss_of_the_scaled_future(linear: Chronos2, windows: Make) -> None:

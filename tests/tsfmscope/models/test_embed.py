@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,17 @@ def test_a_token_dump_has_the_rows_asked_for_and_every_series(family: Family) ->
         | {"n_context_min": 40, "n_context_median": 40.0}
     ]
     assert result.tokens == sum(kinds.size for kinds in tokens.kinds.values())
+
+
+def test_missing_steps_are_made_up_for_by_more_windows(t5: Family) -> None:
+    series = [Series("walks", "s", np.where(np.arange(400) % 2, np.nan, np.arange(400.0)).astype(np.float32), freq="D")]
+    tokens = tokens_from_table(dumped(t5, series_table(series), rows=100))
+    assert (tokens.kinds["decoder"] == TokenKind.FUTURE).sum() >= 100
+
+
+def test_as_many_rows_as_there_are_is_enough(t5: Family) -> None:
+    tokens = tokens_from_table(dumped(t5, walks(count=1, steps=60), rows=10_000))
+    assert len(tokens) == 60 - 16 - 12 + 1
 
 
 def test_a_token_dump_counts_the_observed_steps_of_its_contexts(t5: Family) -> None:
@@ -180,6 +192,19 @@ def test_windows_without_a_kept_token_are_not_run(family: Family, monkeypatch: p
     assert seen == [3]
 
 
+def test_memory_of_a_pass_follows_the_kept_rows(bolt: Family) -> None:
+    tokens = tokens_from_table(dumped(bolt, walks(count=5, steps=2000), rows=3000))
+    states = 4 * bolt.width * sum(kinds.size for kinds in tokens.kinds.values())  # bytes of one layer
+    peaks = []
+    for rows in ({"encoder": np.array([5])}, None):
+        tracemalloc.start()
+        list(bolt.hidden_states(tokens, rows))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] > 3 * states  # numpy's arrays alone, and every layer
+    assert peaks[0] < states
+
+
 @pytest.mark.parametrize("ids", [[-1, 2], [3, 2], [2, 2], [0, 10**6]])
 def test_rows_that_cannot_be_are_refused(t5: Family, ids: list[int]) -> None:
     tokens = tokens_from_table(dumped(t5, walks()))
@@ -224,6 +249,20 @@ def test_the_batch_changes_states_by_rounding_only_and_never_the_tokens(family: 
         assert a["token"].equals(b["token"])
         one, other = (np.array(table["state"].to_pylist()) for table in (a, b))
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * float(np.abs(one).max()))
+
+
+def test_the_same_job_gives_the_same_bytes(t5: Family) -> None:
+    data, unset = dumped(t5, walks()), job(EMBED | {"batch": None})
+    first, second = (list(embed(unset, data, t5).dump or []) for _ in range(2))
+    assert all(a.equals(b) for a, b in zip(first, second, strict=True))
+
+
+def test_every_layer_of_a_stack_keeps_the_same_tokens(t5: Family) -> None:
+    tables = list(embed(job(EMBED), dumped(t5, walks()), t5).dump or [])
+    for stack in t5.stacks:
+        kept = [table["token"].to_pylist() for table in tables if table["stack"][0].as_py() == stack]
+        assert len(kept[0]) == 50
+        assert all(ids == kept[0] for ids in kept)
 
 
 def test_a_window_of_more_tokens_than_a_pass_should_have_is_run_alone() -> None:

@@ -93,6 +93,12 @@ def test_the_network_is_its_numpy_twin() -> None:
     np.testing.assert_allclose(scale, np.log1p(np.exp(raw[2])), rtol=1e-4)
 
 
+@pytest.mark.parametrize("width", [144, 64, 48])
+def test_the_mlp_is_as_wide_as_the_release_makes_it(width: int) -> None:
+    mlp = LagLlamaNetwork(inputs=1, layers=1, heads=1, head_width=width).blocks[0].mlp
+    assert mlp.c_fc1.weight.shape == ({144: 512, 64: 256, 48: 256}[width], width)
+
+
 def test_the_head_never_has_a_scale_of_zero_nor_two_degrees_of_freedom() -> None:
     head = StudentTHead(1)
     with torch.no_grad():

@@ -156,6 +156,17 @@ def released(folder: Path, **changes: Any) -> PatchTSTForPrediction:
     return network
 
 
+def test_a_saved_model_is_read_by_transformers_and_batch_norms_keep_what_they_saw(tmp_path: Path) -> None:
+    family = trained(SIZE)
+    family.save(tmp_path)
+    theirs = PatchTSTForPrediction.from_pretrained(tmp_path)
+    state, again = family.network.state_dict(), PatchTST.load(tmp_path).network.state_dict()
+    assert any("running_mean" in name for name in state)
+    for name, values in theirs.state_dict().items():
+        assert torch.equal(values, state[name])
+        assert torch.equal(values, again[name])
+
+
 def test_a_released_checkpoint_of_many_channels_is_a_model_of_each(windows: Make, tmp_path: Path) -> None:
     theirs = released(tmp_path)
     family = PatchTST.load(tmp_path)

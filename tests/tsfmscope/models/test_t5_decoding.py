@@ -284,6 +284,26 @@ def test_every_form_of_input_and_every_method_answers_as_the_stock_pipeline(
     assert (fast.model_context_length, fast.model_prediction_length) == (40, 8)
 
 
+def test_samples_of_both_pass_a_two_sample_test_at_every_step(stock: ChronosPipeline, context: torch.Tensor) -> None:
+    """Kolmogorov-Smirnov, 3 series x 8 steps of one round; another temperature fails it, so the test has power.
+
+    Later rounds read the median of the samples, a bin that differs from run to run, also between two stock runs.
+    """
+    torch.manual_seed(0)
+    count, steps = 1000, 8
+    theirs = stock.predict(context, num_samples=count)
+    ours = ts.fast(stock).predict(context, num_samples=count)
+    cooler = ts.fast(stock).predict(context, num_samples=count, temperature=0.6)
+
+    def p_values(samples: torch.Tensor) -> np.ndarray:
+        pairs = [(samples[i, :, t], theirs[i, :, t]) for i in range(len(context)) for t in range(steps)]
+        return np.array([ks_2samp(a.numpy(), b.numpy()).pvalue for a, b in pairs]).reshape(len(context), steps)
+
+    assert p_values(ours).min() > 1e-3
+    assert np.median(p_values(ours)) > 0.1
+    assert np.median(p_values(cooler)) < 1e-3
+
+
 def test_torch_seeds_the_samples_and_the_stock_pipeline_is_not_changed(
     stock: ChronosPipeline, context: torch.Tensor
 ) -> None:

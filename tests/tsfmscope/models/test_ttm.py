@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.tsfmscope.models.families import example_model, package_network, shak
 from tsfmscope.compression.compress import compress_model
 from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ModelError
-from tsfmscope.models.ttm import TTM
+from tsfmscope.models.ttm import FREQUENCIES, TTM, UNKNOWN, Config
 from tsfmscope.models.ttm_network import TTMNetwork
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
@@ -29,11 +30,12 @@ R1 = {
     **{"context_length": 512, "prediction_length": 96, "patch_length": 64, "patch_stride": 64, "d_model": 192},
     **{"num_layers": 2, "adaptive_patching_levels": 3, "decoder_d_model": 128, "decoder_num_layers": 2},
 }
+# 52 steps are six patches and four steps that no patch reads.
+CONFIG = {"context_length": 52, "prediction_length": 12, "patch_length": 8, "d_model": 24, "num_layers": 2}
+LEVELS = {"adaptive_patching_levels": 3, "decoder_d_model": 16, "decoder_num_layers": 2}
 
 
 def test_the_released_shape_has_the_released_number_of_parameters() -> None:
-    from tsfmscope.models.ttm import Config
-
     with torch.device("meta"):
         network = TTMNetwork(Config.fill(R1, "r1"))
     assert 4 * sum(values.numel() for values in network.parameters()) == pytest.approx(3.24e6, rel=0.01)
@@ -42,22 +44,17 @@ def test_the_released_shape_has_the_released_number_of_parameters() -> None:
 def test_a_missing_step_is_the_mean_and_a_short_context_has_padding_patches(windows: Make) -> None:
     model, made = example_model("ttm"), windows(count=3, context=30)
     made.context[1, 10:25] = np.nan
-    filled = Windows(made.context.copy(), made.future, made.series, made.origin, made.dataset, made.freq, made.season)
+    filled = replace(made, context=made.context.copy())
     tokens = model.tokenize(made)
     # 30 of 48 steps: two of six patches are padding, and one has both. Steps 10 to 24 hold all of the fifth patch.
-    kinds = [
-        [TokenKind.OBSERVATION if seen else TokenKind.PADDING for seen in row] for row in ((0, 0, 1, 1, 1, 1),) * 3
-    ]
+    kinds = [[TokenKind.PADDING] * 2 + [TokenKind.OBSERVATION] * 4 for _ in range(3)]
     kinds[1][4] = TokenKind.PADDING
     assert tokens.kinds["encoder"].tolist() == kinds
     # The mean of a context as its missing values keeps the mean; the scale differs, so the patches are proportional.
     filled.context[1, 10:25] = np.nanmean(made.context[1])
-    ratio = model.tokenize(filled).arrays["patches"][1] / np.where(tokens.arrays["patches"][1] == 0, np.nan, 1)
-    np.testing.assert_allclose(
-        ratio[~np.isnan(ratio)] / tokens.arrays["patches"][1][~np.isnan(ratio)],
-        np.sqrt(30 / 15) * np.ones((~np.isnan(ratio)).sum()),
-        rtol=1e-4,
-    )
+    known = tokens.arrays["patches"][1] != 0
+    ratio = model.tokenize(filled).arrays["patches"][1][known] / tokens.arrays["patches"][1][known]
+    np.testing.assert_allclose(ratio, np.sqrt(30 / 15), rtol=1e-4)
     assert (tokens.arrays["patches"][1, 4] == 0).all()
 
 
@@ -67,13 +64,12 @@ def test_every_quantile_is_the_point(windows: Make) -> None:
 
 
 def test_the_frequency_changes_the_states_of_a_model_that_reads_it_and_of_no_other(windows: Make) -> None:
-    small: dict[str, Any] = {"context_length": 48, "prediction_length": 12, "patch_length": 8, "d_model": 16}
-    small |= {"num_layers": 1}
+    small = CONFIG | {"context_length": 48, "num_layers": 1}
     made = windows(count=2)
 
     def last_states(model: TTM, freq: str) -> np.ndarray:
-        of = Windows(made.context, made.future, made.series, made.origin, made.dataset, freq, made.season)
-        states: np.ndarray = list(model.hidden_states(model.tokenize(of)))[-1].states
+        tokens = model.tokenize(replace(made, freq=freq))
+        states: np.ndarray = list(model.hidden_states(tokens))[-1].states
         return states
 
     plain = TTM.new(small, seed=0)
@@ -103,11 +99,6 @@ def test_compression_is_refused_in_one_line(settings: Method) -> None:
 def test_the_future_must_have_the_length_of_the_head() -> None:
     with pytest.raises(ValueError, match="future: got 5 steps, expected the 12 of the head"):
         example_model("ttm").loss(torch.zeros(2, 48), torch.zeros(2, 5))
-
-
-# 52 steps are six patches and four steps that no patch reads.
-CONFIG = {"context_length": 52, "prediction_length": 12, "patch_length": 8, "d_model": 24, "num_layers": 2}
-LEVELS = {"adaptive_patching_levels": 3, "decoder_d_model": 16, "decoder_num_layers": 2}
 
 
 def random_model(config: dict[str, Any]) -> TTM:
@@ -166,8 +157,6 @@ def test_the_loss_is_that_of_the_package_for_standardised_windows(windows: Make,
 @needs_package
 def test_frequency_tokens_are_those_of_the_package() -> None:
     from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPING
-
-    from tsfmscope.models.ttm import FREQUENCIES, UNKNOWN
 
     theirs = {**DEFAULT_FREQUENCY_MAPPING}
     assert theirs.pop("oov") == UNKNOWN

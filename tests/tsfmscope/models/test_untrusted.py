@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import shutil
 import struct
@@ -125,6 +126,27 @@ def test_a_patch_of_no_steps_is_refused_with_its_key(made: tuple[str, Path], key
     block = json.loads((folder / "config.json").read_text())["chronos_config"]
     change_config(folder, chronos_config=block | {key: value})
     assert f"config.json: {key}: got {value!r}, expected a whole number from 1" in refused(family, folder)
+
+
+class Marker:
+    """When it is unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mknod, (str(self.path),)
+
+
+@pytest.mark.parametrize("made", READERS, indirect=True)
+def test_pickles_are_never_read(made: tuple[str, Path], tmp_path: Path) -> None:
+    family, folder = made
+    for name in ("pytorch_model.bin", "training_args.bin", "model.pt", "adapter_model.bin"):
+        (folder / name).write_bytes(pickle.dumps({"w": Marker(tmp_path / "ran")}))
+    family_class(family).load(folder)  # its safetensors alone
+    weights(folder).unlink()
+    assert "safetensors" in refused(family, folder)
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("made", ["chronos-bolt", "chronos-t5", "patchtst"], indirect=True)

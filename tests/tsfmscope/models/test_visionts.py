@@ -252,6 +252,17 @@ def test_the_loss_of_mixed_periods_is_the_weighted_loss_of_windows_alone(
     assert model.loss(context, future).item() == pytest.approx(np.average(alone, weights=counts), rel=1e-5)
 
 
+def test_the_loss_repeats_with_the_seed_of_torch(with_period: Callable[[int | None], VisionTS]) -> None:
+    model, (context, future) = with_period(None), mixed_periods()
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return model.loss(context, future).item()
+
+    losses = [loss(seed) for seed in range(8)]
+    assert losses == [loss(seed) for seed in range(8)] and len(set(losses)) > 1
+
+
 def test_one_window_of_five_has_a_random_period_that_fits() -> None:
     time = np.arange(64)
     torch.manual_seed(0)

@@ -246,6 +246,13 @@ HARD = {
 }
 
 
+def test_points_of_a_plane_keep_their_distances() -> None:
+    rng = np.random.default_rng(0)
+    flat, axes = rng.standard_normal((50, 2)), np.linalg.qr(rng.standard_normal((9, 2)))[0]
+    found = leading_plane(flat @ axes.T)
+    np.testing.assert_allclose(found @ found.T, flat @ flat.T, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", HARD)
 def test_rows_of_rank_one_lie_on_a_line(name: str) -> None:
     rows, expected = HARD[name]

@@ -103,6 +103,16 @@ def test_a_known_spectrum_is_found_down_to_1e_12_where_the_gram_matrix_loses_it(
     assert (np.abs(gram - values).max() > 1e-12) == (least < 1e-6)
 
 
+def test_centring_needs_no_second_look_at_rows_far_from_zero() -> None:
+    """Their own rounding is 1e-16 of the mean: that much of the mean, and no more, may be off."""
+    values = np.geomspace(1, 1e-6, 20)
+    matrix = with_values(5000, values)
+    matrix -= matrix.mean(axis=0)
+    expected = np.linalg.svd(matrix, compute_uv=False)
+    found = TallQR.of([matrix + 100]).singular_values(centred=True)
+    assert np.abs(found - expected).max() < 100 * np.sqrt(5000 * 20) * 2e-16
+
+
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 12), st.integers(0, 10**6))
 
 

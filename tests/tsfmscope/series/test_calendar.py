@@ -37,6 +37,7 @@ from tsfmscope.series.calendar import (
 from tsfmscope.series.data_sets import DataSet
 from tsfmscope.series.files.frames import Columns
 from tsfmscope.series.files.user_files import load_frame, load_own
+from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.tables import series_table, table_series
 from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
@@ -169,6 +170,14 @@ def test_random_clocks_are_plausible_and_follow_from_the_seed() -> None:
     assert {clock.freq for clock in drawn} == set(TRAINING_FREQS)
     assert all(TRAINING_YEARS[0] <= clock.start < TRAINING_YEARS[1] for clock in drawn)
     assert len({clock.start for clock in drawn}) == 300
+
+
+def test_noise_leaves_dates_as_they_are() -> None:
+    data = [Series("d", "a", np.arange(60, dtype=np.float32), freq="W", start=datetime(2001, 5, 6))]
+    windows, _ = last_windows(data, context=20, horizon=5)
+    noisy = with_noise(windows, data, noise=0.1, seed=0)
+    assert not np.array_equal(noisy.context, windows.context)
+    np.testing.assert_array_equal(window_dates(noisy, 20), window_dates(windows, 20))
 
 
 def test_windows_given_no_starts_have_nominal_dates() -> None:

@@ -44,6 +44,12 @@ def test_a_trend_s_p_is_that_of_the_correlation(values: np.ndarray) -> None:
         assert found.low <= found.estimate <= found.high
 
 
+def test_the_interval_of_a_slope_holds_the_truth_as_often_as_it_says() -> None:
+    rng, x = np.random.default_rng(0), np.arange(5.0)
+    held = [t.low <= 0.3 <= t.high for t in (trend(x, 0.3 * x + rng.standard_normal(5)) for _ in range(1000))]
+    assert abs(np.mean(held) - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
@@ -67,3 +73,15 @@ def test_the_detectable_mean_is_that_of_statsmodels_and_grows_with_the_error() -
     assert detectable_mean(1 / math.sqrt(12), 11, 0.05) == pytest.approx(theirs, rel=1e-3)
     assert detectable_mean(2.0, 11, 0.05) == pytest.approx(2 * detectable_mean(1.0, 11, 0.05))
     assert math.isnan(detectable_mean(0.0, 11, 0.05)) and math.isnan(mean(np.array([2.0, 2.0])).detectable)
+
+
+def test_two_points_still_have_a_slope() -> None:
+    assert trend(np.array([1.0, 2.0]), np.array([1.0, 3.0])).estimate == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(3, 0.05), (8, 0.05), (40, 0.01)])
+def test_the_detectable_mean_is_found_in_80_percent_of_samples(n: int, alpha: float) -> None:
+    samples = np.random.default_rng(n).standard_normal((4000, n))
+    effect = detectable_mean(1 / math.sqrt(n), n - 1, alpha)
+    found = stats.ttest_1samp(samples + effect, 0, axis=1).pvalue <= alpha
+    assert abs(found.mean() - 0.8) < 4 * math.sqrt(0.8 * 0.2 / 4000)

@@ -71,6 +71,16 @@ def test_the_bootstrap_limit_is_that_of_efrons_equations(skew: int) -> None:
         assert limit > percentile + 0.1 * spread
 
 
+def test_the_bootstrap_limit_is_scipys_bca() -> None:
+    values = np.exp(sample()) ** 9
+    interval = stats.bootstrap(
+        (values,), np.mean, n_resamples=499, confidence_level=0.95, alternative="less", rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert interval.low == -math.inf
+    limit, method = bootstrap_limit(values, resamples=499, seed=3)
+    assert (limit, method) == (pytest.approx(interval.high, rel=1e-12), "BCa")
+
+
 def test_the_larger_limit_counts() -> None:
     rare_loss = np.array([0.0] * 15 + [0.05, 0.09])
     found = judge(rare_loss)
@@ -236,3 +246,12 @@ def test_a_mean_at_or_above_the_margin_is_never_certified(values: list[float], m
         is_below = found.conditions[0].is_met
         assert (found.outcome == "certified") == is_below
         assert (found.outcome == "too few tasks") == (not is_below and found.n_units < needed_units(found.sd, margin))
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=LOG_RATIOS, shift=st.floats(0, 10))
+def test_a_common_loss_moves_the_t_limit_and_order_does_not(values: list[float], shift: float) -> None:
+    limit = t_limit(np.array(values))
+    if len(values) > 1:
+        assert t_limit(np.array(values) + shift) == pytest.approx(limit + shift, rel=1e-9, abs=1e-9)
+    assert t_limit(np.array(values[::-1])) == pytest.approx(limit, rel=1e-9, abs=1e-9)

@@ -135,6 +135,18 @@ def test_a_printed_test_fires_no_more_often_than_it_says_where_there_is_nothing(
     assert rate(test, n, seed=1, **kind) <= largest_allowed_share(n)
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(("test", "kind"), [*NULLS, (slope, INSIDE), (slope, INSIDE | CONDITIONS)])
+def test_the_false_positive_rate_is_at_most_0_06(test: Test, kind: dict) -> None:
+    slow = test is slope and "conditions" in kind  # a fit with crossed effects takes a second
+    n = 100 if slow else 1000 if test is slope else 2000
+    found = rate(test, n, seed=11, **kind)
+    print(f"{test.__name__} {kind}: {found:.4f} of {n}")
+    assert found <= (largest_allowed_share(n) if slow else ALLOWED)
+
+
 @pytest.mark.parametrize(
     ("test", "kind", "least"),
     [

@@ -167,6 +167,14 @@ def test_critical_and_detectable_rho_are_science_md_s(n: int, critical: float, d
         assert detectable_rho(n) == pytest.approx(detectable, abs=0.005)
 
 
+def test_five_units_reach_one_in_sixty_and_no_less() -> None:
+    ranks = np.arange(5.0)
+    rho = [stats.spearmanr(order, ranks).statistic for order in itertools.permutations(ranks)]
+    assert np.mean(np.abs(rho) >= 1 - 1e-9) == pytest.approx(1 / 60)
+    assert np.mean(np.abs(rho) >= 0.9 - 1e-9) == pytest.approx(1 / 12)
+    assert all(math.isnan(critical_rho(n)) for n in (0, 1, 2, 3, 4))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 7)), min_size=1, max_size=20))
 def test_flips_are_a_loop_over_all_signs_of_all_clusters(units: list[tuple[int, int]]) -> None:

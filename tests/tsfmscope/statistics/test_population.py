@@ -52,6 +52,12 @@ def test_the_test_is_a_loop_over_all_orders_inside_groups(groups: list[str], tie
     assert f"all {len(orders)} orders" in row["method"]
 
 
+def test_with_one_group_the_estimate_is_the_mean_of_scipys_rho() -> None:
+    x, y = np.random.default_rng(5).normal(size=(2, 4, 9))
+    expected = np.mean([stats.spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)])
+    assert across_runs(x, y, [""] * 9, QUICK, "t")["estimate"] == pytest.approx(expected, abs=1e-12)
+
+
 def test_differences_between_groups_do_not_count_inside_groups() -> None:
     generator = np.random.default_rng(6)
     x, y = generator.normal(size=(2, 5, 12))

@@ -49,6 +49,13 @@ def test_the_error_under_a_uniform_softmax_is_its_closed_form() -> None:
     np.testing.assert_allclose(found, tails, rtol=1e-12)
 
 
+def test_only_the_first_half_of_the_ranks_is_fitted() -> None:
+    rows = experiments.compression_by_rank(0, width=16, columns=32, points=15)
+    assert [row["setting"]["rank"] for row in rows] == list(range(1, 16))
+    assert [row["setting"]["rank"] for row in rows if row["fitted"]] == list(range(1, 9))
+    np.testing.assert_allclose([row["x"] for row in rows], exponential_values(16, 5.0)[1:])
+
+
 def test_the_distance_of_eq_30_is_the_one_written_out() -> None:
     width, tokens = 20, 35
     values = exponential_values(width, 6.0)
@@ -59,6 +66,17 @@ def test_the_distance_of_eq_30_is_the_one_written_out() -> None:
     expected = np.linalg.norm(basis @ basis.T @ inputs.T - inputs.T, 2)
     assert experiments.sketch_error(values, (matrix @ left).T) == pytest.approx(expected, rel=1e-7)
     assert experiments.sketch_error(values, left.T) == 0.0  # as many rows as dimensions: nothing is lost
+
+
+def test_a_sketch_of_the_leading_directions_loses_the_next_singular_value() -> None:
+    values = exponential_values(12, 4.0)
+    assert experiments.sketch_error(values, np.eye(12)[:, :3]) == pytest.approx(values[3], rel=1e-7)
+
+
+def test_sparse_rows_have_as_many_entries_as_asked_for_wherever_they_stand() -> None:
+    matrix = experiments.sketch(RNG(6), 32, 8, 4)
+    assert (np.count_nonzero(matrix, axis=1) == 4).all()
+    assert len({tuple(np.flatnonzero(row)) for row in matrix}) > 1
 
 
 def test_scores_are_bounded_or_spread_as_they_say() -> None:

@@ -18,8 +18,6 @@ from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 if TYPE_CHECKING:
     import torch
 
-    from tsfmscope.models.base import Family
-
 
 @dataclass(frozen=True, eq=False)
 class Stack:
@@ -261,8 +259,8 @@ def window_tokens(tokens: Tokens) -> int:
 
 
 @contextmanager
-def in_batches(model: Family, batch: int) -> Iterator[None]:
-    """Set the model's windows per forward pass while the context is open."""
+def in_batches(model: Any, batch: int) -> Iterator[None]:
+    """Set a family's windows per forward pass while the context is open."""
     usual, model.batch = model.batch, batch
     try:
         yield

@@ -165,3 +165,10 @@ def test_seeds_are_found_alone_differ_and_fit_a_signed_column() -> None:
     assert not set(seeds) & set(series_seeds(6, range(1000)))
     assert not set(seeds) & set(series_seeds(5, range(1000), "trend-1"))
     assert series_seeds(5, []) == []
+
+
+def test_bits_of_neighbouring_seeds_are_independent() -> None:
+    bits = np.unpackbits(np.array(series_seeds(0, range(4096)), dtype=">u8").view(np.uint8)).reshape(-1, 64)[:, 1:]
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(4096)
+    flips = (bits[1:] ^ bits[:-1]).mean(axis=0)
+    assert np.abs(flips - 0.5).max() < 5 * 0.5 / np.sqrt(4095)

@@ -153,6 +153,11 @@ def test_a_draw_that_does_not_fit_float32_raises_with_its_expression() -> None:
         draw(kernel, 0, 16)
 
 
+def test_the_largest_composition_that_is_allowed_does_not_overflow() -> None:
+    kernel = parse_kernel(" * ".join(["DotProduct(sigma_0=10.0)"] * 4 + ["ConstantKernel(constant_value=101.0)"] * 28))
+    assert np.isfinite(draw(kernel, 0, 8)).all()
+
+
 def test_no_series_are_no_rows() -> None:
     assert draw_many(0, 0) == []
     assert synthetic_set("linear-1", parse_kernel(KERNELS["linear-1"]), count=0, seed=0) == []

@@ -30,6 +30,14 @@ def test_series_are_finite_float32_and_repeatable(draw, seed: int, count: int, l
     assert not np.isinf(values).any()
 
 
+def test_most_series_differ_and_vary() -> None:
+    values = draw_priors(np.random.default_rng(1), 500, 300)
+    spread = np.nanstd(values, axis=1) / np.nanmax(np.abs(values), axis=1).clip(1e-30)
+    # Counts of a low rate may be zero throughout.
+    assert (spread > 1e-5).mean() > 0.97
+    assert len(np.unique(values[:, 100])) > 350
+
+
 def test_plain_periodic_series_have_no_gaps_and_others_few() -> None:
     rng = np.random.default_rng(0)
     for draw in DRAWS:

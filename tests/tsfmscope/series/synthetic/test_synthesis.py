@@ -127,6 +127,13 @@ def test_the_lines_of_a_product_are_the_product_within_the_sum_of_the_errors(lea
     assert (found.weight > 0).all()
 
 
+def test_a_product_of_equal_periods_has_the_lines_of_one_of_them() -> None:
+    leaf = Leaf("ExpSineSquared", (1.0, 0.25))
+    found = spectrum((leaf, leaf, leaf))
+    np.testing.assert_allclose(np.rint(found.frequency / 4), found.frequency / 4, atol=1e-9)
+    assert len(found.weight) == len(np.unique(np.rint(found.frequency)))
+
+
 def test_thinning_keeps_the_kernel_with_few_lines() -> None:
     dense = synthesis._gaussians(np.array([10.0]), np.ones(1))  # RBF(0.1)
     thin = synthesis._thin(dense, 1e-8)

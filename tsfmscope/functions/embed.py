@@ -1,0 +1,103 @@
+"""`embed`: one vector per series, pooled from hidden states."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, Pool
+from tsfmscope.errors import ArgumentError, DataError
+from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
+from tsfmscope.functions.load import Model, as_model, floor_notes, reading_notes
+from tsfmscope.models.types import TokenKind
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
+from tsfmscope.series.types import count_reasons
+from tsfmscope.series.windows import last_contexts
+
+logger = logging.getLogger("tsfmscope")
+
+
+@checked
+def embed(
+    model: Model | str | Path,
+    data: Data,
+    *,
+    layer: int | Literal["last"] = "last",
+    stack: str | None = None,
+    pool: Pool = "mean",
+    context: Annotated[int, Bounds(1, MAX_CONTEXT)] = CONTEXT,
+    max_series: MaxSeries = None,
+    seed: Seed = 0,
+    columns: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
+    """Return one vector per series: the pooled hidden states of its last `context` steps.
+
+    Args:
+        model: model, as in `inspect`.
+        data: series, as in `inspect`.
+        layer: number of a layer (0: the embedding), or "last": the last state, after the final norm if the
+            family has one.
+        stack: name of a stack; None: the first, which reads the context.
+        pool: mean, last or max, over the tokens of observed values.
+        context: steps at the end of each series, 1 to 32,768.
+        max_series: largest number of series, a seeded sample; None: all.
+        seed: seed of the sample.
+        columns: columns of a table, as in `inspect`.
+
+    Returns:
+        One row per series, with its id as index and one column per dimension, float32. Short and constant series have
+        one too. Series that have none (nothing observed, infinite) are counted by reason in the warnings and in
+        `attrs["skipped"]`.
+
+    Raises:
+        ArgumentError: the stack or layer is unknown, or another argument is out of range. It is a ValueError.
+        DataError: the data contain no series, or none is usable.
+    """
+    model = as_model(model)
+    stack = model.family.stacks[0] if stack is None else stack
+    if stack not in model.layers:
+        raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(model.layers)}")
+    if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
+        raise ArgumentError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
+    named = usable_series(data, max_series=max_series, seed=seed, columns=columns, takes_any=True)
+    loaded = named.loaded
+    # Steps before the first value of the longest series would be padding in every context.
+    longest = max(len(item.values) for item in loaded.series)
+    windows = last_contexts(loaded.series, min(context, longest))
+    tokens = model.family.tokenize(windows)
+    observed = tokens.kinds[stack] == TokenKind.OBSERVATION
+    rows = np.flatnonzero(observed)
+    if np.isnan(windows.context).all():
+        steps = windows.context.shape[1]
+        raise DataError(f"{named.name}: no series has a value in its last {steps} steps, expected at least one")
+    if not len(rows):
+        raise ArgumentError(f"stack: got {stack!r}, none of whose tokens is an observed value; name another stack")
+    number = model.layers[stack] if layer == "last" else layer
+    for state in model.family.hidden_states(tokens, {stack: rows}):
+        # The normed state comes last and replaces the output of the last block.
+        if state.layer == number and (layer == "last" or not state.normed):
+            values = state.states.copy()
+    # [W + 1]: rows of the window i are values[bounds[i] : bounds[i + 1]].
+    bounds = np.concatenate(([0], observed.sum(axis=1).cumsum()))
+    kept = np.flatnonzero(np.diff(bounds))
+    parts = [values[bounds[i] : bounds[i + 1]] for i in kept]
+    vectors = [part[-1] if pool == "last" else getattr(part, pool)(axis=0) for part in parts]
+    skipped = count_reasons(loaded.skipped)
+    if len(kept) < len(tokens):
+        reason = f"no token stands for an observed value of the last {context} steps"
+        skipped[reason] = len(tokens) - len(kept)
+    log_left_out(skipped)
+    near = model.family.count_near_floor(windows.context)
+    for note in (
+        *reading_notes(model.name, model.family.max_context, context),
+        *floor_notes(model.family, model.name, named.name, near, len(windows)),
+    ):
+        logger.warning(note)
+    frame = pd.DataFrame(np.stack(vectors), index=[tokens.series[i] for i in kept])
+    frame.attrs["skipped"] = skipped
+    return frame
