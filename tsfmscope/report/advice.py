@@ -57,25 +57,15 @@ def draw_regrets(rows: pd.DataFrame) -> Chart:
     """
     rules = [name for rule, name in RULES.items() if rule in set(rows["rule"])]
     named = rows.assign(name=rows["rule"].map(RULES), choice=rows["grouping"].map(CHOICES))
-    named = named.assign(
-        tip=[f"{row.name}\n{row.times:.2f} times the best NMSE, {row.n} data sets" for row in style.iterate_rows(named)]
-    )
+    tips = [f"{row.name}\n{row.times:.2f} times the best NMSE, {row.n} data sets" for row in style.iterate_rows(named)]
     places = {name: position for position, name in enumerate(RULES.values()) if name in rules}
     colours, symbols = ({name: values[at] for name, at in places.items()} for values in (COLOURS, SYMBOLS))
     values = named[["times", "low", "high"]].to_numpy(dtype=float).ravel()
-    colour = style.encode_stroke("name", colours)
     y = alt.Y("times:Q", **style.make_log_axis("NMSE ÷ best NMSE", values))
-    base = alt.Chart(named).encode(
+    base = alt.Chart(named.assign(tip=tips)).encode(
         x=alt.X("choice:N", title="choice", sort=list(CHOICES.values()), axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("name:N", sort=rules),
-        stroke=colour,
-    )
-    shape = alt.Shape("name:N", scale=style.map_values(symbols), title=None, legend=style.make_legend(rules))
-    return alt.layer(
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(strokeWidth=1.5, aria=False)
-        .encode(y=style.copy_axis(y, "low"), y2="high:Q"),
-        base.mark_point(size=80).encode(
-            y=y, fill=style.encode_fill("name", colours), shape=shape, **style.encode_tip()
-        ),
-    ).properties(width=style.WIDTHS[1], height=280)
+        xOffset=alt.XOffset("name:N", sort=rules), stroke=style.encode_stroke("name", colours),
+    )  # fmt: skip
+    fill, shape = style.encode_fill("name", colours), style.encode_shape("name", symbols)
+    points = base.mark_point(size=80).encode(y=y, fill=fill, shape=shape, **style.encode_tip())
+    return alt.layer(style.draw_whiskers(base, y, 1.5), points).properties(width=style.WIDTHS[1], height=280)

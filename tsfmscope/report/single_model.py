@@ -113,8 +113,6 @@ def _draw_panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> Char
     )
     return alt.layer(
         base.mark_line(aria=False).encode(y=y, strokeDash=style.encode_dash("stack", stacks)),
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(aria=False)
-        .encode(y=style.copy_axis(y, "low"), y2="high:Q"),
+        style.draw_whiskers(base, y, 1),
         base.mark_point().encode(y=y, fill=style.encode_fill("measure", colours), **style.encode_tip()),
     ).properties(width=WIDTHS[1], height=HEIGHT)

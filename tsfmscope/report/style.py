@@ -244,6 +244,13 @@ def copy_axis(channel: alt.X | alt.Y, column: str) -> Any:
     return copied
 
 
+def draw_whiskers(base: alt.Chart, axis: alt.X | alt.Y, width: float, **more: Any) -> Chart:
+    """Draw the interval from column `low` to column `high` along an axis, for the rows that have one."""
+    rule = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=width, aria=False, **more)
+    low = copy_axis(axis, "low")
+    return rule.encode(x=low, x2="high:Q") if isinstance(axis, alt.X) else rule.encode(y=low, y2="high:Q")
+
+
 def draw_guide(*, x: float | None = None, y: float | None = None, dashes: Sequence[int] = (1, 0)) -> Chart:
     """Return a grey line across a panel at x or at y."""
     at = {name: alt.datum(value) for name, value in (("x", x), ("y", y)) if value is not None}

@@ -6,7 +6,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -82,13 +82,13 @@ def draw_angles(frame: pd.DataFrame) -> Chart:
         base = alt.Chart(alt.InlineData([row]))
         image = base.mark_image(width=side, height=side, align="left", baseline="top", aspect=False, smooth=False)
         lines = alt.Chart(alt.InlineData([{"x": edge, "y": edge} for edge in edges]))
-        white: dict[str, Any] = {"color": "white", "opacity": 0.75, "strokeWidth": 0.8, "aria": False}
+        lines = lines.mark_rule(color="white", opacity=0.75, strokeWidth=0.8, aria=False)
         drawn = alt.layer(
             # An invisible mark brings the legend of the colours.
             base.mark_point(opacity=0, aria=False).encode(x=x, y=y, color=colour),
             image.encode(x=x, y=y, url="url:N"),
-            lines.mark_rule(**white).encode(x=x),
-            lines.mark_rule(**white).encode(y=y),
+            lines.encode(x=x),
+            lines.encode(y=y),
         )
         panels.append(style.name_panel(drawn, make_title(part), columns, side).properties(width=side))
     return style.arrange_panels(panels, columns, color="shared")

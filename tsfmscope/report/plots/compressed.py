@@ -102,9 +102,7 @@ def draw_compressed(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
             style.draw_guide(y=1),
             paper.mark_line(color=GREY, strokeWidth=1.4).encode(detail="benchmark:N", strokeDash=dashes),
             paper.mark_point(stroke=GREY, size=35),
-            base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, clip=True, aria=False).encode(
-                y=style.copy_axis(y, "low"), y2="high:Q", stroke=style.encode_stroke("method", colours)
-            ),
+            style.draw_whiskers(base.encode(stroke=style.encode_stroke("method", colours)), y, 1.2, clip=True),
             base.mark_point().encode(
                 stroke=style.encode_stroke("method", colours), fill=style.encode_fill("method", colours),
                 shape=style.encode_shape("method", symbols), **style.encode_tip(),

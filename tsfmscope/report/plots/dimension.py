@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -95,31 +95,18 @@ def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     printed = published[(published["quantity"] == QUANTITY) & published["published"].notna()]
     out: list[dict[str, object]] = []
     for family, part in rows.groupby("family", sort=True):
-        out += [
-            _our_row(model, stack, stack_rows)
-            for (model, stack), stack_rows in part.groupby(["model", "stack"], sort=True)
-        ]
+        for (model, stack), ours in part.groupby(["model", "stack"], sort=True):
+            layer = ours["layer"].astype(int).astype(str).mask(ours["normed"].astype(bool), NORMED)
+            medians = dict(zip(layer, ours["median"], strict=True))
+            out.append({"whose": "ours", "model": model, "stack": stack, **medians})
         theirs = printed[printed["model"].isin(part["model"])]
         if len(theirs):
-            out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
+            layer = theirs["source"].str.extract(TABLE_LAYER)[0].dropna()
+            numbers = dict(zip(layer, theirs.loc[layer.index, "published"].astype(float), strict=True))
+            out.append({"whose": "the paper", "model": family, "stack": None, **numbers})
     frame = pd.DataFrame(out)
     numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
     return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
-
-
-def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, object]:
-    names = [NORMED if normed else str(int(layer)) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
-    return {"whose": "ours", "model": model, "stack": stack, **dict(zip(names, rows["median"], strict=True))}
-
-
-def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object]:
-    """Return the paper's row of a family.
-
-    numbers: source -> printed number; a source that ends in "layer N" gives the column.
-    """
-    matches = {TABLE_LAYER.search(source): number for source, number in numbers.items()}
-    layers = {match.group(1): float(number) for match, number in matches.items() if match}
-    return {"whose": "the paper", "model": family, "stack": None, **layers}
 
 
 def draw_by_layer(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
@@ -166,14 +153,12 @@ def draw_by_compression(frame: pd.DataFrame, models: Sequence[str]) -> Chart:
     names = [name_layer(layer, normed) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
     rows = rows.assign(name=names, position=rows["method"].map(methods.index))
     texts = [
-        f"layer {row.name} · {row.method or DENSE}\nd(0.8) median {row.median:g}"
-        for row in style.iterate_rows(rows.drop(columns="name").assign(name=names))
+        f"layer {row.name} · {row.method or DENSE}\nd(0.8) median {row.median:g}" for row in style.iterate_rows(rows)
     ]
     rows = rows.assign(tip=texts).sort_values(["layer", "normed", "position"])
     axis = style.name_ticks(dict(enumerate(labels)), grid=False)
-    x = alt.X(
-        "position:Q", title=title, scale=alt.Scale(domain=[-0.3, len(methods) - 1 + NAMES], nice=False), axis=axis
-    )
+    x_scale = alt.Scale(domain=[-0.3, len(methods) - 1 + NAMES], nice=False)
+    x = alt.X("position:Q", title=title, scale=x_scale, axis=axis)
     y = alt.Y("median:Q", title=TITLE, axis=WHOLE, scale=alt.Scale(domain=[0, 1.1 * _top(rows["median"])], nice=False))
     columns, panels = min(2, len(cells)), []
     for base_name, stack in cells:

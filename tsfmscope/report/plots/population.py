@@ -145,9 +145,7 @@ def draw_tests(rows: pd.DataFrame) -> Chart:
             x=style.copy_axis(x, "minus"), x2="detectable:Q"
         ),
         style.draw_guide(x=0),
-        base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, aria=False).encode(
-            x=style.copy_axis(x, "low"), x2="high:Q", stroke=colour
-        ),
+        style.draw_whiskers(base.encode(stroke=colour), x, 2),
         base.mark_point(size=75, strokeWidth=1.8).encode(
             x=x, stroke=colour, fill=style.encode_fill("half", halves),
             fillOpacity=style.open_if(f"datum.half == '{HALVES['confirmed'][0]}'"), **style.encode_tip(),

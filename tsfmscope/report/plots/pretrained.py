@@ -101,9 +101,7 @@ def draw_pretrained(frame: pd.DataFrame, intervals: pd.DataFrame) -> Chart:
             alt.Chart(_pair_seeds(part, len(rows))).mark_line(color=GREY, strokeWidth=0.8, aria=False).encode(
                 x=x, y=y, detail="pair:N"
             ),
-            mean.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.4, aria=False).encode(
-                x=style.copy_axis(x, "low"), x2="high:Q", stroke=stroke
-            ),
+            style.draw_whiskers(mean.encode(stroke=stroke), x, 2.4),
             alt.Chart(seeds.assign(position=seeds["position"] + BELOW)).mark_point(size=40, strokeWidth=1.2).encode(
                 x=x, y=y, stroke=stroke, **style.encode_tip("seed")
             ),

@@ -50,15 +50,10 @@ def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> lis
             signals[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / length)
             signals[f"noise-{n}"] = rng.standard_normal(length)
         signals |= {f"kernelsynth-{n}": draw.values for n, draw in enumerate(draw_many(EACH, seed=seed, length=length))}
+    # Part of the fingerprints of stored rows: the module's name when these were first stored.
+    source = f"tasks.series.signals, {signal}"
     return [
-        Series(
-            dataset,
-            name,
-            values.astype(np.float32),
-            domain="signals",
-            # Part of the fingerprints of stored rows: the module's name when these were first stored.
-            provenance=f"tasks.series.signals, {signal}",
-        )
+        Series(dataset, name, values.astype(np.float32), domain="signals", provenance=source)
         for name, values in signals.items()
     ]
 
