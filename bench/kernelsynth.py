@@ -193,8 +193,7 @@ def _line(name: str, cores: int, measurement: Measurement, reference: Measuremen
     seconds, rate = measurement.seconds, 1 / measurement.seconds
     ratio = seconds / reference.seconds
     print(
-        f"{name:22s} {cores:5d} {1e3 * seconds:10.4f} {rate:10.1f} {ratio:8.1f} {measurement.peak_mb:8.1f}",
-        flush=True,
+        f"{name:22s} {cores:5d} {1e3 * seconds:10.4f} {rate:10.1f} {ratio:8.1f} {measurement.peak_mb:8.1f}", flush=True
     )
 
 

@@ -157,10 +157,7 @@ def sampling_options(paths: int, horizon: int) -> dict[str, Any]:
 
 def print_ratio(name: str, our_s: float, their_s: float) -> dict[str, float]:
     """Print both times, and return their ratio."""
-    print(
-        f"{name}: ours {our_s:.2f} s, other {their_s:.2f} s of CPU, ratio {our_s / their_s:.3f}",
-        flush=True,
-    )
+    print(f"{name}: ours {our_s:.2f} s, other {their_s:.2f} s of CPU, ratio {our_s / their_s:.3f}", flush=True)
     return {f"{name}_ratio": round(our_s / their_s, 4)}
 
 

@@ -201,10 +201,7 @@ def measure(name: str, count: int, *, n_stored: int | None = None) -> Measuremen
     measurement = Measurement(*json.loads(process.stdout.splitlines()[-1]))
     seconds, whole, mb, _ = measurement
     each, rate = 1e6 * seconds / count, count / seconds
-    print(
-        f"{name:18s} {count:8d} {seconds:9.2f} {whole:9.2f} {each:10.1f} {rate:9.0f} {mb:5.0f}",
-        end="  ",
-    )
+    print(f"{name:18s} {count:8d} {seconds:9.2f} {whole:9.2f} {each:10.1f} {rate:9.0f} {mb:5.0f}", end="  ")
     print(measurement.note, flush=True)
     return measurement
 

@@ -193,10 +193,7 @@ def export_answers() -> Answers:
     run_command("export", "chronos-bolt-mini", "copy")
     run_command("export", "small", "dense", "--dense")
     run_command("export", "patchtst-mini", "onnx", "--onnx", "--context", "64", "--horizon", "12")
-    return {
-        **{name: summarize_folder(name) for name in ("copy", "dense")},
-        "onnx": {"files": list_files("onnx")},
-    }
+    return {**{name: summarize_folder(name) for name in ("copy", "dense")}, "onnx": {"files": list_files("onnx")}}
 
 
 def forecast_answers() -> Answers:

@@ -16,10 +16,7 @@ from tsfmscope import hub, progress
 from tsfmscope.conformance import OF_WEIGHTS
 from tsfmscope.conformance.checkpoints import OF_FILES, Checkpoint, every_tensor_is_read, files_are_complete
 from tsfmscope.conformance.cost import Cost, measure
-from tsfmscope.conformance.package import (
-    forecasts_are_those_of_the_package,
-    states_are_those_of_the_package,
-)
+from tsfmscope.conformance.package import forecasts_are_those_of_the_package, states_are_those_of_the_package
 from tsfmscope.conformance.subject import Finding, demand_of, judge, name_of
 from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
 from tsfmscope.extras import version
