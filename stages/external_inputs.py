@@ -19,7 +19,6 @@ from tsfmscope.series.data_sets import DATA_VARIABLE
 from tsfmscope.series.files.user_files import list_files
 
 OUT = Path(DATA, "external_inputs.json")
-PLUGINS = Path(DATA, "plugins.json")
 # Sources of data sets with files under the data root.
 READ = ("folder", "text", "images")
 
@@ -69,4 +68,4 @@ def main(params: Params) -> None:
     write_text(
         OUT, json.dumps({"files": fingerprints, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n"
     )
-    write_text(PLUGINS, json.dumps(plugin_codes(), indent=2, sort_keys=True) + "\n")
+    write_text(Path(DATA, "plugins.json"), json.dumps(plugin_codes(), indent=2, sort_keys=True) + "\n")

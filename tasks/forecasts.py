@@ -37,10 +37,6 @@ class ForecastSpec(ScoreSpec, ModelSource):
     seeded_as: str | None = None
 
 
-# prefix of the reason of a window without a forecast
-UNSCORED = "not forecast: "
-
-
 def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
     """Return one `forecasts` row per series, in the table's order; data: the series of one data set.
 
@@ -86,7 +82,7 @@ def unscored_columns(reason: str) -> dict[str, Any]:
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
     names = ("nmse", "nmse_power", "wql_window", "mase", "season", "seasonal_error", "mase_gluonts", "quantiles")
     ratios = dict.fromkeys(names)
-    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
+    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"not forecast: {reason}"}
 
 
 def load_baseline(job: Job) -> str:

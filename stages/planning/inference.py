@@ -38,10 +38,11 @@ def infer(
         *_correlation_rows(connection, options),
         *_sign_rows(connection, options),
         *_change_rows(connection, options),
+        *_rank_rows(connection, options),
+        *_advice_rows(connection, options),
+        *population_rows(connection, options, hypotheses),
     ]
-    rows += [*_rank_rows(connection, options), *_advice_rows(connection, options)]
-    rows += population_rows(connection, options, hypotheses)
-    rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
+    rows = [{k: None if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         printed.setdefault((row["study"], row["answer"]), []).append(row)
@@ -110,7 +111,3 @@ def _group_rows(
     """Yield the rows of a sorted query, grouped by their first `names` columns."""
     for name, rows in itertools.groupby(connection.sql(statement).fetchall(), key=lambda row: row[:names]):
         yield name, [row[names:] for row in rows]
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and np.isnan(value)

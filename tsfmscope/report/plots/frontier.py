@@ -133,7 +133,7 @@ def draw_frontier(frame: pd.DataFrame) -> Chart:
 def _write_share(row: Mapping[Any, Any]) -> str:
     """Return the share of the attention that a compressed model has left; empty for other models."""
     share = row["attention_ratio"]
-    is_compressed = row["kind"] not in ("baseline", "dense", READ) and share == share and share is not None
+    is_compressed = row["kind"] not in NOT_COMPRESSED and share == share and share is not None
     return f"{share:.3g}" if is_compressed else ""
 
 
