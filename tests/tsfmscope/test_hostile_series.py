@@ -26,8 +26,7 @@ from tasks.job import IDENTITY, Job, Task
 from tasks.tokens import tokenize
 from tests.tsfmscope.models.families import COMMITTED, FORECASTERS
 from tsfmscope.geometry import measures
-from tsfmscope.geometry.measures import MEASURES
-from tsfmscope.geometry.measures import MEASURES as REPEATED
+from tsfmscope.geometry.measures import MEASURES, REPEATED
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.tables import series_table

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tsfmscope.models.families import example_model
+from tests.tsfmscope.models.families import change_config, example_model
 from tsfmscope.conformance.checkpoints import OF_FILES, Checkpoint, every_tensor_is_read
 from tsfmscope.conformance.subject import Finding, judge
 
@@ -146,6 +146,24 @@ def test_a_tied_tensor_may_be_stored_twice(tmp_path: Path) -> None:
     change(lambda tensors: tensors.update({"encoder.embed_tokens.weight": tensors["shared.weight"].clone()}))(folder)
     last = findings(folder, "chronos-bolt", tmp_path)[-1]
     assert last.verdict == "pass" and "1 tied or unused" in last.detail
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("chronos-bolt", {"chronos_config": {"version": 3}}),
+        ("flowstate", {"mlp_type": "mixture"}),
+        ("lag-llama", {"experts": 8}),
+        ("patchtst-fm", {"model_type": "patchtst-fm-2"}),
+        ("ttm", {"multi_quantile_head": True}),
+    ],
+)
+def test_a_config_of_a_later_version_is_refused(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", family)
+    change_config(folder, **changes)
+    last = findings(folder, family, tmp_path)[-1]
+    assert (last.check, last.verdict) == ("the-model-loads", "fail")
+    assert str(folder) in last.detail and ";" in last.detail
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "lag-llama"])

@@ -15,10 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers.pytorch_utils import Conv1D
 
 import tsfmscope as ts
 from tests.tsfmscope.models.families import FORECASTERS
+from tsfmscope.compression.compress import compress_model
+from tsfmscope.compression.export import save
+from tsfmscope.compression.options import Method, Ranks
 from tsfmscope.errors import ArgumentError, DataError, ModelError, QueryError
 from tsfmscope.functions.load import Model
 from tsfmscope.functions.push import read_facts
@@ -494,3 +498,13 @@ def test_load_takes_a_folder_and_names_a_wrong_device(model: Model) -> None:
     assert repr(loaded) == "Model('chronos-bolt-mini', family chronos-bolt, layers: encoder 4, decoder 2, width 64)"
     with pytest.raises(ValueError, match="device: got 'gpu', expected a device of this machine"):
         ts.load("chronos-bolt-mini", device="gpu")
+
+
+def test_a_model_compressed_with_32_bits_is_saved_in_float32(tmp_path: Path) -> None:
+    model = ts.load("chronos-bolt-mini").family
+    compress_model(model, Method(method="svd", ranks=Ranks(share=0.5), bits=32), base_model="mini", tables={})
+    save(model, tmp_path / "small")
+    stored = load_file(tmp_path / "small" / "compressed.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float32}
+    loaded = ts.load(f"chronos-bolt:{tmp_path / 'small'}").family.network.state_dict()
+    assert all(torch.equal(weight, loaded[name]) for name, weight in stored.items())

@@ -87,6 +87,19 @@ def test_quantiles_are_those_of_the_packages_mixture_under_the_same_seed(
         np.testing.assert_allclose(ours[window], wanted, rtol=1e-4, atol=1e-4 * float(scale[window]))
 
 
+def test_samples_are_spread_as_those_of_the_packages_own_forecast(moirai: Moirai, windows: Make) -> None:
+    made = windows(count=2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = forecaster(moirai, made, 8)(**package_inputs(made.context), num_samples=4000).numpy()  # [W, S, H]
+    levels = (0.25, 0.5, 0.75)
+    ours = moirai.forecast(made, levels=levels, samples=4000, seeds=[1, 2]).values
+    for place, level in enumerate(levels):
+        quantile, room = ours[:, [place]], 1e-4  # a component has nearly all its mass in one place
+        assert ((drawn <= quantile + room).mean(axis=1) > level - 0.04).all()
+        assert ((drawn < quantile - room).mean(axis=1) < level + 0.04).all()
+
+
 @pytest.mark.parametrize("size", [8, 16])
 def test_the_loss_is_the_packages_on_the_future(windows: Make, size: int) -> None:
     family = Moirai.new(CONFIG | {"patch_size": size}, seed=4)

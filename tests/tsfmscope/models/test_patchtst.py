@@ -63,6 +63,15 @@ def as_theirs(family: PatchTST, windows: Windows) -> dict[str, torch.Tensor]:
     return {"past_values": past, "past_observed_mask": mask}
 
 
+def test_quantiles_are_where_the_samples_of_the_package_lie(patchtst: PatchTST, windows: Make) -> None:
+    made = windows(count=1)
+    patchtst.network.config.num_parallel_samples = 4000
+    torch.manual_seed(0)
+    samples = patchtst.network.generate(torch.from_numpy(made.context)[:, :, None]).sequences[0, :, :, 0].numpy()
+    ours = patchtst.forecast(made, levels=LEVELS, seeds=[0]).values[0]
+    np.testing.assert_allclose((samples[None] <= ours[:, None]).mean(axis=1).T, [LEVELS] * 12, atol=0.03)
+
+
 def test_a_long_forecast_goes_on_from_its_median(patchtst: PatchTST, windows: Make) -> None:
     made = windows(count=3, horizon=30)
     whole = patchtst.forecast(made, levels=LEVELS, seeds=[0] * 3)

@@ -143,6 +143,23 @@ def test_encoded_states_are_those_of_transformers_however_many_windows_at_once(
     torch.testing.assert_close(torch.cat([states for _, states in parts]), theirs, rtol=0, atol=1e-5)
 
 
+def test_narrow_heads_have_the_quantiles_of_the_package(windows: Make) -> None:
+    """The package samples through transformers' generate."""
+    model, count, levels = narrow(2, 4), 1500, (0.1, 0.25, 0.5, 0.75, 0.9)
+    made = windows(count=2, horizon=6)
+    pipeline = ChronosPipeline(model.chronos.create_tokenizer(), ChronosModel(model.chronos, model.network))
+    torch.manual_seed(0)
+    theirs = pipeline.predict(torch.from_numpy(made.context), 6, num_samples=count).numpy()
+    ours = model.forecast(made, levels=levels, samples=count, seeds=[5, 6]).values
+    assert (theirs.std(axis=1) > 0).all(), "one value would prove nothing"
+    room = 4.5 * np.sqrt(2 * 0.25 / count)
+    scale = model.tokenize(made).arrays["scale"][:, None, None]
+    for index, level in enumerate(levels):
+        quantile = ours[:, index][:, None]
+        assert ((theirs < quantile - 1e-4 * scale).mean(axis=1) <= level + room).all()
+        assert ((theirs <= quantile + 1e-4 * scale).mean(axis=1) >= level - room).all()
+
+
 def test_caches_hold_what_the_heads_need(windows: Make) -> None:
     """Keys and values at their widths, cross ones once a window."""
     model = narrow(5, 2)

@@ -211,6 +211,14 @@ def test_a_zero_vector_spans_no_line_and_no_vectors_have_no_angles() -> None:
     assert line_angles(np.empty((0, 3))).shape == (0, 0)
 
 
+def test_many_gaussian_vectors_of_high_dimension_are_nearly_orthogonal() -> None:
+    """Fig. 3b: E cos² = 1/d, so that angles stay within a few d^-1/2 of π/2."""
+    for dimension in (16, 768):
+        found = line_angles(np.random.default_rng(0).standard_normal((64, dimension)))
+        off = np.cos(found[np.triu_indices(64, 1)])
+        assert np.square(off).mean() == pytest.approx(1 / dimension, rel=0.1)
+
+
 @pytest.mark.parametrize("vectors", [np.ones(3), np.array([[np.nan, 1]]), np.array([[np.inf, 1]])])
 def test_what_is_no_vector_is_refused(vectors: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"vectors: expected finite \[vector, width\]"):

@@ -156,6 +156,14 @@ def test_what_changes_no_singular_value_changes_none(name: str, size: tuple[int,
             assert np.abs(after[len(before) :]).max(initial=0) < 1e-13
 
 
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.integers(-900, 900))
+def test_a_power_of_two_scales_every_value_exactly(size: tuple[int, int, int], power: int) -> None:
+    matrix = _graded_columns(*size)
+    one, scaled = TallQR.of([matrix]), TallQR.of([np.ldexp(matrix, power)])
+    np.testing.assert_allclose(scaled.singular_values(), np.ldexp(one.singular_values(), power), rtol=1e-13)
+
+
 def test_no_rows_have_no_values() -> None:
     qr = TallQR.of([np.empty((0, 4))])
     assert qr.singular_values().shape == qr.singular_values(centred=True).shape == (0,)

@@ -92,6 +92,13 @@ def test_too_few_units_have_no_test(shape: tuple[int, ...]) -> None:
     assert permute_rows(np.ones(shape), np.ones(shape), permutations=99, alpha=0.05, generator=generator()) is None
 
 
+def test_the_same_seed_gives_the_same_p() -> None:
+    x, y = generator(2).normal(size=(2, 3, 12, 2))
+    first, second = (permute_rows(x, y, permutations=99, alpha=0.05, generator=generator(8)) for _ in range(2))
+    assert first is not None and second is not None
+    assert first.p == second.p
+
+
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, 1e30])
 def test_constants_and_what_is_no_number_have_no_test(value: float) -> None:
     x, y = np.full((3, 5, 2), value), generator().normal(size=(3, 5, 2))

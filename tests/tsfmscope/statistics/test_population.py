@@ -242,3 +242,8 @@ def test_the_detectable_effect_within_runs_is_found_by_both_tests() -> None:
     errors = [means.std(ddof=1) / math.sqrt(len(means)) for means in (partial.mean(axis=1), partial.mean(axis=0))]
     # Normal approximation: each test finds it with 90 % power.
     assert row["detectable"] == pytest.approx((1.96 + 1.28) * max(errors), rel=0.2)
+
+
+def test_ranks_are_centred_inside_groups() -> None:
+    ranks = centred_ranks(np.array([[3.0, 10.0, 1.0, 10.0, 2.0]]), np.array([0, 1, 0, 1, 0]))
+    np.testing.assert_allclose(ranks, [[1.0, 0.0, -1.0, 0.0, 0.0]])

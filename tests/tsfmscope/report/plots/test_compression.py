@@ -15,6 +15,7 @@ import pytest
 from stages.planning.inference import _rank_rows as infer
 from store import files
 from tests.tsfmscope.report import recorded
+from tests.tsfmscope.report.conftest import make_hostile
 from tests.tsfmscope.report.drawn import read_panels, read_scale
 from tests.tsfmscope.report.recorded import copy_rows
 from tsfmscope.report.page import studies
@@ -336,3 +337,10 @@ def test_without_timings_nothing_is_drawn_but_the_rows_are_there(by_plot: ByPlot
     study = by_plot["frontier"]
     blank = recorded.with_rows(study, "frontier", study.answers["frontier"].frame.assign(time_ratio=np.nan))
     assert studies.draw_figures(blank, []) == ()
+
+
+def test_hostile_names_stay_text() -> None:
+    with recorded.build(*make_changes(), *make_hostile()) as connection:
+        for study in answer(connection).values():
+            for figure in studies.build_section(study, [], []).figures:
+                assert "<img" not in figure.svg and figure.svg.count("<svg") == 1

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.population import is_confirming
+from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_tips
 from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report.page import run_page, studies
@@ -192,3 +193,9 @@ def test_a_page_with_snapshots_counts_them_once(tables: ReportTables) -> None:
     assert frame["snapshots"].eq(0).all() and "snapshots of the population" not in run_page.render(tables)
     answer = replace(tables.checkpoints, frame=frame.assign(snapshots=[7, 0, 5]))
     assert "The 12 snapshots of the population" in run_page.render(replace(tables, checkpoints=answer))
+
+
+def test_hostile_names_stay_text() -> None:
+    names = {name: f"{name} {HOSTILE}" for name in ("run", "family", "size")}
+    for figure in draw([make_test(grouping=HOSTILE, error=HOSTILE)], make_path(**names)):
+        assert "<img" not in draw_svg(figure.chart) and HOSTILE in str(read_panels(figure.chart))

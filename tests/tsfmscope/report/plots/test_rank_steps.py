@@ -14,6 +14,7 @@ import pytest
 
 from tests.population import population_tables
 from tests.store.conftest import open_results, valid_row
+from tests.tsfmscope.report.conftest import HOSTILE
 from tests.tsfmscope.report.drawn import read_panels, read_scale, read_titles
 from tests.tsfmscope.report.recorded import answer_study
 from tsfmscope.report import style
@@ -187,3 +188,8 @@ def test_the_caption_states_trainings_sizes_and_rounding_errors() -> None:
     assert "(1 to 2 of up to 2 sizes)" in figure.caption and "below the rounding error" in figure.caption
     (figure,) = draw(make_line())
     assert "(1)" in figure.caption and "below the rounding error" not in figure.caption
+
+
+def test_hostile_names_stay_text() -> None:
+    (figure,) = draw(make_line(family=f"f {HOSTILE}", stack=f"encoder {HOSTILE}"))
+    assert "<img" not in draw_svg(figure.chart) and HOSTILE in str(read_panels(figure.chart))

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.tsfmscope.report import recorded
+from tests.tsfmscope.report.conftest import make_hostile
 from tests.tsfmscope.report.drawn import Layer, has_legend, read_panels, read_scale, read_titles
 from tests.tsfmscope.report.recorded import copy_rows
 from tsfmscope.report import style
@@ -342,3 +343,11 @@ def test_one_claim_of_many_models_is_one_sentence() -> None:
     assert said.text.endswith("Of 4 models here 2 agree (a 0.2, d 0.2), 1 differs (b −0.1), 1 is undecided (c –).")
     (alike,) = verdicts.describe_claims(pd.DataFrame([rows[0] | {"model": name} for name in "abcd"]))
     assert alike.verdict == "agrees"
+
+
+def test_hostile_names_stay_text() -> None:
+    with recorded.build(*CHANGES, *make_hostile()) as connection:
+        for plot in sorted({*PLOTS} - {"histogram", "snapshots", "trend"}):
+            section = studies.build_section(recorded.answer_study(connection, "ranks", plot), [], [])
+            assert section.figures
+            assert all("&lt;img" in figure.svg and "<img" not in figure.svg for figure in section.figures)
