@@ -1,7 +1,4 @@
-"""Stage checkpoints: every model's weights, and the skill of forecasters.
-
-Weights are committed to git, pretrained here, or read from a folder or the hub.
-"""
+"""Stage checkpoints: every model's weights, pretrained here or elsewhere; forecasters' skill."""
 
 from __future__ import annotations
 

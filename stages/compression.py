@@ -1,7 +1,4 @@
-"""Stage compression: the compressed models that studies name as BASE@METHOD, and their fidelity.
-
-Each compressed model is saved as a checkpoint and compared with its base.
-"""
+"""Stage compression: the models that studies name as BASE@METHOD, and their fidelity."""
 
 from __future__ import annotations
 
@@ -77,11 +74,7 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
 
 
 def read(job: Job) -> Any:
-    """Return the data of a job.
-
-    A fidelity job gets the series of one data set. A compress job gets its folder and the calibration series
-    by data set.
-    """
+    """Return the series of a fidelity job, or folder and calibration series of a compress job."""
     if job.task.name == FIDELITY.name:
         return read_table(Path.cwd(), job)
     series = {Path(path).stem: read_parquet(Path(path)) for path in job.inputs if path.endswith(".parquet")}

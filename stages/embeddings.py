@@ -1,7 +1,4 @@
-"""Stage embeddings: hidden states of every layer of every stack, one dump per cell.
-
-A job reads the token dump of its cell and the model, and no series.
-"""
+"""Stage embeddings: hidden states of every layer, from token dumps, one dump per cell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Stage pretraining: a search over rank schedules.
-
-One recipe is pretrained with each schedule, and Ray Tune stops the trials that fall behind.
-"""
+"""Stage pretraining: one recipe by rank schedule; Ray Tune stops the trials that fall behind."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ def main(params: Params) -> None:
 
 
 def read_lock(lock: Path) -> dict[str, str]:
-    """Return path -> MD5 of the files of rows that results.duckdb is made from; {} if there is no dvc.lock.
-
-    DVC writes dvc.lock after each stage.
-    """
+    """Return path -> MD5 of the files of rows, from DVC's dvc.lock; {} if there is none."""
     if not lock.is_file():
         return {}
     entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()

@@ -1,7 +1,4 @@
-"""Stage theory: the theorems of Yu et al. 2026 at random instances, and the experiments of its Appendix J.
-
-The stage needs no model and no data. Without the block `theory` in params.yaml, it has no job.
-"""
+"""Stage theory: theorems of Yu et al. 2026 at random instances, experiments of its Appendix J."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Stage tokens: windows of every data set under every condition, tokenised by every model.
-
-There is one dump per cell.
-"""
+"""Stage tokens: tokenised windows, one dump per model, data set and condition."""
 
 from __future__ import annotations
 

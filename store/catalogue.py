@@ -164,10 +164,7 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
-    """Insert all rows of the files.
-
-    In a table with a study column, insert one row per study that requested it.
-    """
+    """Insert all rows of the files; with a study column, one row per study that requested it."""
     # Escaped, because DuckDB reads every file that a pattern such as `runs[1]/*.parquet` matches.
     names = ", ".join(_text(glob.escape(str(path))) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
@@ -316,10 +313,7 @@ def _sample_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
 
 
 def _shares(rows: list[int], tokens: int) -> list[int]:
-    """Return the number of tokens to take from each group: equal shares.
-
-    Larger groups make up for small ones.
-    """
+    """Return the number of tokens per group: equal shares; larger groups make up for small ones."""
     shares = [0] * len(rows)
     left = tokens
     for index, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):

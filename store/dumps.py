@@ -1,7 +1,4 @@
-"""Writing and reading of dump files.
-
-Workers write each once, with one row group or record batch per table.
-"""
+"""Dump files, each written once by a worker, with one row group or record batch per table."""
 
 from __future__ import annotations
 
@@ -102,10 +99,7 @@ def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """Read the one dump among the job's inputs, with its schema metadata.
-
-    An Arrow file is memory-mapped.
-    """
+    """Read the one dump among the job's inputs with its metadata; Arrow is memory-mapped."""
     path = _input(root, job, ".parquet", ".arrow")
     if path.suffix == ".arrow":
         return _reader(path).read_all()
@@ -120,10 +114,7 @@ def dump_metadata(path: Path) -> dict[bytes, bytes]:
 
 
 def read_states(root: Path, job: JobLike) -> States:
-    """Read the tokens of the spec's (stack, layer, normed) from the job's embedding dump.
-
-    No other layer is read.
-    """
+    """Read the tokens of the spec's (stack, layer, normed) alone from the job's embedding dump."""
     return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
@@ -149,10 +140,7 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
 
 
 def layer_batch(path: Path, layer: LayerKey) -> pa.RecordBatch:
-    """Return the record batch of one layer of an embedding dump.
-
-    Raises ValueError, with the layers that the dump contains, if there is no such batch.
-    """
+    """Return one layer's record batch; ValueError, with the dump's layers, if there is none."""
     rows = layer_rows(path)
     if layer not in rows:
         raise ValueError(f"dump {path.name}: no (stack, layer, normed) {layer}, expected one of {sorted(rows)}")
@@ -160,10 +148,7 @@ def layer_batch(path: Path, layer: LayerKey) -> pa.RecordBatch:
 
 
 def layer_rows(path: Path) -> dict[LayerKey, int]:
-    """Return the rows per record batch of an embedding dump, by (stack, layer, normed), in file order.
-
-    The file is memory-mapped, so no state is read.
-    """
+    """Return the rows of each (stack, layer, normed) in file order, without reading states."""
     reader = _reader(path)
     rows = {}
     for n in range(reader.num_record_batches):

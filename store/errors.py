@@ -28,10 +28,7 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError, OSError):
-    """A file could not be written because the disk is full or not writable.
-
-    The exception has the errno of the original OSError.
-    """
+    """Failed write to a full or read-only disk, with the errno of the original OSError."""
 
     def __str__(self) -> str:
         return str(self.args[-1])

@@ -130,10 +130,7 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def translate_full_disk(path: Path) -> Iterator[None]:
-    """Raise StoreFull if the block fails because the disk is full or not writable.
-
-    The message contains the path and a hint.
-    """
+    """Raise StoreFull, with path and hint, if the block fails for a full or read-only disk."""
     try:
         yield
     except OSError as error:
@@ -206,10 +203,7 @@ def parquet_writer(path: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _floats(name: str, kind: pa.DataType) -> list[str]:
-    """Return Parquet's name of a column of floats or of lists of floats, in a list.
-
-    The result is empty for other types, also for deeper nesting.
-    """
+    """Return Parquet's name of a column of floats or lists of floats, in a list; else []."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         name, kind = f"{name}.list.element", kind.value_type
     return [name] if pa.types.is_floating(kind) else []
@@ -226,10 +220,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 def read_parquet(file: Path, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
-    """Read one file of rows.
-
-    Folder names are not read as partition columns. Raises DamagedFile if the checksum differs.
-    """
+    """Read a file of rows; folder names are no columns. DamagedFile if the checksum differs."""
     verify(file)
     return pq.read_table(file, columns=columns, filters=filters, partitioning=None).replace_schema_metadata(None)
 
@@ -241,10 +232,7 @@ def metadata(file: Path) -> pq.FileMetaData:
 
 
 def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a table of the schema atomically.
-
-    No rows give a file without rows. Raises ValueError as `to_arrow` does.
-    """
+    """Write rows of a table of the schema atomically, also none; ValueError as in `to_arrow`."""
     write_parquet(path, to_arrow(name, rows))
 
 

@@ -49,10 +49,7 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
 
 
 def short_text(value: Any) -> str:
-    """Shorten a value for a terminal: floats to six significant digits, lists to their first three items.
-
-    A text of several lines, such as a traceback, becomes its last line. The other formats contain every line.
-    """
+    """Shorten a float to six digits, a list to three items, and a text to its last line."""
     return printable(_short(value, 6))
 
 

@@ -64,10 +64,7 @@ def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[s
 
 
 def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
-    """Convert the rows of all records that fit the table's schema.
-
-    Append a failure to `failed` for each other record.
-    """
+    """Convert rows that fit the schema; append a failure to `failed` for each other record."""
     try:
         return to_arrow(name, [{**row, "job_key": record["key"]} for record in records for row in record["rows"]])
     except ValueError as error:
@@ -80,10 +77,7 @@ def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[
 
 
 def study_tables(stage: str, studies: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
-    """Yield the table `study_jobs`, sorted by study and key, in tables of ROWS_PER_FILE rows.
-
-    studies: study -> keys of its jobs; a key may occur twice.
-    """
+    """Yield `study_jobs`, sorted, each key once, in tables of ROWS_PER_FILE rows."""
     schema = arrow_schema("study_jobs")
     waiting = schema.empty_table()
     for study in sorted(studies):
@@ -107,10 +101,7 @@ def read_rows(out: Path, name: str) -> pa.Table:
 
 
 def list_failures(data: Path, *, full: bool = False) -> pa.Table:
-    """Return the last failure of each job of every stage, including those of unfinished stages.
-
-    data: folder of the stages' outs. full: whole messages and tracebacks instead of one line.
-    """
+    """Return the last failure of each job of every stage; full: whole messages and tracebacks."""
     outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
     rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
     last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
@@ -123,10 +114,7 @@ def list_failures(data: Path, *, full: bool = False) -> pa.Table:
 
 
 def read_dumps(out: Path) -> list[dict[str, Any]]:
-    """Read the rows of a stage's table `dumps`, and verify each dump.
-
-    Raises DamagedFile if a dump is gone or differs from the fingerprint in its row.
-    """
+    """Read and verify a stage's `dumps`; DamagedFile if one is gone or differs from its row."""
     rows: list[dict[str, Any]] = read_rows(out, "dumps").to_pylist()
 
     def check(row: dict[str, Any]) -> None:
@@ -144,9 +132,6 @@ def read_dumps(out: Path) -> list[dict[str, Any]]:
 
 
 def dump_files(out: Path, suffix: str) -> list[Path]:
-    """Return the dump files of a stage's out with this suffix, sorted by path.
-
-    Raises DamagedFile as `read_dumps` does.
-    """
+    """Return a stage's dump files with this suffix by path; DamagedFile as in `read_dumps`."""
     paths = sorted(row["path"] for row in read_dumps(out))
     return [out / path for path in paths if path.endswith(suffix)]

@@ -62,10 +62,7 @@ class CellIdentity(Identity):
 
 
 class LayerPlace(Spec):
-    """Columns that name a layer of hidden states, as `job.LAYER` lists them.
-
-    layer: 0 is the embedding. normed: whether the states are those after the final norm.
-    """
+    """Columns of `job.LAYER`; layer 0 is the embedding. normed: states after the final norm."""
 
     stack: str
     layer: int
@@ -73,11 +70,7 @@ class LayerPlace(Spec):
 
 
 class ModelSource(Spec):
-    """Model that a worker loads.
-
-    family: name in the registry. ref: folder or hub reference of the checkpoint. options: keywords of
-    `registry.load`.
-    """
+    """Model to load: family, folder or hub reference, and keywords of `registry.load`."""
 
     family: str
     ref: str

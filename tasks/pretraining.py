@@ -18,10 +18,7 @@ class EmbeddingSource(Spec):
 
 
 class PretrainSpec(Spec):
-    """Spec of `pretrain`.
-
-    code: version of the package that adds the family.
-    """
+    """Spec of `pretrain`; code: version of the package that adds the family."""
 
     model: str
     recipe: Recipe

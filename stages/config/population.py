@@ -21,10 +21,7 @@ DERIVED = ("family", "config", "seed", "snapshots")
 
 @dataclass(frozen=True)
 class PopulationMember:
-    """Weights after one step of one training.
-
-    run: name of the training, which is also the name of its recipe. step: training step of the weights.
-    """
+    """Weights after the training step `step` of a run, which is named as its recipe is."""
 
     model: str
     run: str

@@ -45,10 +45,7 @@ FEWEST_FOR_FOLDER = 3
 
 
 def imported_files(stage: Stage) -> set[str]:
-    """Return our files that a stage's module imports, directly or not.
-
-    A task's entry or loader, which is a string "tasks.module:function", counts as imported.
-    """
+    """Return our files that a module imports, directly or not, also as "tasks.module:function"."""
     files: set[str] = set()
     waiting = [f"stages.{stage.name}"]
     while waiting:

@@ -85,11 +85,7 @@ def run_and_finish(
 
 
 class JobLog:
-    """Record of the planned jobs without the jobs themselves.
-
-    keys: keys of all jobs. studies: study -> keys of the jobs that it requests. A job that is planned twice
-    occurs twice.
-    """
+    """Keys of the planned jobs, all and by study; a job that is planned twice occurs twice."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

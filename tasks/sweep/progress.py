@@ -62,10 +62,7 @@ class Progress:
 
     @property
     def node_usage(self) -> str:
-        """Format the busy actors by node as text.
-
-        Empty for a single node, because its busy actors are the running jobs.
-        """
+        """Format the busy actors by node; empty for one node, where they are running jobs."""
         if len(self.nodes) < 2:
             return ""
         named = sorted(self.nodes.items())
@@ -77,10 +74,7 @@ class Progress:
 
 
 def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
-    """Count actors by node: node -> (busy actors, actors).
-
-    actors: each actor's node, and whether it is busy.
-    """
+    """Count actors as node -> (busy, all), from each actor's node and whether it is busy."""
     pairs = list(actors)
     busy, total = Counter(node for node, works in pairs if works), Counter(node for node, _ in pairs)
     return {node: (busy[node], count) for node, count in sorted(total.items())}

@@ -164,10 +164,7 @@ def _wide(part: Any, width: int) -> Any:
 
 
 def _original(model: Family) -> Family:
-    """Return an uncompressed model of the same config; only its shapes are meaningful, not its weights.
-
-    ModelError if the family keeps no config to build it from.
-    """
+    """Return an uncompressed model of the config, for its shapes; ModelError without a config."""
     import torch
     from transformers import PreTrainedModel
 

@@ -86,10 +86,7 @@ def _attention_output(layer: AttentionLayer) -> Output:
 
 
 def mlp_output(mlp: Mlp, network: Any) -> Output:
-    """Return the output Linear of an MLP.
-
-    All rows of an expert count, since it is not known which tokens they are.
-    """
+    """Return the output Linear of an MLP; all rows of an expert count: its tokens are unknown."""
 
     def align(shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         return valid.reshape(shape) if valid.size == math.prod(shape) else np.ones(shape, dtype=bool)
@@ -201,10 +198,7 @@ class Elimination(NamedTuple):
 
 
 def find_mlps(model: Family) -> list[Mlp]:
-    """Return the MLPs of a model, in the order of `Family.weights`, by the names of its matrices.
-
-    An MLP is left out if one of its matrices is not a Linear of its own.
-    """
+    """Return the MLPs whose matrices are Linears of their own, in `Family.weights`' order."""
     paths = {id(module): path for path, module in model.network.named_modules()}
     grouped: dict[tuple[str, int, str], dict[str, str]] = {}
     for matrix in model.weights():

@@ -37,10 +37,7 @@ def apply_style(chart: Chart) -> Chart:
 
 
 def draw_svg(chart: Chart, description: str = "") -> str:
-    """Draw a chart with all its rows as SVG. The same chart gives the same text.
-
-    description: alternative text, which the SVG contains as its title.
-    """
+    """Draw a chart as SVG with `description` as its title; the same chart gives the same text."""
     import altair as alt
     import vl_convert
 
@@ -61,10 +58,7 @@ def convert_svg(svg: str, suffix: str) -> bytes:
 
 
 def draw_inline(chart: Chart, name: str) -> str:
-    """Draw a chart as an SVG element for a page, in the page's colours.
-
-    name: of the figure in the page; it makes the identifiers inside the element unique.
-    """
+    """Draw an SVG element in the page's colours; the figure's name makes its ids unique."""
     from tsfmscope.report.style import GRID, INK, LINE, PAPER, SOFT
 
     svg = draw_svg(chart)

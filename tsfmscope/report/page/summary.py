@@ -59,11 +59,7 @@ class Part(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Rank at the first and the last layer of a set of stacks.
-
-    first, last: median over stacks of the rank as a share of the full rank.
-    rises: number of stacks whose share is larger at the last layer than at the first.
-    """
+    """Median share of the full rank in the first and last layer; number of stacks that rise."""
 
     first: float
     last: float
@@ -73,10 +69,7 @@ class Ends(NamedTuple):
 
 
 def summarise(tables: ReportTables) -> list[Part]:
-    """Return questions and answers, in plain text, for a reader who knows neither paper.
-
-    A question that no study is about has no sentences.
-    """
+    """Return questions and answers in plain text; a question without a study has no answer."""
     scope = require(tables.scope, ("models", "datasets", "conditions", "forecasts", "series")).iloc[0]
     models, printed = int(scope["models"]), require(tables.printed, verdicts.COLUMNS)
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
@@ -295,10 +288,7 @@ def _describe_sensitivity(detectable: pd.Series) -> list[str]:
 
 
 def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
-    """Describe how rank grows through the layers, from the study with the most models.
-
-    Empty if no study has ranks of layer inputs.
-    """
+    """Describe how rank grows with depth in the study with the most models, if it is measured."""
     flows = [study for study in studies if "inputs" in study.answers and len(study.answers["inputs"].frame)]
     if not flows:
         return []
@@ -365,10 +355,7 @@ def describe_compression(studies: Sequence[StudyTables]) -> list[str]:
 
 
 def _describe_losses(rows: pd.DataFrame) -> list[str]:
-    """Return one sentence per original model: the relative error of each method.
-
-    Each method is taken at its largest size up to QUARTER.
-    """
+    """Return a sentence per original: each method's error at its largest size up to QUARTER."""
     ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9) & rows["wql_ratio"].notna()]
     sentences = []
     for base, part in ours.groupby(ours["model"].str.split("@").str[0], sort=True):
@@ -385,10 +372,7 @@ def _describe_losses(rows: pd.DataFrame) -> list[str]:
 
 
 def describe_bounds(tables: ReportTables) -> list[str]:
-    """Count the bounds that hold as printed at every random instance, and the repaired bounds that do.
-
-    Empty if no printed bound was tried.
-    """
+    """Count printed and repaired bounds that hold at every instance; empty if none was tried."""
     bounds = tables.theory_violations.frame
     tried = bounds[bounds["kind"] == "instance"]
     printed = tried[tried["form"] == "printed"]

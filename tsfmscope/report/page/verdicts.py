@@ -183,10 +183,7 @@ def tabulate_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_verdicts(published: pd.DataFrame) -> str:
-    """Summarise the verdicts on the printed numbers in one or two sentences; empty if there are none.
-
-    A printed number counts once for every model that it is compared with.
-    """
+    """Summarise the verdicts on printed numbers, one per compared model; empty without any."""
     rows = published[published["published"].notna()]
     if rows.empty:
         return ""
@@ -321,10 +318,7 @@ def _effect(row: Mapping[Hashable, Any]) -> str:
 
 
 def is_shown(tables: ReportTables) -> bool:
-    """Return whether to show the section of printed numbers.
-
-    True if a study reproduces a paper's figure, or if any printed number has a measured counterpart.
-    """
+    """Return whether a study reproduces a figure, or a printed number was measured here."""
     frame = require(tables.printed, COLUMNS)
     return any(study.figure for study in tables.studies) or bool((frame["verdict"] != "not measured").any())
 

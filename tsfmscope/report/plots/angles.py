@@ -95,10 +95,7 @@ def draw_angles(frame: pd.DataFrame) -> Chart:
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the rows of each set of vectors.
-
-    Models are in the order of x, the quantity that a grid of models varies; Gaussian vectors come last.
-    """
+    """Return the rows of each set of vectors: models in the order of x, Gaussian vectors last."""
     placed = frame.assign(gaussian=frame["what"] == "gaussian", head=frame["head"].astype("Float64"))
     order = placed.sort_values(["gaussian", "x", "model", "dataset", "row"], kind="stable")
     return [part.sort_values("row") for _, part in order.groupby(PANEL, sort=False, dropna=False)]
@@ -139,10 +136,7 @@ def _head_axis(part: pd.DataFrame) -> alt.Axis:
 
 
 def _encode_image(matrix: np.ndarray) -> str:
-    """Return angles in degrees as a PNG with a palette, in a data: URI.
-
-    What is above the scale is grey.
-    """
+    """Return angles in degrees as a palette PNG in a data: URI; what is above the scale is grey."""
     steps = np.linspace(0, RIGHT, len(VIRIDIS))
     shades = [[int(colour[at : at + 2], 16) for colour in VIRIDIS] for at in (1, 3, 5)]
     palette = np.stack([np.interp(np.arange(256), steps, shade) for shade in shades], axis=1).round().astype(np.uint8)
