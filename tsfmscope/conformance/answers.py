@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
-# Share of a layer's norm that rounding to eight bits in every block may change; 0.015 is the most
-# of our families.
+# Share of a layer's norm that rounding every block to eight bits may change; at most 0.015 here.
 ROUNDED = 0.05
 # Steps and learning rate of a training that orders the quantiles of an untrained head.
 LEARNT_STEPS, LEARNT_RATE = 40, 1e-2
@@ -43,11 +42,9 @@ CROSSED = 0.01
 CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
 # Values are multiples of 1 / GRID.
 GRID = 64
-# Share of the largest forecast: allows for rounding and for the smallest scale that some models
-# divide by.
+# Share of the largest forecast, for rounding and for the least scale that some models divide by.
 EXACT = 1e-3
-# Factor on a context. Its forecast must grow by at least a tenth of the factor, whatever is
-# declared.
+# Factor on a context; its forecast must grow by at least a tenth of it, whatever is declared.
 LARGER = 1000.0
 # Noise on the weights of a block, relative to their size.
 REWRITTEN = 1.0
@@ -192,10 +189,7 @@ def _descend(model: Family, context: np.ndarray, future: np.ndarray, steps: int,
 
 
 def _loss(model: Family, context: np.ndarray, future: np.ndarray) -> torch.Tensor:
-    """Return the loss of a batch, with the same masks each time.
-
-    NotApplicable for a family that does not train.
-    """
+    """Return the loss of a batch with the same masks each time; NotApplicable without training."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -251,8 +245,7 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
     forecast = _forecast(model, windows) if isinstance(model, Forecaster) else None
     for (stack, layer), block in blocks_of(model, subject).items():
         if layer not in (1, model.layers[stack]) or not any(True for _ in block.parameters()):
-            # Another check shows that states flow through all blocks: the first and the last are
-            # enough.
+            # First and last are enough: another check shows that states flow through all blocks.
             continue
         saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)

@@ -246,10 +246,7 @@ class Part:
 
 
 class Use(NamedTuple):
-    """One matrix of a block, with the matrix that reads what becomes of its output.
-
-    The reader is o for q, k and v, and mlp_out for mlp_in and mlp_gate.
-    """
+    """Matrix of a block, and its reader: o for q, k and v, mlp_out for mlp_in and mlp_gate."""
 
     named: WeightMatrix
     part: Part
@@ -328,10 +325,7 @@ def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
         return rows
 
     def count_changed_rows(at: float = 1.0) -> int:
-        """Return the number of the reader's rows that change with one row of the output.
-
-        at: which row, from 0 (first) to 1 (last).
-        """
+        """Count the reader's rows that one row of the output changes; at: 0 (first) to 1 (last)."""
         rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
         return int((np.abs(rows - reference).max(axis=1) > SAME * np.abs(reference).max()).sum())
 
@@ -372,10 +366,7 @@ def _push(rows: torch.Tensor, number: int) -> torch.Tensor:
 def _read(
     one_pass: Pass, readers: Mapping[int, Part], changed: tuple[Part, Change] | None = None
 ) -> dict[int, np.ndarray]:
-    """Return inputs [N, in] of modules in a pass of the first window, by the keys of `readers`.
-
-    Modules that did not run are left out.
-    """
+    """Return inputs [N, in] by the keys of `readers`, without modules that did not run."""
     import torch
 
     inputs = {key: part.module for key, part in readers.items()}

@@ -219,8 +219,7 @@ def _demand_order(location: str, early: np.ndarray, late: np.ndarray, *, lagged:
         f"{location}: the last step changes rows {np.flatnonzero(late[-1]).tolist()}, expected the last of {rows} "
         "rows; are rows in another order than time, or is the step not read?",
     )
-    # Rows of the middle step change in every swap: without them the rows of the other step are
-    # left.
+    # Rows of the middle step change in every swap; without them those of the other step remain.
     middle = np.concatenate((early, late)).all(axis=0)
     first = [int(np.flatnonzero(is_changed)[0]) for is_changed in _rows_of_others(early, middle)]
     last = [int(np.flatnonzero(is_changed)[-1]) for is_changed in _rows_of_others(late, middle)]
@@ -232,10 +231,7 @@ def _demand_order(location: str, early: np.ndarray, late: np.ndarray, *, lagged:
 
 
 def _rows_of_others(changes: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
-    """Yield the rows that each swap changes besides those of the middle step.
-
-    Where there are no others, the rows of the middle step are yielded.
-    """
+    """Yield the rows that each swap changes: those besides the middle step's, if there are any."""
     for is_changed in changes:
         if is_changed.any():
             yield is_changed & ~middle if (is_changed & ~middle).any() else is_changed

@@ -39,8 +39,7 @@ SEED = 1
 START = np.datetime64("1999-10-11", "ms")
 # Noise on the weights of `perturbed`, relative to their size.
 PERTURBED = 0.1
-# Share of the largest state that float32 rounding may change where other kernels see the same
-# numbers.
+# Share of the largest state that float32 rounding may change where other kernels are used.
 SAME = 1e-5
 
 
@@ -93,10 +92,7 @@ class Subject:
 
     @property
     def of_series(self) -> Family:
-        """The model; NotApplicable where it does not read time series.
-
-        Items of other modalities are whole or nothing.
-        """
+        """The model; NotApplicable where it reads no time series: other items cannot be cut."""
         if self.model.modality != "series":
             raise NotApplicable(f"the family reads items of modality {self.model.modality}, which are whole or nothing")
         return self.model
@@ -109,10 +105,7 @@ class Subject:
         return self.config
 
     def windows(self, count: int = 5, *, context: int | None = None, seed: int = 0) -> Windows:
-        """Return windows of the family's modality.
-
-        Series are random walks, with `context` steps where that is given.
-        """
+        """Return windows of the family's modality; random walks have `context` steps if given."""
         rng = np.random.default_rng(seed)
         if self.model.modality == "series":
             steps = context or self.context
@@ -151,10 +144,7 @@ class Subject:
 
     @cached_property
     def perturbed_model(self) -> Family:
-        """Copy with noise on every parameter, so that no two matrices are equal and none is constant.
-
-        Checks must restore its weights.
-        """
+        """Copy with noise on every parameter, so that none are equal; checks restore it."""
         model = self.copy()
         add_noise(model.network, PERTURBED)
         return model

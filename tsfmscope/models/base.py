@@ -60,13 +60,11 @@ class Family(ABC):
     lagged: ClassVar[bool] = False
     # The model reads the dates of the steps, and its `loss` takes them as a third argument.
     dated: ClassVar[bool] = False
-    # Self-attention scores are q·k: neither queries nor keys are rotated or normed before the
-    # product.
+    # Self-attention scores are q·k: neither queries nor keys are rotated or normed before.
     plain_attention: ClassVar[bool] = False
     # Matrices, as (stack, attention, matrix), that have no effect on the output.
     inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
-    # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
-    # stack.
+    # Forecasts are sampled from a softmax over ids, computed from the rows of the last stack.
     softmax_head: ClassVar[bool] = False
     # Names of the network's modules that `loss` runs last and whose outputs it compares with the data: logits where
     # `softmax_head` is True, else scaled forecasts or parameters of a distribution. Healing matches
@@ -81,8 +79,7 @@ class Family(ABC):
     deviation_floor: ClassVar[float] = 0.0
     # Modules of a block that `weights` leaves out, such as a router.
     unnamed: ClassVar[frozenset[str]] = frozenset()
-    # A layer may cut every row of states into equal parts and work on these, so that its matrices have a part of the
-    # width.
+    # Layers may cut rows of states into equal parts, so that matrices have a part of the width.
     divides_rows: ClassVar[bool] = False
     # The reason why processes cannot share a training batch of this family; empty if they can.
     no_ddp_reason: ClassVar[str] = ""

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
-# Values in config.json of the released amazon/chronos-t5-*, dropout included; only `chebyshev_rank`
-# is ours.
-# chebyshev_rank: rank of a frozen embedding of the values. None: a trained embedding, tied to the head.
+# Values in config.json of the released amazon/chronos-t5-*, dropout included. `chebyshev_rank` is
+# ours: rank of a frozen embedding of the values; None: a trained embedding, tied to the head.
 DEFAULTS = {
     "dropout_rate": 0.1, "initializer_factor": 0.05, "low_limit": -15.0, "high_limit": 15.0, "num_samples": 20,
     "temperature": 1.0, "top_k": 50, "top_p": 1.0, "chebyshev_rank": None,
@@ -66,8 +65,7 @@ class ChronosT5(T5Ids, T5Family):
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config contains `chronos_config`.
 
-        batch: windows per forward pass. A `chebyshev_rank` in the config freezes the embedding of both
-        stacks.
+        batch: windows per forward pass. A `chebyshev_rank` in the config freezes both embeddings.
         """
         from chronos.chronos import ChronosConfig
 
@@ -134,18 +132,12 @@ class ChronosT5(T5Ids, T5Family):
         return None if actual == expected else f"got model_type, tokenizer_class {actual}, expected {expected}"
 
     def id_values(self) -> Float64[np.ndarray, " id"]:
-        """Return the bin centres that the package's `output_transform` uses.
-
-        PAD, EOS and the id below the first bin have NaN.
-        """
+        """Return the bin centres of the package's `output_transform`, NaN for ids without a bin."""
         centres = self._tokenizer.centers.double().cpu().numpy()
         return np.pad(centres, (self.chronos.n_special_tokens + 1, 0), constant_values=np.nan)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context steps, and the horizon minus 1 for the decoder.
-
-        No decoder row reads the last step of the horizon.
-        """
+        """Return the context steps, and the horizon minus 1: no decoder row reads the last step."""
         return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
 
     def stock_model(self) -> Any:
@@ -319,10 +311,7 @@ class ChronosBolt(T5Family):
         return f"chronos_config lacks {sorted(missing)}" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches, and one decoder row.
-
-        The context is padded on the left to whole patches.
-        """
+        """Return the number of context patches (padded on the left), and one decoder row."""
         config = self.network.chronos_config
         size, stride = config.input_patch_size, config.input_patch_stride
         padded = -(-min(context, self.max_context) // size) * size

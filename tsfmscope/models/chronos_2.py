@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 CORE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
 REQUIRED = (*CORE, "context_length")
 LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
-# Meant to be the values of the released amazon/chronos-2, whose config.json was not available when
-# this was written.
+# Meant to be the values of the released amazon/chronos-2; its config.json was not available.
 DEFAULTS = {
     "dropout_rate": 0.1, "initializer_factor": 0.05, "feed_forward_proj": "relu", "rope_theta": 10000.0,
     "input_patch_size": 16, "max_output_patches": 64, "quantiles": LEVELS, "use_arcsinh": True,
@@ -93,10 +92,7 @@ class Chronos2(Pretrained, Forecaster):
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Return the model of a released or saved checkpoint; only safetensors are read.
-
-        Raises ModelError, which names the wrong file.
-        """
+        """Load a released or saved safetensors checkpoint; ModelError names the wrong file."""
         from chronos.chronos2.model import Chronos2Model
 
         folder = Path(folder)
@@ -128,17 +124,11 @@ class Chronos2(Pretrained, Forecaster):
 
     @property
     def max_context(self) -> int:
-        """Number of context steps that the model reads.
-
-        A longer context is cut to its last steps, as in the package.
-        """
+        """Number of context steps that the model reads: the last ones, as in the package."""
         return int(self.network.chronos_config.context_length)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches; the context is padded on the left to whole patches.
-
-        The rows of the future are masks and do not count.
-        """
+        """Return the number of context patches (padded on the left); masked rows do not count."""
         config = self.network.chronos_config
         padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
         return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
@@ -200,8 +190,7 @@ class Chronos2(Pretrained, Forecaster):
             states, attended = self._embed_patches(patches.to(network.device), masks.to(network.device), ahead)
             at = torch.arange(states.shape[1], device=states.device)[None]
             over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
-            # Not the package's mask: it lets a padding row read those of the other windows in its
-            # batch.
+            # Not the package's mask: there a padding row reads those of other windows in its batch.
             alone = torch.eye(len(states), dtype=states.dtype, device=states.device)
             over_group = ((1 - alone) * torch.finfo(states.dtype).min)[None, None]
             for block in encoder.block:
@@ -213,10 +202,7 @@ class Chronos2(Pretrained, Forecaster):
     def _embed_patches(
         self, patches: torch.Tensor, masks: torch.Tensor, ahead: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
-
-        The rows are the context's patches, REG, and the horizon's patches.
-        """
+        """Return block 0's input [B, T, d] (context, REG, horizon) and its attended rows [B, T]."""
         import torch
 
         network, config = self.network, self.network.chronos_config

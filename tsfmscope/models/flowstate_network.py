@@ -74,10 +74,7 @@ INTERVALS = {"legs": (-1.0, 0.95), "hlegs": (0.0, 0.95), "four": (0.0, 1.0)}
 
 
 class FlowStateNetwork(PlacedModule):
-    """Network from scaled steps to scaled quantiles of the steps after each of them.
-
-    config: keys of config.json, with defaults. The parameters of the S5 layers are not set; see `initialize`.
-    """
+    """Network from scaled steps to scaled quantiles; `initialize` sets the S5 parameters."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()

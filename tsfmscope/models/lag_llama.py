@@ -39,16 +39,14 @@ SLICE = 1024
 # Prefix of every name in the released state dict, and in ours.
 PREFIX = "model."
 # gluonts' get_lags_for_frequency of Q, M, W, D, H, T, S with one default lag, merged, sorted, minus
-# 1, as in the release. They are written out because gluonts may change; a test compares them with
-# the installed gluonts.
+# 1, as in the release. gluonts may change: a test compares them with the installed one.
 LAGS = (
     *(0, 7, 8, 10, 11, 12, 13, 14, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 34, 35, 36, 46, 47, 48, 50, 51, 52, 55),
     *(57, 58, 59, 60, 61, 70, 71, 72, 83, 94, 95, 96, 102, 103, 104, 117, 118, 119, 120, 121, 142, 143, 144, 154, 155),
     *(156, 166, 167, 168, 177, 178, 179, 180, 181, 334, 335, 336, 362, 363, 364, 502, 503, 504, 670, 671, 672, 718),
     *(719, 720, 726, 727, 728, 1090, 1091, 1092),
 )
-# Largest number that a config may contain: more than any such model needs, and small enough for the
-# network to be built.
+# Largest number of a config: more than a model needs, small enough to build the network.
 LARGEST = 4096
 
 
@@ -67,8 +65,7 @@ class NegativeLogLikelihood(Inert):
     """Placeholder for gluonts' loss of that name."""
 
 
-# Objects in the released hyper-parameters that torch's weights-only loading does not allow by
-# itself.
+# Objects in the released hyper-parameters that torch's weights-only loading does not allow.
 ALLOWED = (
     (StudentTOutput, "gluonts.torch.distributions.studentT.StudentTOutput"),
     (NegativeLogLikelihood, "gluonts.torch.modules.loss.NegativeLogLikelihood"),
@@ -351,11 +348,7 @@ def _dates(context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
 
 
 def _read_released(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return config and weights of a Lightning checkpoint.
-
-    They are read from hyper_parameters.model_kwargs and state_dict. Raises ModelError if they are not of this
-    family.
-    """
+    """Return config and weights of a Lightning checkpoint; ModelError if of another family."""
     state, hyper_parameters = read_lightning(path)
     saved = hyper_parameters.get("model_kwargs")
     if not isinstance(saved, Mapping):

@@ -21,11 +21,9 @@ from torch.nn import functional
 from tsfmscope.models.common.layers import PlacedModule, join_heads, rotate, split_heads
 from tsfmscope.models.common.scale import HUGE
 
-# Sample paths that are computed together: enough to fill matrix products, few enough for the
-# caches.
+# Sample paths computed together: enough to fill matrix products, few enough for the caches.
 ROWS = 1024
-# Replaces a uniform of 0, whose quantile is infinite. It is half of the smallest positive uniform
-# that can be drawn.
+# Half of the smallest positive uniform; replaces a uniform of 0, whose quantile is infinite.
 SMALLEST = 2.0**-54
 
 
@@ -83,10 +81,7 @@ class PathDecoder:
     def __init__(
         self, network: LagLlamaNetwork, inputs: torch.Tensor, paths: int, horizon: int, rope_factor: float
     ) -> None:
-        """Run the context and allocate caches for `horizon` tokens of `paths` paths per window.
-
-        inputs: [W, T, F], of the context's tokens.
-        """
+        """Run the context [W, T, F] and allocate caches for `horizon` tokens of each path."""
         self.network, self.tokens = network, inputs.shape[1]
         self._cos, self._sin = rotary_angles(self.tokens + horizon, network.head_width, rope_factor, inputs.device)
         self._context: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -216,10 +211,7 @@ def features(
 def rotary_angles(
     count: int, width: int, factor: float, device: torch.device
 ) -> tuple[Float[torch.Tensor, "token head_width"], Float[torch.Tensor, "token head_width"]]:
-    """Return cosines and sines of the rotary angles of positions 0..count - 1.
-
-    Positions are divided by `factor` (linear scaling). Both halves of a head have the same angles.
-    """
+    """Return cosines and sines of positions 0..count - 1 divided by `factor` (linear scaling)."""
     frequencies = BASE ** -(torch.arange(0, width, 2, device=device).float() / width)
     angles = (torch.arange(count, device=device).float() / factor)[:, None] * frequencies
     both = torch.cat((angles, angles), dim=-1)

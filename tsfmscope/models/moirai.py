@@ -199,10 +199,7 @@ class MoiraiFamily(BlockFamily, Forecaster):
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
-        """Yield the self-attention of every block.
-
-        Queries and keys are normed and rotated. The heads of a group share keys and values.
-        """
+        """Yield every block's self-attention: normed, rotated q and k; k and v shared in groups."""
         return layers_of_blocks(
             cls.stacks[0], network.encoder.layers, "self_attn", PARTS | {"o": "out_proj"}, heads="num_heads",
             groups="num_groups", scale="softmax_scale", plain=False,
@@ -245,8 +242,7 @@ class MoiraiFamily(BlockFamily, Forecaster):
         return device
 
 
-# Smallest number of patches in a training context: uni2ts,
-# cli/conf/pretrain/model/moirai_small.yaml.
+# Least patches in a training context: uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
 MIN_PATCHES = 2
 
 
@@ -319,10 +315,7 @@ class Moirai(MoiraiFamily):
         return int(inside[0] if inside else max((size for size in sizes if size < first), default=sizes[0]))
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches, of the smallest size that any frequency can have.
-
-        The rows of the future are masks and do not count.
-        """
+        """Return the number of context patches of the smallest size that any frequency has."""
         return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
 
     def stock_model(self, **options: Any) -> Any:
@@ -400,11 +393,10 @@ class Moirai(MoiraiFamily):
         return values
 
     def _draws(self, parameters: Any, samples: int, seeds: list[int]) -> list[Float[np.ndarray, "sample step"]]:
-        """Return the sample paths of each window, in scaled units.
+        """Return the sample paths of each window in scaled units, drawn on the CPU by its seed.
 
-        They are drawn on the CPU from the window's own seed.
-        Samples outside the range of float32, for example of a log-normal, are replaced by its largest number.
-        Raises HealthError if a parameter of the distribution is not finite.
+        Samples outside the range of float32, for example of a log-normal, become its largest
+        number. HealthError if a parameter of the distribution is not finite.
         """
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
@@ -422,10 +414,7 @@ class Moirai(MoiraiFamily):
         return paths
 
     def _parameters(self, packed: Packed, part: slice) -> Any:
-        """Return the parameters of the mixture at the steps of the future, in scaled units.
-
-        The result is the package's tree of [B, T, P] tensors.
-        """
+        """Return the mixture's parameters at the future's steps, a tree of [B, T, P] tensors."""
         from torch.utils._pytree import tree_map
 
         encoded, sizes = self._encode(packed, part)
@@ -433,10 +422,7 @@ class Moirai(MoiraiFamily):
         return tree_map(lambda leaf: leaf[:, :, : packed.patches.shape[-1]], parameters)
 
     def _encode(self, packed: Packed, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the encoder's output [B, T, d] for already scaled windows, and the patch sizes [B, T].
-
-        This is the part of `MoiraiModule.forward` between its scaler and its heads.
-        """
+        """Return the encoder's output [B, T, d] for scaled windows, and the patch sizes [B, T]."""
         import torch
         from uni2ts.common.torch_util import mask_fill, packed_attention_mask
 

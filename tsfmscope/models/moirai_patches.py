@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from tsfmscope.models.common.scale import clip_float32
 
-# Smallest and largest patch size of a frequency: uni2ts, transform/patch.py,
-# DefaultPatchSizeConstraints.
+# Patch sizes of a frequency: uni2ts, transform/patch.py, DefaultPatchSizeConstraints.
 RANGES = {
     "s": (64, 128), "min": (32, 128), "h": (32, 64), "D": (16, 32), "B": (16, 32), "W": (16, 32), "M": (8, 32),
     "Q": (1, 8), "Y": (1, 8),
@@ -25,8 +24,7 @@ ALIASES = {"ME": "M", "MS": "M", "BME": "M", "BMS": "M", "QE": "Q", "QS": "Q", "
 ALIASES |= {"YE": "Y", "YS": "Y", "BYE": "Y", "BYS": "Y"}
 # Added to the variance of a context, in the data's units: minimum_scale of uni2ts' PackedStdScaler.
 MINIMUM_SCALE = 1e-5
-# Largest absolute value of a scaled step: float32 squares of the network's activations must not
-# overflow.
+# Largest absolute value of a scaled step, so that float32 squares of activations do not overflow.
 LARGEST = 2.0**60
 
 

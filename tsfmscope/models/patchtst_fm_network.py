@@ -85,10 +85,7 @@ class Block(nn.Module):
 
 
 class PatchTSTFMNetwork(PlacedModule):
-    """Network from scaled patches to quantiles of their steps.
-
-    shape: keys of config.json, without defaults.
-    """
+    """Network from scaled patches to quantiles of their steps; `shape`: all keys of config.json."""
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         super().__init__()

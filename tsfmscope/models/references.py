@@ -34,10 +34,7 @@ CHECKPOINT = "checkpoint:"
 
 
 def split_checkpoint(ref: str) -> tuple[str, str]:
-    """Return the recipe and the snapshot ("" for the last weights) of a reference checkpoint:RECIPE[/step-N].
-
-    Both are "" for another kind of reference.
-    """
+    """Return recipe and snapshot of checkpoint:RECIPE[/step-N], "" where there is none."""
     if not ref.startswith(CHECKPOINT):
         return "", ""
     recipe, _, snapshot = ref.removeprefix(CHECKPOINT).partition("/")

@@ -124,10 +124,7 @@ def family_class(name: str) -> type[Family]:
 
 
 def check_packages(name: str) -> None:
-    """Raise ModelError, naming what to install, where a package that a family imports late is missing.
-
-    Only built-in families are checked.
-    """
+    """Raise ModelError, which names what to install, where a built-in family lacks a package."""
     for package in family_class(name).requires if name in FAMILIES else ():
         if importlib.util.find_spec(package) is None:
             missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
@@ -244,10 +241,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def snapshots(folder: Path) -> dict[int, Path]:
-    """Return step -> folder with the weights after that step, ascending, of a pretrained checkpoint.
-
-    Step 0 contains the initial weights.
-    """
+    """Return step -> folder of a pretrained checkpoint's snapshots, ascending; 0 is the start."""
     result = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
     return dict(sorted(result.items()))
 
@@ -278,10 +272,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def license_of_card(folder: Path) -> str | None:
-    """Return the value of `license:` in the header of a model card, or None.
-
-    The value `other` is replaced by that of `license_name:`, if there is one.
-    """
+    """Return the `license:` of a model card (for `other`, its `license_name:`), or None."""
     card = folder / CARD
     if not card.is_file():
         return None
@@ -408,10 +399,7 @@ def plugin_code(entry: EntryPoint) -> str:
 
 
 def plugin_codes() -> dict[str, list[str]]:
-    """Return name -> `code` of each package that adds a family of that name.
-
-    Where a package's code cannot be read, the error message stands in its place.
-    """
+    """Return family name -> `code` of the package that adds it, or why it cannot be read."""
     codes_by_name: dict[str, list[str]] = {}
     for name, claims in plugin_entries().items():
         for entry in claims:

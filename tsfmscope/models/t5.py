@@ -81,8 +81,7 @@ class T5Ids(T5Stacks):
                 input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
             )
 
-        # The whole network is called, because with `scale_decoder_outputs` it also multiplies the
-        # head's input by d^-1/2.
+        # Call the whole network: with `scale_decoder_outputs` it scales the head's input by d^-1/2.
         def logits(part: slice) -> torch.Tensor:
             ids, mask, decoder_ids = self._inputs(tokens, part)
             emitted: torch.Tensor = network(
@@ -163,10 +162,7 @@ class T5Family(T5Stacks, Forecaster):
 
 
 def make_config(full: Mapping[str, Any], vocabulary: int, **own: Any) -> Any:
-    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0.
-
-    own: keys that only its family reads.
-    """
+    """Return a T5Config with ids 0, 1 and 0 of padding, end and start; `own`: the family's keys."""
     from transformers import T5Config
 
     shape = {name: full[name] for name in (*SHAPE, "dropout_rate", "initializer_factor")}
@@ -226,8 +222,7 @@ BYTE_IDS = 384
 TOKENIZER = "tokenizer.json"
 # Tokenizer of older releases, which is not read.
 SENTENCEPIECE = "spiece.model"
-# Bytes per token of English under T5's vocabulary, approximately. It sets only the first estimate of
-# the number of windows.
+# About the bytes per token of English in T5's vocabulary; for a first estimate of windows only.
 BYTES_A_TOKEN = 4
 
 
@@ -360,10 +355,7 @@ class T5Text(T5Ids):
         return np.pad(ids, ((0, 0), (0, 1)), constant_values=EOS) if end else ids
 
     def _words(self, texts: Sequence[bytes], end: bool) -> np.ndarray:
-        """Return ids of the tokenizer, padded on the right.
-
-        Bytes that form no whole character become the replacement character.
-        """
+        """Return ids of the tokenizer, padded on the right; broken characters become U+FFFD."""
         decoded = [text.decode("utf-8", errors="replace") for text in texts]
         encoded = [self._tokenizer.encode(text, add_special_tokens=False).ids + [EOS] * end for text in decoded]
         ids = np.full((len(encoded), max(1, *map(len, encoded), 1)), PAD, dtype=np.int64)

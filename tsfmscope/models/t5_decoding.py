@@ -38,10 +38,7 @@ ROWS = 2048
 
 
 class Warp(NamedTuple):
-    """Settings that turn logits into probabilities, named as in chronos' config.
-
-    excluded: ids that are never sampled.
-    """
+    """Settings that turn logits into probabilities; `excluded` ids are never sampled."""
 
     temperature: float
     top_k: int | None
@@ -52,10 +49,7 @@ class Warp(NamedTuple):
 def sample_ids(
     network: Any, ids: torch.Tensor, mask: torch.Tensor, uniforms: torch.Tensor, config: Any
 ) -> torch.Tensor:
-    """Return sampled ids [W, S, H] for encoder ids and mask [W, T].
-
-    uniforms: [W, S, H] in [0, 1); each decides one step of one path.
-    """
+    """Return ids [W, S, H] for encoder ids and mask [W, T]; each uniform decides one step."""
     warp = Warp(config.temperature, config.top_k, config.top_p, config.eos_token_id)
     windows = max(1, ROWS // uniforms.shape[1])
     parts = []
@@ -72,10 +66,7 @@ def _choose(uniforms: torch.Tensor, warp: Warp, logits: torch.Tensor, step: int)
 
 
 def walk(decoder: StepDecoder, choose: Callable[[torch.Tensor, int], torch.Tensor]) -> torch.Tensor:
-    """Return ids [W, S, H], chosen step by step.
-
-    choose: takes logits [W, S, V] and the step, and returns ids [W, S].
-    """
+    """Return ids [W, S, H]; `choose` maps logits [W, S, V] and the step to ids [W, S]."""
     current, ids = decoder.start, []
     for step in range(decoder.steps):
         current = choose(decoder.logits(current, step), step)
@@ -106,8 +97,7 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp) -> torch.Tens
     return ids.gather(-1, index[..., None])[..., 0]
 
 
-# Tokens encoded together on a CPU: a product of 513 rows has nine tenths of the speed of one of
-# 2,052.
+# Tokens encoded together on a CPU: a product of 513 rows has 0.9 of the speed of one of 2,052.
 TOKENS = 1024
 TOKENS_GPU = 32_768
 # Measured for float32 on one core of an AMD EPYC: 2 to 8 columns times a matrix of 256 x 256 to 768 x 3072 take 2.0 to
@@ -118,10 +108,7 @@ NARROWEST = 16
 
 
 class StepDecoder:
-    """T5 decoder that reads one id of every sample path at a time.
-
-    Paths are ordered by window: the S samples of the first window, then those of the next.
-    """
+    """T5 decoder of one id of every path at a time; paths are ordered by window."""
 
     def __init__(self, network: Any, ids: torch.Tensor, mask: torch.Tensor, samples: int, steps: int) -> None:
         """Encode the windows [W, T] once; allocate caches for W x samples paths and `steps` steps."""
@@ -156,11 +143,7 @@ class StepDecoder:
         return [part for pair in (*self._cross, *self._own) for part in pair]
 
     def logits(self, ids: torch.Tensor, step: int) -> torch.Tensor:
-        """Return logits [W, S, V] as the model emits them, given the ids [W, S] at `step`.
-
-        At step 0 every path has the id `start`, so one path per window is computed and its logits are
-        repeated.
-        """
+        """Return logits [W, S, V] for the ids [W, S]; at step 0 one path is computed for all."""
         ids = ids if step else ids[:, :1]
         hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
         for index, block in enumerate(self._stack.block):
@@ -177,10 +160,7 @@ class StepDecoder:
         return logits if step else logits.repeat(1, self.samples, 1)
 
     def _normalise(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
-        """Apply T5's norm to columns, in a buffer that is reused.
-
-        The mean is computed as a product, which is faster than a reduction.
-        """
+        """Apply T5's norm to columns in a reused buffer; a product is faster than a reduction."""
         room = self._room[: hidden.numel()].view_as(hidden)
         squares = torch.mul(hidden, hidden, out=room)
         scale = torch.mm(self._mean, squares).add_(self.network.config.layer_norm_epsilon).rsqrt_()  # [1, paths]
@@ -410,10 +390,7 @@ def windowwise_attention(
 def _attend_forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Compute attention without gradients by torch's fused kernel.
-
-    Without a mask all windows are computed together, else one by one.
-    """
+    """Compute attention without gradients by torch's fused kernel, per window if masked."""
     bias = bias.to(query.dtype).contiguous()
     if mask is None:
         out = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)

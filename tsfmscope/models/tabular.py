@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 CLASSIFICATION = "CLASSIFICATION"
-# Share of the rows, from the first on, whose label the model sees. Our choice: a table has no
-# split.
+# Share of the first rows whose label the model sees. Our choice: a table has no split.
 SUPPORT = 0.75
 # Quantiles among which a feature's values are ranked.
 QUANTILES = np.arange(1, 1000) / 1000
@@ -204,10 +203,7 @@ class Tabular(BlockFamily):
         return Pass({"encoder": Stack(network.blocks, network.final_layer_norm)}, forward)
 
     def _to_inputs(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features [W, R, F] float32 and class ids [W, R] int64 of tables [W, R, F + 1].
-
-        The class id of a missing label is -100.
-        """
+        """Return features [W, R, F] float32 and class ids [W, R] int64, -100 where missing."""
         support = _support(table.shape[1])
         features = np.empty((*table.shape[:2], table.shape[2] - 1), dtype=np.float32)
         labels = np.empty(table.shape[:2], dtype=np.int64)

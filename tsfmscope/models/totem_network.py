@@ -108,10 +108,7 @@ class VqVae(nn.Module):
         )
 
     def quantise(self, steps: Float[torch.Tensor, "window step"]) -> Quantised:
-        """Return the nearest vector of the codebook for every four steps.
-
-        Where several are nearest, the lowest id is taken.
-        """
+        """Return the codebook's nearest vector for every four steps; of several the lowest id."""
         x = steps[:, None]
         for layer in self.down:
             x = functional.relu(layer(x))
@@ -163,10 +160,7 @@ class VqVae(nn.Module):
 
 
 class TotemBlock(nn.Module):
-    """Block as torch's TransformerEncoderLayer with its defaults (norms after the sums, ReLU).
-
-    Its projections are separate Linears.
-    """
+    """Block as TransformerEncoderLayer (norms after sums, ReLU), with separate Linears."""
 
     def __init__(self, config: TotemConfig) -> None:
         super().__init__()
@@ -224,10 +218,7 @@ class TotemNetwork(PreTrainedModel):
         return cast(torch.Tensor, self.head(self.encode(ids).flatten(1)))
 
     def encode(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
-        """Return states after the last block.
-
-        The codebook is read, not trained: only the VQ-VAE changes its vectors.
-        """
+        """Return states after the last block; only the VQ-VAE trains the codebook."""
         hidden: torch.Tensor = self.widen(self.vqvae.codebook(ids).detach())
         hidden = self.dropout(hidden + positions(*hidden.shape[1:]).to(hidden))
         for block in self.encoder:

@@ -94,9 +94,6 @@ class Config(SavedConfig):
         return None
 
 
-RELEASE = Release(Config, FIXED, "toto-2 2.0.0")
-
-
 def _join(network: Toto2Network) -> dict[str, torch.Tensor]:
     """Return the network's weights, with the parts of a matrix as one where all of them are whole."""
     import torch
@@ -256,7 +253,7 @@ class Toto2(OwnNetwork):
         "num_variate_layers_per_group": 1, "variate_layer_first": False, "residual_attn_ratio": 2.0, "d_ff":
         24, "attn_bias": True, "qk_norm": False, "per_dim_scale": True, "use_xpos": True,
     }  # fmt: skip
-    release = RELEASE
+    release = Release(Config, FIXED, "toto-2 2.0.0")
     stacks = ("decoder",)
     mlp: ClassVar[Mapping[str, str]] = {"ffn.fc1_value": "mlp_in", "ffn.fc1_gate": "mlp_gate", "ffn.fc2": "mlp_out"}
     direct_quantiles = True

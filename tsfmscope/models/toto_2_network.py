@@ -234,10 +234,7 @@ class Decoder(nn.Module):
 
 
 class Toto2Network(PlacedModule):
-    """Network from scaled patches to quantiles of the next patch.
-
-    shape: keys of config.json, without defaults.
-    """
+    """Network from scaled patches to quantiles of the next; `shape`: all keys of config.json."""
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         super().__init__()

@@ -202,10 +202,7 @@ class WaveToken(T5Ids, T5Family):
     block = "wavetoken_config"
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
-        """Wrap a T5ForConditionalGeneration whose config contains `wavetoken_config`.
-
-        batch: windows per forward pass.
-        """
+        """Wrap a T5 whose config has `wavetoken_config`; batch: windows per forward pass."""
         from tsfmscope.models.t5_decoding import use_windowwise
 
         super().__init__(network, batch=batch)
@@ -254,10 +251,7 @@ class WaveToken(T5Ids, T5Family):
         return {"encoder": self._round_up(min(context, self.max_context)), "decoder": self._round_up(horizon) - 1}
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Return the cross entropy of the future's ids.
-
-        Ids of coefficients that read a missing step, or one that was added, are left out.
-        """
+        """Return the cross entropy of the future's ids that read no missing and no added step."""
         import torch
 
         device = self.network.device
@@ -301,8 +295,7 @@ class WaveToken(T5Ids, T5Family):
         config = self.network.config.wavetoken_config
         # Neither id is a coefficient.
         warp = SimpleNamespace(**{k: config[k] for k in SAMPLING}, eos_token_id=[PAD, EOS])
-        # Each block has the number of steps of training. For a longer horizon, the median of the
-        # samples is appended to the context.
+        # A block has as many steps as in training; its median is then appended to the context.
         for block in range(blocks):
             loc, scale = mean_and_deviation(history[:, -self.max_context :])
             coded = self._context(history, loc, scale)
@@ -320,10 +313,7 @@ class WaveToken(T5Ids, T5Family):
         return -(-steps // self.bins.cell) * self.bins.cell
 
     def _context(self, context: np.ndarray, loc: np.ndarray, scale: np.ndarray) -> Coded:
-        """Return the last steps of a context [W, C], coded, padded on the left, with EOS.
-
-        `reads` is the attention mask.
-        """
+        """Return the last steps [W, C], coded, with EOS; `reads` is the attention mask."""
         steps = context[:, -self.max_context :]
         length = self._round_up(steps.shape[1])
         steps = np.pad(steps, ((0, 0), (length - steps.shape[1], 0)), constant_values=np.nan)

@@ -25,12 +25,10 @@ from tsfmscope.series.types import Series, Windows
 # datetime64[s]; jaxtyping has no name for this type.
 Dates = np.ndarray
 
-# Nominal start and frequency of a series that has none. They are our choice, because the release
-# requires both.
+# Nominal start and frequency of a series without; our choice, since the release requires both.
 NOMINAL_START = np.datetime64("2000-01-01T00:00:00.000", "ms")
 NOMINAL_FREQ = "D"
-# Frequencies of synthetic training series: those whose lags the release uses, and those of our data
-# sets.
+# Frequencies of synthetic training series: those of the release's lags and of our data sets.
 TRAINING_FREQS = ("s", "min", "5min", "10min", "15min", "30min", "h", "D", "B", "W", "MS", "QS", "YS")
 TRAINING_YEARS = (np.datetime64("1970-01-01", "ms"), np.datetime64("2030-01-01", "ms"))
 # Number of features of gluonts' time_features_from_frequency_str("S").
@@ -47,10 +45,7 @@ class Clock(NamedTuple):
 
 
 def start_of(start: datetime | None) -> np.datetime64:
-    """Convert the time of a first value to datetime64[ms]; NaT for None. A time zone is dropped.
-
-    The local time stays as it is.
-    """
+    """Convert the local time of a first value to datetime64[ms], without zone; NaT for None."""
     return np.datetime64("NaT", "ms") if start is None else np.datetime64(start.replace(tzinfo=None), "ms")
 
 
@@ -98,10 +93,7 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
 
 
 def window_dates(windows: Windows, before: int) -> Dates:
-    """Return the dates of each window's last `before` context steps and its future.
-
-    Shape [W, before + H], datetime64[s].
-    """
+    """Return dates [W, before + H], datetime64[s], of each window's last steps and future."""
     starts = windows.starts
     if starts is None:
         starts = np.full(len(windows), "NaT", dtype="datetime64[ms]")

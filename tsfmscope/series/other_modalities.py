@@ -23,8 +23,7 @@ from tsfmscope.files import check_regular, open_regular
 from tsfmscope.series.files.sources import check_room
 from tsfmscope.series.types import Series
 
-# Share of the built-in text and photographs that checkpoints are pretrained on; data sets use the
-# remaining share.
+# Share of the built-in text and photographs for pretraining; data sets use the remaining share.
 TRAINING_SHARE = 0.8
 # Bytes of a document: enough for a context of 512 and a continuation, several times.
 DOCUMENT = 1024
@@ -42,8 +41,7 @@ CLASSES = 5
 BARE = b"\x93NUMPY"
 # Provenance of photographs and of synthetic tables.
 _PHOTOGRAPHS, _TABLES = "sklearn.datasets.load_sample_images", "drawn from random networks of causes"
-# Random streams of tables. They are separate, so that no checkpoint is trained on a table of the
-# data set.
+# Separate streams of tables, so that no checkpoint is trained on a table of the data set.
 _DATA_SET, _TRAINING = 0, 1
 
 

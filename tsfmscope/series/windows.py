@@ -219,8 +219,5 @@ class Observed:
 
 
 def longest_context(series: Sequence[Series], horizon: int) -> int:
-    """Return the steps, observed or missing, that the longest series has before its horizon.
-
-    Returns 0 if there is no series.
-    """
+    """Return the steps, observed or missing, before the longest series' horizon, or 0."""
     return max([len(item.values) - horizon for item in series], default=0)

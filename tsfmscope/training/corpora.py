@@ -32,8 +32,7 @@ from tsfmscope.training.options import Phase, Recipe
 SHARDS = "shards"
 # Last part of the seed of the random stream for clocks.
 CLOCKS = 1
-# Training steps that draw from one row group of 1,000 series, which is read once and is the only
-# row group in memory.
+# Training steps per row group of 1,000 series, which is read once and alone in memory.
 GROUP_STEPS = 16
 # Share of the windows of random series whose context starts later than the window, as that of a short series does.
 SHORTER = 0.25
@@ -85,10 +84,7 @@ class Batch(NamedTuple):
     origins: Sequence[int] = ()
 
     def dates(self) -> np.ndarray:
-        """Return seconds since 1970 of the steps of context and future, int64 [B, C + H].
-
-        Steps before the start of a series get the smallest int64.
-        """
+        """Return seconds since 1970, int64 [B, C + H], the smallest before a series starts."""
         before, count = self.context.shape[1], self.context.shape[1] + self.future.shape[1]
         first = np.array(self.origins, dtype=np.int64) - before
         seconds = np.empty((len(first), count), dtype=np.int64)
@@ -360,10 +356,7 @@ def _images(rng: np.random.Generator, count: int, context: int, horizon: int) ->
 
 
 def _tables(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
-    """Return tables with as many cells as the context and as many columns as the data set.
-
-    ValueError for other lengths or horizons.
-    """
+    """Return tables with the context's cells and the data set's columns; ValueError for others."""
     columns = other_modalities.FEATURES + 1
     if context % columns or horizon != 1:
         raise ValueError(f"tables: expected contexts of {columns} n cells and horizon 1, got {context} and {horizon}")

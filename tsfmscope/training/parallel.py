@@ -81,8 +81,7 @@ class Share:
         )
         loss: Loss = family.loss
 
-        # torch exchanges gradients only for calls of the wrapped module itself, and families call parts of their
-        # network.
+        # torch exchanges gradients for calls of the wrapped module only; families call parts of it.
         class LossModule(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()

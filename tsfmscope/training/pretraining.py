@@ -227,8 +227,7 @@ def _train(
     rows, earlier = _resume(folder, share.device, stateful, average)
     for row in rows:
         if share.first and row["step"] % recipe.save_every == 0:
-            # Reported again, since the watcher may have been killed before it recorded the first
-            # report.
+            # Reported again: the watcher may have been killed before it recorded the first report.
             report(row)
     first, n_values = rows[-1]["step"] if rows else 0, 0
     if share.first and not first:
@@ -280,8 +279,7 @@ def _step(
 
     n_values = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
     *parts, weight = share.part(*batch)
-    # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
-    # units.
+    # Dropout's seed: a resumed run repeats an uninterrupted one, and processes drop other units.
     torch.manual_seed(recipe.seed * 1_000_003 + step + (share.rank << 40))
     low = None if recipe.precision == "float32" else getattr(torch, recipe.precision)
     # Autocast changes matrix products only; weights stay float32.

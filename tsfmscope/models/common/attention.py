@@ -15,8 +15,7 @@ from tsfmscope.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
-# Key of config.json. Its block holds the `widths` of the heads and, where matrices are stored as
-# two thin factors, the ranks of these `factors`.
+# Key of config.json for the `widths` of heads and the ranks of matrices stored as `factors`.
 BLOCK = "compression"
 NAMES = ("q", "k", "v", "o")
 # Names of the Linears in most attention modules.
@@ -258,10 +257,7 @@ def _flat(heads: np.ndarray) -> np.ndarray:
 
 
 def make_linear(old: Any, rows: int, columns: int, bias: bool | None = None) -> Any:
-    """Return a Linear of this shape on the device and in the dtype of an old one.
-
-    bias: None gives it one if the old one has one.
-    """
+    """Return a Linear of this shape like an old one; bias None: it has one if the old one has."""
     import torch
 
     has_bias = old.bias is not None if bias is None else bias

@@ -234,22 +234,17 @@ def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
 # Kinds of tokens that stand for values.
 KINDS = ("observation", "future")
 VALUED = [TokenKind[name.upper()] for name in KINDS]
-# Tokens of one forward pass where `batch` is None. They are constants, not timed during the run, so
-# that reruns give the same bytes.
+# Tokens of one forward pass where `batch` is None; constants, so that reruns give the same bytes.
 PASS_TOKENS = {
     # Measured by bench/embedding.py: results/embedding.md has the rates from one window to all.
     "cpu": 4096,
-    # Not measured, because no GPU was available: `python -m bench.embedding --device cuda` prints
-    # the rates.
+    # Not measured: no GPU was available. `python -m bench.embedding --device cuda` prints rates.
     "cuda": 32_768,
 }
 
 
 def pass_windows(tokens: Tokens, device: str) -> int:
-    """Return the number of windows of one forward pass on a device ("cpu", "cuda:0").
-
-    It is PASS_TOKENS divided by the tokens of a window, and at least 1.
-    """
+    """Return the windows per forward pass: PASS_TOKENS over the tokens of a window, at least 1."""
     return max(1, PASS_TOKENS[device.partition(":")[0]] // window_tokens(tokens))
 
 

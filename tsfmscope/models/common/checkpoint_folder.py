@@ -33,14 +33,12 @@ SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 PICKLED = "lag-llama.ckpt"
 # Files of a LoRA adapter, as peft saves them.
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# Keys of config.json that change numbers or need other packages, or name another file of weights. Packages obey
-# them without a word.
+# Keys that change numbers, need packages or name other weights; packages obey them silently.
 REFUSED = ("quantization_config", "attn_implementation", "_attn_implementation", "transformers_weights")
 # Suffixes of files that packages read whole, as text, and their largest size in bytes. The largest
 # released one, a tokenizer's, has a tenth of that.
 TEXTS, LARGEST_TEXT = (".json", ".txt", ".model"), 2**28
-# Largest config.json in bytes. The largest released one, which contains a tokenizer's vocabulary, has
-# a thousandth of that.
+# Largest config.json in bytes, a thousand times the largest released one (with a vocabulary).
 LARGEST_CONFIG = 2**24
 # Keys of config.json, in any family, whose value is a count of at least 1.
 SIZES = (
@@ -59,8 +57,7 @@ WRONG = (
 )
 # Names of tensors in one message, and characters of each.
 MOST_NAMES, LONGEST_NAME = 5, 100
-# File of narrower or factored weights. No package looks for weights under this name, so none
-# misreads them.
+# File of narrower or factored weights; no package looks for this name, so none misreads them.
 COMPRESSED = "compressed.safetensors"
 # Keys of config.json that no config class of transformers declares, and that networks here read: T5's, those of rotary
 # positions in older files, chronos-forecasting's and ours.
@@ -82,10 +79,7 @@ def broken_checkpoint(problem: str) -> ModelError:
 def filled_config(
     config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
 ) -> dict[str, Any]:
-    """Return the config, filled up with defaults.
-
-    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
-    """
+    """Return the config with defaults; ValueError names missing or unknown keys and `location`."""
     allowed = set(required) | set(defaults)
     if unknown := sorted(set(config) - allowed):
         raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
@@ -329,10 +323,7 @@ def limit_parameters(folder: Path) -> Iterator[None]:
 
 
 def read_weights(folder: Path) -> dict[str, Any]:
-    """Read all tensors of a folder's weight files, by name; int8 matrices as float32.
-
-    Raises ModelError if a file cannot be read.
-    """
+    """Read all tensors by name, int8 matrices as float32; ModelError for an unreadable file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -425,10 +416,7 @@ SNAPSHOTS = "snapshots"
 
 
 def write_recipe(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write recipe.json last, after checksums that cover it too.
-
-    A folder that contains recipe.json is therefore complete.
-    """
+    """Write recipe.json after checksums that cover it too: a folder that has it is complete."""
     text = json.dumps(facts, indent=2) + "\n"
     write_sums(folder, {RECIPE: hashlib.sha256(text.encode()).hexdigest()})
     (folder / RECIPE).write_text(text, encoding="utf-8")

@@ -37,8 +37,7 @@ def chebyshev_embedding(
     return polynomials @ columns[:, :rank].T, columns[:, rank:].T
 
 
-# Shortest and longest wavelength, in units of a scaled value. Values go from -15 to 15; with 1,024 ids, the bins of
-# Chronos are 0.03 apart.
+# Wavelengths in units of scaled values, -15 to 15: Chronos' 1,024 bins are 0.03 apart.
 SHORTEST, LONGEST = 0.15, 60.0
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64
 
 LARGEST = float(np.finfo(np.float32).max)
-# Above this, float32 sums of squares are near overflow: contexts are divided by a power of two
-# first.
+# Contexts above this, whose float32 sums of squares nearly overflow, are divided by a power of two.
 HUGE = 2.0**50
 
 

@@ -31,8 +31,7 @@ from tsfmscope.series.types import Series, Skip
 
 # Smallest number of steps of a usable series.
 MIN_LENGTH = 32
-# Exceptions that readers raise for a bad file: also for text that is not UTF-8, and for times outside the years that
-# pandas supports.
+# Exceptions that readers raise for a bad file, for text not in UTF-8, and for times out of range.
 DAMAGED = (pa.ArrowException, duckdb.Error, OSError, RuntimeError, ValueError, LookupError, OverflowError)
 # Bytes of memory that one value of a file takes while it is read.
 BYTES = 16
@@ -310,8 +309,7 @@ def _series(shard: Path, name: str, domain: str, provenance: str) -> list[Series
     return series
 
 
-# Data set -> (domain, frequency, time of the first value); from statsmodels.datasets, public
-# domain.
+# Data set -> (domain, frequency, first time); from statsmodels.datasets, public domain.
 BUNDLED: dict[str, tuple[str, str, datetime]] = {
     "sunspots": ("nature", "YS", datetime(1700, 1, 1)),
     "co2": ("nature", "W", datetime(1958, 3, 29)),

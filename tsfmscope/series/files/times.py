@@ -278,8 +278,7 @@ FREQ_STEPS = 10_000
 WINDOW, WINDOWS = 4, 50
 # Largest number of series that a note lists by name.
 NAMED = 3
-# Share of the regular times that must be present: events that share a second are not a series of
-# seconds.
+# Share of regular times that must be present: events in some seconds are no series of seconds.
 LEAST = 0.5
 # An hour, as a share of a day, with room for rounding.
 CLOCK_CHANGE = 1 / 24 + 1e-9

@@ -32,10 +32,7 @@ COMPOSITION, VALUES = 0, 1
 
 
 class Streams:
-    """One generator that is reset to the start of a stream at each call.
-
-    A call invalidates the stream of the previous call.
-    """
+    """Generator that each call resets to the start of a stream, which ends the last stream."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=[0, 0])
@@ -73,8 +70,7 @@ MAX_KERNELS = 5
 # are kept, because they raise the chance of a period.
 PERIODS = (24, 48, 96, 168, 336, 672, 7, 14, 30, 60, 365, 730, 4, 26, 52, 4, 6, 12, 4, 40, 10)
 # A leaf's variance is at most 101 (DotProduct(10) at the right end), so the standard deviation of
-# 32 leaves stays below 1e33. No composition of the bank can overflow float32, and no draw has to be
-# rejected.
+# 32 leaves stays below 1e33: no draw overflows float32, and none has to be rejected.
 _MOST_KERNELS = 32
 # Leaf classes and their parameters, in the order of Leaf.values.
 PARAMETERS = {
@@ -129,10 +125,7 @@ class Composition(NamedTuple):
         return joined
 
     def expand_products(self) -> Iterator[tuple[Leaf, ...]]:
-        """Yield the products of leaves whose sum is the kernel.
-
-        Each leaf that was added is multiplied with all later leaves that multiply.
-        """
+        """Yield products of leaves: each leaf that was added times all later ones that multiply."""
         for first, leaf in enumerate(self.leaves):
             if first == 0 or not self.products[first - 1]:
                 later = zip(self.leaves[first + 1 :], self.products[first:], strict=True)
@@ -141,10 +134,7 @@ class Composition(NamedTuple):
 
 @lru_cache(maxsize=8)
 def bank(length: int = LENGTH) -> tuple[Leaf, ...]:
-    """Return the 33 kernels of the Chronos release (Ansari et al. 2024) for a grid of `length` steps.
-
-    Duplicates are kept.
-    """
+    """Return the 33 kernels of the Chronos release (Ansari et al. 2024), duplicates included."""
     return (
         *(Leaf("ExpSineSquared", (1.0, period / length)) for period in PERIODS),
         *(Leaf("DotProduct", (sigma,)) for sigma in (0.0, 1.0, 10.0)),
@@ -211,10 +201,7 @@ def leaf_of(kernel: Kernel) -> Leaf:
 
 
 def kernel_expression(kernel: Kernel) -> str:
-    """Write the kernel as a scikit-learn expression that evaluates to an equal kernel.
-
-    Every digit and the tree of sums and products are kept.
-    """
+    """Write the kernel as an equal scikit-learn expression, with every digit and its tree kept."""
     from sklearn.gaussian_process.kernels import Product, Sum
 
     if isinstance(kernel, Sum):

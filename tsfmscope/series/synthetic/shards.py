@@ -48,10 +48,7 @@ class Mixture(NamedTuple):
     weights: Float64[np.ndarray, " part"]
 
     def of(self, series: Sequence[np.ndarray]) -> Float32[np.ndarray, " step"]:
-        """Mix the picked series, given in the order of `picked`.
-
-        A step missing in any window is missing in the mixture.
-        """
+        """Mix the picked series, in that order; a step that any window misses stays missing."""
         mixed = np.zeros(self.length)
         for values, start, weight in zip(series, self.starts, self.weights, strict=True):
             mixed += weight * scale_by_mean(values[start : start + self.length])
@@ -101,10 +98,7 @@ def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[
 
 
 def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
-    """Divide values by their mean absolute value (NaN left out).
-
-    Unscaled where that mean is 0 or nothing is observed.
-    """
+    """Divide values by their mean absolute value, unless that is 0 or nothing is observed."""
     values = np.asarray(values, dtype=np.float64)
     observed = np.abs(values[~np.isnan(values)])
     scale = observed.mean() if observed.size else 0.0
@@ -173,8 +167,7 @@ def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series])
         law = MixtureLaw([*[options.length] * options.pool, *(len(series.values) for series in real)])
     for first in range(series_range.start, series_range.stop, BLOCK):
         indices = range(first, min(first + BLOCK, series_range.stop))
-        # The name in the third argument gives seeds that no other stream uses, so a seed serves as
-        # the random number and no generator is needed.
+        # The name gives seeds that no other stream uses: a seed serves as the random number.
         chances = series_seeds(options.seed, indices, "tsmixup or kernelsynth")
         mixed = [index for index, seed in zip(indices, chances, strict=True) if seed < options.tsmixup * 2**63]
         plain = sorted(set(indices) - set(mixed))
