@@ -292,10 +292,12 @@ class Moirai(MoiraiFamily):
     @classmethod
     def make_network(cls, config: Mapping[str, Any]) -> Any:
         """Return a MoiraiModule."""
+        # First, since the error for a missing package names the extra.
+        network_class = package_class("uni2ts.model.moirai.module", "MoiraiModule", cls.name)
         options = {key: value for key, value in config.items() if key != "patch_size"}
         options |= {"distr_output": _distribution(config["distr_output"]), "patch_sizes": tuple(config["patch_sizes"])}
         # As released. Any other value of attn_dropout_p would act in eval mode too (uni2ts, module/attention.py).
-        return package_class("uni2ts.model.moirai.module", "MoiraiModule", cls.name)(**options, attn_dropout_p=0.0)
+        return network_class(**options, attn_dropout_p=0.0)
 
     def patch_size(self, freq: str) -> int:
         """Return the number of steps per patch for a pandas frequency.
