@@ -17,43 +17,31 @@ COPIED = {
     "changelog.md": "CHANGELOG.md",
     "checkpoints.md": "tsfmscope/checkpoints/README.md",
 }
-GEOMETRY = [
-    "cosine",
-    "adjusted",
-    "clusters",
-    "dimension",
-    "partition",
-    "head",
-    "alignment",
-    "jacobian",
-    "isoscore",
-    "cai",
-]
 # Title -> lead of the page, the modules whose docstrings it shows, and their package.
 PYTHON = {
     "Isotropy": (
         "`tsfmscope.geometry`: arrays in, numbers out. States are [N, d], one row per token.",
-        GEOMETRY,
+        ["cosine", "clusters", "spectrum", "heads", "measures"],
         "tsfmscope.geometry",
     ),
     "Rank": (
         "`tsfmscope.ranks`: singular values, numerical ranks, angles.",
-        ["spectrum", "tall", "angles", "plane"],
+        ["spectrum", "tall"],
         "tsfmscope.ranks",
     ),
     "Statistics": (
         "`tsfmscope.statistics`: correlations with intervals, permutation and sign tests, corrections.",
-        ["study", "permutation", "bootstrap", "signs", "ranks", "means", "mixed", "adjust"],
+        ["study", "permutation", "bootstrap", "ranks", "means", "noninferiority"],
         "tsfmscope.statistics",
     ),
     "Compression": (
         "`tsfmscope.compression`: narrower attention layers, and their checkpoints.",
-        ["truncation", "products", "budget", "schedules", "export", "fidelity"],
+        ["truncation", "candidates", "budget", "schedules", "export", "fidelity"],
         "tsfmscope.compression",
     ),
     "Theory": (
         "`tsfmscope.theory`: the theorems of Yu et al. 2026 at random instances.",
-        ["statements", "theorem1", "theorem2", "theorem3", "theorem4", "theorem6", "bound_check"],
+        ["experiments", "attention_theorems", "embedding_theorems"],
         "tsfmscope.theory",
     ),
     "Models": (

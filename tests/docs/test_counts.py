@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 
 import pytest
 
+from docs.building.made import PYTHON
 from stages.config.params import Params, load
 from tests.docs.blocks import ROOT
 from tsfmscope.compression.options import METHODS
@@ -117,3 +119,8 @@ def test_a_stale_count_is_found() -> None:
 def test_a_page_names_every_method_or_family(page: str, names: dict[str, object]) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     assert not [name for name in names if name not in text]
+
+
+@pytest.mark.parametrize("module", [f"{package}.{name}" for _, names, package in PYTHON.values() for name in names])
+def test_every_module_of_the_reference_exists(module: str) -> None:
+    assert importlib.util.find_spec(module) is not None
