@@ -20,7 +20,10 @@ FILES = ("CONTRIBUTING.md", "README.md", "dvc.yaml", "params.yaml", "pyproject.t
 # Files that a command of CONTRIBUTING.md writes.
 GENERATED = {"docs/models.md", "docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
 # Modules of tests that run on every family of the registry.
-SHARED = ("conformance", "families", "heads", "registry", "spectra")
+SHARED = (
+    "conformance/test_families",
+    *(f"models/test_{name}" for name in ("families", "heads", "registry", "spectra")),
+)
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 CODE = re.compile(r"^ {4}```(?:python|yaml)\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
 # Measures a layer as the stage geometry does, stores the row, and reads the view `isotropy`.
@@ -202,7 +205,6 @@ def test_an_option_is_two_files_and_changes_no_key_until_it_is_chosen(repository
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository: Copy, tmp_path: Path) -> None:
     named = add_family(repository) | add_measure(repository)
@@ -210,7 +212,7 @@ def test_a_family_and_a_measure_are_the_files_that_contributing_names(repository
     assert repository.touched() == named
     repository.run("-m", "mypy", "tsfmscope/models/patch_line.py", "tsfmscope/geometry/measures.py")
     # The shared tests of families contain the checks of `tsfmscope check-family`.
-    shared = [f"tests/tsfmscope/models/test_{name}.py" for name in SHARED]
+    shared = [f"tests/tsfmscope/{name}.py" for name in SHARED]
     own = ["tests/test_task_versions.py", "tests/test_facts.py", "tests/store/test_docs.py"]
     own += ["tests/tsfmscope/geometry/test_measures.py", "tests/store/test_answers.py", "tests/docs/test_models.py"]
     words = " or ".join(["patch-line", *(Path(file).stem for file in own)])
