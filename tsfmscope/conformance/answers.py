@@ -10,7 +10,7 @@ import numpy as np
 from tsfmscope.conformance.matrices import blocks_of
 from tsfmscope.conformance.states import with_other_last_step
 from tsfmscope.conformance.subject import (
-    SAME,
+    ROUNDING,
     NotApplicable,
     Subject,
     add_noise,
@@ -109,7 +109,7 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
         singly = model.forecast(windows, seeds=seeds, samples=4).values
     alone = model.forecast(windows.take([0]), seeds=seeds[:1], samples=4).values
     worst = max(distance(singly, together), distance(alone, together[:1]))
-    demand(worst <= SAME, f"differ by {worst:.1e} of the largest, expected at most {SAME:.0e}")
+    demand(worst <= ROUNDING, f"differ by {worst:.1e} of the largest, expected at most {ROUNDING:.0e}")
     return f"differ by {worst:.1e} of the largest value"
 
 
@@ -250,7 +250,7 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
         saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)
         other = states_of(model, tokens)
-        changed = [key for key, before in states.items() if distance(other[key], before) > SAME]
+        changed = [key for key, before in states.items() if distance(other[key], before) > ROUNDING]
         after = _forecast(model, windows) if isinstance(model, Forecaster) else None
         block.load_state_dict(saved_weights)
         change = f"other weights in {stack} block {layer}"
