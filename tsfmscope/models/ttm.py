@@ -160,7 +160,6 @@ class TTM(OwnNetwork):
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})
     release: ClassVar[Release] = Release(Config, FIXED, "TTM R1 and R2", model_type="tinytimemixer")
-    config: dict[str, Any]
     network: TTMNetwork
 
     @classmethod

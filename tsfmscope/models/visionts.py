@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import torch
 
 
-MODEL_TYPE = "vit_mae"
 REQUIRED = (
     *("image_size", "patch_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("decoder_hidden_size", "decoder_intermediate_size", "decoder_num_hidden_layers", "decoder_num_attention_heads"),
@@ -111,8 +110,8 @@ class VisionTS(Pretrained, Forecaster):
         with checkpoint_folder.limit_parameters(folder):
             wrong = _find_problem(saved)
         kind, classes, expected = saved.get("model_type"), saved.get("architectures"), list(cls.architectures)
-        if kind != MODEL_TYPE or expected[0] not in (classes or []):
-            problem = f"got model_type {kind!r}, architectures {classes}, expected {MODEL_TYPE!r}, {expected}"
+        if kind != "vit_mae" or expected[0] not in (classes or []):
+            problem = f"got model_type {kind!r}, architectures {classes}, expected 'vit_mae', {expected}"
             wrong = checkpoint_folder.of_other_family(problem, cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
