@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
-# Share of a layer's norm that rounding every block to eight bits may change; at most 0.015 here.
+# Share of a layer's norm that weights in bfloat16 may change; in our families it is at most 0.015.
 ROUNDED = 0.05
 # Steps and learning rate of a training that orders the quantiles of an untrained head.
 LEARNT_STEPS, LEARNT_RATE = 40, 1e-2
@@ -42,8 +42,8 @@ CROSSED = 0.01
 CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
 # Values are multiples of 1 / GRID.
 GRID = 64
-# Share of the largest forecast, for rounding and for the least scale that some models divide by.
-EXACT = 1e-3
+# Share of the largest forecast that rounding, or the least scale of some models, may change.
+UNIT_TOLERANCE = 1e-3
 # Factor on a context; its forecast must grow by at least a tenth of it, whatever is declared.
 LARGER = 1000.0
 # Noise on the weights of a block, relative to their size.
@@ -214,7 +214,7 @@ def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:
         difference = np.abs(actual - expected).max(axis=(1, 2)) / np.abs(before * factor).max()
         # A value at the edge of a bin may get another token, so one window may differ.
         demand(
-            float(np.median(difference)) <= EXACT,
+            float(np.median(difference)) <= UNIT_TOLERANCE,
             f"a context times {factor:g} plus {offset:g} has another forecast than the old one times {factor:g} plus "
             f"{offset:g}: differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
             f"family whose forecast cannot follow leaves {name!r} out of `equivariant`",

@@ -230,17 +230,17 @@ class PatchTSTFM(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return a file's weights, without the prefix, by the network's names."""
-        found, own_names = {}, set(network.state_dict())
+        own_weights, own_names = {}, set(network.state_dict())
         for name, value in weights.items():
             path, _, kind = name.rpartition(f".{JOINT}.")
             if not path or len(value) % len(JOINED):
-                found[name] = value
+                own_weights[name] = value
                 continue
             for part, rows in zip(JOINED, value.chunk(len(JOINED)), strict=True):
                 own = f"{path}.{part}.{kind}"
                 if own in own_names or kind != "bias" or bool(rows.any()):
-                    found[own] = rows
-        return found
+                    own_weights[own] = rows
+        return own_weights
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:

@@ -32,7 +32,6 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-
 REQUIRED = (
     *("image_size", "patch_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("decoder_hidden_size", "decoder_intermediate_size", "decoder_num_hidden_layers", "decoder_num_attention_heads"),
@@ -56,7 +55,7 @@ class VisionTS(Pretrained, Forecaster):
     that a context gets depends on the horizon, and so do its tokens. MAE's random choice of masked patches is
     replaced by the right part of the image.
 
-    The decoder is narrower than the encoder in every release. It is not a stack here, since one dump has one
+    The decoder is narrower than the encoder in every release. It is not a stack here, since an activation file has one
     width; its matrices are among the weights. The family forecasts points: every quantile is the same number.
     """
 

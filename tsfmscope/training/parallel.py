@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Loss = Callable[..., "torch.Tensor"]
 # Seconds for processes to end by themselves before they are killed.
 PATIENCE_S = 10.0
-
 # Module that a further process runs.
 PROCESS = "tsfmscope.training.pretraining"
 
