@@ -49,6 +49,8 @@ MIXTURE = {
 LONGEST = 65_536
 # Width of a head. uni2ts makes d_model // 64 heads, and rotates pairs in half of each.
 HEAD = 64
+# Least number of patches in a training context: uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
+MIN_PATCHES = 2
 
 
 def package_class(module: str, name: str, family: str) -> Any:
@@ -242,10 +244,6 @@ class MoiraiFamily(BlockFamily, Forecaster):
         return device
 
 
-# Least patches in a training context: uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
-MIN_PATCHES = 2
-
-
 class Moirai(MoiraiFamily):
     """Moirai models, whose network is a MoiraiModule.
 
@@ -317,7 +315,7 @@ class Moirai(MoiraiFamily):
         return int(inside[0] if inside else max((size for size in sizes if size < first), default=sizes[0]))
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches of the smallest size that any frequency has."""
+        """Return the context patches, of the smallest size of any frequency; those of the future do not count."""
         return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
 
     def stock_model(self, **options: Any) -> Any:
@@ -424,7 +422,10 @@ class Moirai(MoiraiFamily):
         return tree_map(lambda leaf: leaf[:, :, : packed.patches.shape[-1]], parameters)
 
     def _encode(self, packed: Packed, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the encoder's output [B, T, d] for scaled windows, and the patch sizes [B, T]."""
+        """Return the encoder's output [B, T, d] for scaled windows, and the patch sizes [B, T].
+
+        This is `MoiraiModule.forward` between its scaler and its heads.
+        """
         import torch
         from uni2ts.common.torch_util import mask_fill, packed_attention_mask
 

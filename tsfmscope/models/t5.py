@@ -33,6 +33,19 @@ MLP = {
     for part in (1, 2)
     for path, name in {"wi": "mlp_in", "wi_0": "mlp_gate", "wi_1": "mlp_in", "wo": "mlp_out"}.items()
 }
+# Config of T5Text: keys without a default, and values of the others.
+REQUIRED = SHAPE
+DEFAULTS = {"dropout_rate": 0.1, "initializer_factor": 1.0, "feed_forward_proj": "relu", "vocab_size": 384}
+# ByT5 (Xue et al. 2022): padding, end and unknown come before the 256 bytes.
+PAD, EOS, FIRST_BYTE = 0, 1, 3
+# Ids of ByT5: 3 special ids, 256 bytes, 125 sentinels.
+BYTE_IDS = 384
+# With this file, a checkpoint reads words; without it, bytes.
+TOKENIZER = "tokenizer.json"
+# Tokenizer of older releases, which is not read.
+SENTENCEPIECE = "spiece.model"
+# About the bytes per token of English in T5's vocabulary; for a first estimate of windows only.
+BYTES_A_TOKEN = 4
 
 
 class T5Stacks(Pretrained):
@@ -210,20 +223,6 @@ def with_own_head(network: Any) -> Any:
     """
     keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD}
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
-
-
-REQUIRED = SHAPE
-DEFAULTS = {"dropout_rate": 0.1, "initializer_factor": 1.0, "feed_forward_proj": "relu", "vocab_size": 384}
-# ByT5 (Xue et al. 2022): padding, end and unknown come before the 256 bytes.
-PAD, EOS, FIRST_BYTE = 0, 1, 3
-# Ids of ByT5: 3 special ids, 256 bytes, 125 sentinels.
-BYTE_IDS = 384
-# With this file, a checkpoint reads words; without it, bytes.
-TOKENIZER = "tokenizer.json"
-# Tokenizer of older releases, which is not read.
-SENTENCEPIECE = "spiece.model"
-# About the bytes per token of English in T5's vocabulary; for a first estimate of windows only.
-BYTES_A_TOKEN = 4
 
 
 class T5Text(T5Ids):

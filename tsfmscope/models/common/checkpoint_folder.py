@@ -69,6 +69,13 @@ KEPT = (
 )
 # Known keys whose value is an object.
 OBJECTS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
+# Checksums of a folder's files, in the format of sha256sum: `sha256sum --check` verifies a folder too.
+SUMS = "checksums.sha256"
+RECIPE = "recipe.json"
+# Largest size of SUMS in bytes; a line has about a hundred.
+LARGEST_SUMS = 2**20
+# Subfolder of a checkpoint: snapshots of its training, one checkpoint each.
+SNAPSHOTS = "snapshots"
 
 
 def broken_checkpoint(problem: str) -> ModelError:
@@ -405,14 +412,6 @@ def _check_values(values: Mapping[str, Any], path: Path) -> None:
             raise broken_checkpoint(f"{path}: {key}: got an object, expected a number or text")
         if isinstance(value, dict):
             _check_values({} if key == BLOCK else value, path)
-
-
-SUMS = "checksums.sha256"
-RECIPE = "recipe.json"
-# Largest size of SUMS in bytes; a line has about a hundred.
-LARGEST_SUMS = 2**20
-# Subfolder of a checkpoint: snapshots of its training, one checkpoint each.
-SNAPSHOTS = "snapshots"
 
 
 def write_recipe(folder: Path, facts: Mapping[str, Any]) -> None:
