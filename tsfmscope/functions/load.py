@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from tsfmscope.models.base import NEAR, Family
 from tsfmscope.models.references import Source, load_family, resolve
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.catalog import modality
-from tsfmscope.series.data_sets import NamedSeries
 from tsfmscope.series.types import count_reasons, describe_reasons
 from tsfmscope.series.windows import Observed, longest_context
+
+if TYPE_CHECKING:
+    from tsfmscope.series.data_sets import NamedSeries
 
 logger = logging.getLogger("tsfmscope")
 
