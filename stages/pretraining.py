@@ -31,7 +31,7 @@ from store.stage_store import StageStore
 from store.status import Status, write_status
 from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import PretrainSpec
-from tasks.sweep.asha import Halving
+from tasks.sweep.halving import Halving
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 
