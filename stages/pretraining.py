@@ -1,4 +1,4 @@
-"""Stage pretraining: one recipe by rank schedule; Ray Tune stops the trials that fall behind."""
+"""Stage pretraining: a search over rank schedules of one recipe; Ray Tune stops trials that fall behind."""
 
 from __future__ import annotations
 

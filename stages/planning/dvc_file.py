@@ -43,7 +43,7 @@ FEWEST_FOR_FOLDER = 3
 
 
 def imported_files(stage: Stage) -> set[str]:
-    """Return our files that a module imports, directly or not, also as "tasks.module:function"."""
+    """Return our files that a stage imports, directly or not; a name "tasks.module:function" counts as import."""
     files: set[str] = set()
     waiting = [f"stages.{stage.name}"]
     while waiting:

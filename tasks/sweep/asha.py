@@ -46,7 +46,7 @@ class PersistentAsha(FIFOScheduler):
         return self.report(trial.config["key"], result)
 
     def report(self, key: str, result: Mapping[str, Any]) -> str:
-        """Return STOP or CONTINUE for this job, from time and metric of the result alone."""
+        """Return STOP or CONTINUE for the job with this key, from time and metric of the result alone."""
         row = {name: result[name] for name in (self.halving.time, self.halving.metric) if name in result}
         if key not in self.stopped_keys and len(row) == 2 and row[self.halving.time] not in self._times.get(key, ()):
             with self._path.open("a") as file:
