@@ -57,10 +57,10 @@ def forecast_rows(
     scored, skipped = scores.score_forecasts(
         model,
         series,
+        spec,
         context=spec.context,
         noise=spec.noise,
         **spec.part(WindowOptions),
-        **spec.part(ScoreOptions),
         earlier=earlier,
         seed_of=lambda name: scores.window_seed(key, name),
     )

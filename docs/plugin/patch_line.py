@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tsfmscope.errors import ModelError
 from tsfmscope.models.base import QUANTILES, Forecaster
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.capture import Pass, Stack
@@ -126,11 +125,8 @@ class PatchLine(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         checkpoint_folder.check_model_type(config, folder, cls.name)
         del config["model_type"]
-        try:
-            with checkpoint_folder.limit_parameters(folder):
-                model = cls.new(config, seed=0)
-        except ValueError as error:
-            raise ModelError(f"{folder / 'config.json'}: {error}") from error
+        with checkpoint_folder.limit_parameters(folder):
+            model = cls.new(config, seed=0)
         model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)
         return model

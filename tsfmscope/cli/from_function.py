@@ -9,13 +9,14 @@ import contextlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from tsfmscope.cli.output import Json, print_json, show_progress
 from tsfmscope.errors import ArgumentError
@@ -75,13 +76,16 @@ class Command:
         parameters |= {**self.extras, "as_json": (Json, False)}
         # Arguments first, in their order; then options.
         ordered = sorted(parameters.items(), key=lambda item: item[1][1] is not inspect.Parameter.empty)
+        options = [name for name, (kind, _) in ordered if isinstance(kind.__metadata__[0], OptionInfo)]
 
         def call(**values: Any) -> None:
+            # A model, file or folder may have the name of an option, and an error may begin with it.
+            given = {Path(str(value)).stem for name, value in values.items() if name not in options}
             own = {name: values.pop(name) for name in self.extras}
             as_json = values.pop("as_json")
             if self.before is not None:
                 self.before(**own)
-            with show_progress(), _argument_errors(self.function):
+            with show_progress(), _argument_errors({*options} - given):
                 result = self.function(**{name: read(values) for name, read in readers.items()})
                 if as_json:
                     document = self.json(result, **own)
@@ -102,16 +106,19 @@ class Command:
 
 
 @contextlib.contextmanager
-def _argument_errors(function: Callable[..., Any]) -> Any:
-    """Turn a ValueError for an argument into an error of the command, which names the option as users type it."""
+def _argument_errors(options: Container[str]) -> Iterator[None]:
+    """Turn a ValueError for an argument into an error of the command, which names the option as users type it.
+
+    options: names of arguments that are options. The error begins "NAME: " or "NAME VALUE: ".
+    """
     try:
         yield
     except ValueError as error:
-        name = re.match(r"\w*", str(error))[0]  # type: ignore[index]
-        parameter = inspect.signature(function).parameters.get(name)
-        is_option = parameter is not None and parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        option = f"--{name.replace('_', '-')}" if is_option else name
-        raise ArgumentError(option + str(error)[len(name) :]) from error
+        message = str(error)
+        begin = re.match(r"(\w+)(?=:| \S+[:,])", message)
+        if begin and begin[1] in options:
+            message = f"--{begin[1].replace('_', '-')}{message[begin.end() :]}"
+        raise ArgumentError(message) from error
 
 
 def _parameters(

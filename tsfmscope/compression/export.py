@@ -164,7 +164,10 @@ def _wide(part: Any, width: int) -> Any:
 
 
 def _original(model: Family) -> Family:
-    """Return an uncompressed model of the config, for its shapes; ModelError without a config."""
+    """Return an uncompressed model of the same config, of which only the shapes are meaningful.
+
+    ModelError if the family keeps no config to build it from.
+    """
     import torch
     from transformers import PreTrainedModel
 

@@ -163,7 +163,8 @@ def _trace(graph: ForecastGraph, context: int, horizon: int, path: Path, family:
     if graph.reads_frequency:
         inputs["frequency"] = torch.zeros(2, dtype=torch.int64)
     try:
-        with _quiet("torch.onnx"), torch.no_grad():
+        # The exporter warns about its own code and about packages that it does not need.
+        with _only_errors("torch.onnx"), warnings.catch_warnings(action="ignore"), torch.no_grad():
             program = torch.onnx.export(
                 module, tuple(inputs.values()), dynamo=True, verbose=False, input_names=list(inputs),
                 output_names=["quantiles"], dynamic_shapes={name: {0: batch} for name in inputs},
@@ -241,15 +242,13 @@ def _describe(exported: OnnxModel, graph: ForecastGraph, model: Family) -> dict[
 
 
 @contextmanager
-def _quiet(name: str | None) -> Iterator[None]:
-    """Silence warnings and a logger, of torch's exporter or of onnxruntime, about their own code and other packages."""
+def _only_errors(name: str | None) -> Iterator[None]:
+    """Let a logger print errors only; None: the root logger."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logger.setLevel(level)
 
@@ -299,7 +298,7 @@ def quantise_onnx(path: Path) -> None:
     if not products - first:
         raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
     # onnxruntime advises a preparation that its own documentation calls optional.
-    with _quiet(None), tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
+    with _only_errors(None), tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
         quantised = Path(folder) / path.name
         # What is not a product stays in float32, so that the result may be above 2 GiB too.
         quantize_dynamic(

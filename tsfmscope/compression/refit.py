@@ -86,7 +86,10 @@ def _attention_output(layer: AttentionLayer) -> Output:
 
 
 def mlp_output(mlp: Mlp, network: Any) -> Output:
-    """Return the output Linear of an MLP; all rows of an expert count: its tokens are unknown."""
+    """Return the output Linear of an MLP.
+
+    All rows of an expert count, since it is not known which tokens they are.
+    """
 
     def align(shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         return valid.reshape(shape) if valid.size == math.prod(shape) else np.ones(shape, dtype=bool)

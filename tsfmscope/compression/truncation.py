@@ -133,7 +133,10 @@ def truncate(
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
-    """Raise ModelError, naming `model`, for thin factors: ranks and costs are of dense matrices."""
+    """Raise ModelError, with the name `model`, if matrices are thin factors already.
+
+    The ranks and costs of this module assume dense matrices.
+    """
     if factorised := factors(layers):
         name, ranks = next(iter(factorised.items()))
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Compression of a whole model to a share of its bytes or seconds: narrower heads or thin factors, fewer refit.
+"""Compression of a whole model to a share of its bytes or seconds: narrower heads or thin factors, fewer neurons.
 
 For a share of the bytes, all weights are rounded to eight bits, and what is still missing is removed from attention and
 from MLPs. For a share of the seconds of a forecast, parts of attention and of MLPs are removed until a measurement

@@ -21,6 +21,7 @@ from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.windows import MIN_CONTEXT, last_windows
 
 if TYPE_CHECKING:
+    from tsfmscope.forecasting.options import ScoreOptions
     from tsfmscope.models.types import ForecastModel
     from tsfmscope.series.types import Series, Skip
 
@@ -258,10 +259,9 @@ class ScoredWindows(NamedTuple):
 
 
 def score_forecasts(
-    model: ForecastModel, series: Sequence[Series], *, context: int, horizon: int, levels: Sequence[float],
-    samples: int, seed_of: Callable[[str], int], seed: int, min_context: int = MIN_CONTEXT,
-    held_out: float | None = None, noise: float = 0.0, history: int = 0, earlier: int = 0, batch: int = 32,
-    keep_quantiles: bool = False,
+    model: ForecastModel, series: Sequence[Series], options: ScoreOptions, *, context: int, horizon: int,
+    seed_of: Callable[[str], int], seed: int, min_context: int = MIN_CONTEXT, held_out: float | None = None,
+    noise: float = 0.0, history: int = 0, earlier: int = 0,
 ) -> ScoredWindows:  # fmt: skip
     """Forecast the last window of every series and score the forecasts.
 
@@ -272,10 +272,9 @@ def score_forecasts(
     Args:
         model: the forecasting model.
         series: series of one data set, of one frequency.
+        options: quantile levels, sample paths, windows per call, and whether the rows contain the forecasts.
         context: steps of context.
         horizon: steps to forecast.
-        levels: quantile levels, ascending, with 0.5.
-        samples: number of sample paths, for families that draw them.
         seed_of: returns the seed of a series' samples.
         seed: seed of the noise.
         min_context: smallest number of observed steps in a context.
@@ -283,8 +282,6 @@ def score_forecasts(
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         history: steps before the context that a lagged family reads.
         earlier: steps by which the window lies before the last one.
-        batch: windows per call of the model.
-        keep_quantiles: whether the rows contain the forecasts.
     """
     model, steps = model.with_condition(context, history)
     windows, skipped = last_windows(
@@ -292,20 +289,20 @@ def score_forecasts(
     )
     histories = {item.series: item.values for item in series}
     rows: dict[str, dict[str, Any]] = {}
-    for start in range(0, len(windows), batch):
-        clean = windows.take(slice(start, start + batch))
+    for start in range(0, len(windows), options.batch):
+        clean = windows.take(slice(start, start + options.batch))
         noisy = with_noise(clean, series, noise=noise, seed=seed)
         forecast = model.forecast(
-            noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
+            noisy, levels=options.levels, samples=options.samples, seeds=[seed_of(name) for name in noisy.series]
         )
         origins, quantiles = clean.origin.tolist(), forecast.values
         scores = score(
-            clean.future, quantiles, tuple(levels), context=clean.context[:, -context:],
+            clean.future, quantiles, options.levels, context=clean.context[:, -context:],
             past=[histories[name][:origin] for name, origin in zip(clean.series, origins, strict=True)],
             season=clean.season, printed_season=gluonts_seasonality(clean.freq) if clean.freq else None,
         )  # fmt: skip
         for index, name in enumerate(clean.series):
-            kept = quantiles[index].tolist() if keep_quantiles else None
+            kept = quantiles[index].tolist() if options.keep_quantiles else None
             rows[name] = {"origin": origins[index], **scores.row(index), "quantiles": kept}
     return ScoredWindows(rows, skipped)
 

@@ -46,6 +46,7 @@ PHASES = 8
 OTHER_PHASES = (0.0, 0.25)
 # A context holds at least this number of the other periods.
 FEWEST_CYCLES = 2
+# Steps of a sine that are forecast.
 HORIZON = 64
 
 

@@ -31,9 +31,10 @@ class Bounds:
     def check(self, name: str, value: float) -> None:
         """Raise ArgumentError for a value that is out of bounds, NaN or infinite."""
         above = self.least is None or (value > self.least if self.excludes_least else value >= self.least)
-        if not above or abs(value) == math.inf or not (self.most is None or value <= self.most):
+        is_finite = abs(value) < math.inf
+        if not (above and is_finite and (self.most is None or value <= self.most)):
             least = "" if self.least is None else f"{'above' if self.excludes_least else 'at least'} {self.least:g}"
-            most = "finite" if self.most is None else f"at most {self.most:g}"
+            most = f"at most {self.most:g}" if self.most is not None else "" if is_finite else "finite"
             raise ArgumentError(f"{name}: got {value}, expected {' and '.join(filter(None, (least, most)))}")
 
 

@@ -24,6 +24,7 @@ from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import write_atomic
+from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
@@ -43,8 +44,7 @@ logger = logging.getLogger("tsfmscope")
 LOW, HIGH = 0.1, 0.9
 # Largest number of windows per series for a certificate of one table, each a horizon before the next one.
 ORIGINS = 5
-# Sample paths of models that draw samples, and windows per call of the model.
-SAMPLES, BATCH = 20, 64
+SCORES = ScoreOptions(levels=QUANTILES, samples=20, batch=64, keep_quantiles=True)
 CALIBRATED = "it calibrated or healed the small model"
 SUFFIXES = (".png", ".svg", ".pdf")
 # Limit of a ratio.
@@ -442,10 +442,9 @@ def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 
     pooled = ScoredWindows({}, [])
     for number in range(origins):
         scored = score_forecasts(
-            model, case.data.loaded.series, context=case.context, horizon=case.horizon, levels=QUANTILES,
-            samples=SAMPLES, seed_of=lambda series: window_seed(str(case.seed), series), seed=case.seed,
-            min_context=case.min_context, held_out=HELD_OUT, noise=case.noise, earlier=number * case.horizon,
-            batch=BATCH, keep_quantiles=True,
+            model, case.data.loaded.series, SCORES, context=case.context, horizon=case.horizon,
+            seed_of=lambda series: window_seed(str(case.seed), series), seed=case.seed, min_context=case.min_context,
+            held_out=HELD_OUT, noise=case.noise, earlier=number * case.horizon,
         )  # fmt: skip
         pooled.rows.update({f"{name}, {row['origin']}": {"series": name} | row for name, row in scored.rows.items()})
         if not number:

@@ -148,18 +148,8 @@ def compress(
         DataError: no series can be read, calibrate or be judged.
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
-    if budget_seconds is not None and to is not None:
-        raise ArgumentError(f"budget_seconds {budget_seconds:g}: got to {to:g} too, expected one budget; leave one out")
-    if budget_seconds is not None and method != WHOLE:
-        raise ArgumentError(f"budget_seconds: got method {method}, expected {WHOLE}")
-    rule = "time" if budget_seconds is not None else "bytes" if method == WHOLE else "budget"
-    share = budget_seconds or to or SHARE
-    try:
-        steps = Method(method=method, ranks=Ranks(**{rule: share}), heal=heal, bits=8 if rule == "bytes" else bits)
-    except ValidationError as error:
-        raise ArgumentError(
-            "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in error.errors())
-        ) from None
+    steps = _choose_method(method, to, budget_seconds, heal, bits)
+    rule, share = steps.ranks.rule
     progress.show("loading the model")
     model = as_model(model)
     if isinstance(model, CompressedModel):
@@ -195,7 +185,6 @@ def compress(
     license = license_of(model.source.folder, model.source.reference)
     recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
     recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
-    costs = {"before": _sizes(model.family), "after": _sizes(small.family)}
     judged, seconds, note = None, None, None
     if forecasts:
         seconds = _compare_seconds(model.family, small.family, arguments, next(iter(cases.values())), budget_seconds)
@@ -208,17 +197,26 @@ def compress(
             model, label, small.family, seen, {name: partial(_recall, item) for name, item in series.items()},
             horizons=[horizon], context=context, seed=seed, keeps_calibrated=True,
         )  # fmt: skip
-        costs["before"]["seconds"], costs["after"]["seconds"] = seconds.base, seconds.small
-        for name in ("wql", "mase"):
-            pairs = [(row[f"{name}_base"], row[f"{name}_small"]) for row in judged.tasks]
-            # A data set that one of both forecasts without an error has no ratio.
-            if defined := [pair for pair in pairs if all(pair)]:
-                costs["before"][name], costs["after"][name] = map(geometric_mean, zip(*defined, strict=True))
     return CompressedModel(
-        label, small.family, small.source, model.device, seen, costs=pd.DataFrame(_costs(**costs, seconds=seconds)),
-        parts=pd.DataFrame(record["parts"]), judged=judged, windows=counts, license=license,
-        record={"recipe": recipe, **record, **seen.facts}, note=note,
+        label, small.family, small.source, model.device, seen,
+        costs=pd.DataFrame(_costs(model.family, small.family, judged, seconds)), parts=pd.DataFrame(record["parts"]),
+        judged=judged, windows=counts, license=license, record={"recipe": recipe, **record, **seen.facts}, note=note,
     )  # fmt: skip
+
+
+def _choose_method(method: MethodName, to: float | None, budget_seconds: float | None, heal: int, bits: Bits) -> Method:
+    """Return the method with its rule for the size. Raises ArgumentError for arguments that do not fit together."""
+    if budget_seconds is not None and to is not None:
+        raise ArgumentError(f"budget_seconds {budget_seconds:g}: got to {to:g} too, expected one budget; leave one out")
+    if budget_seconds is not None and method != WHOLE:
+        raise ArgumentError(f"budget_seconds: got method {method}, expected {WHOLE}")
+    rule = "time" if budget_seconds is not None else "bytes" if method == WHOLE else "budget"
+    try:
+        ranks = Ranks(**{rule: budget_seconds or to or SHARE})
+        return Method(method=method, ranks=ranks, heal=heal, bits=8 if rule == "bytes" else bits)
+    except ValidationError as error:
+        messages = (str(one.get("ctx", {}).get("error", one["msg"])) for one in error.errors())
+        raise ArgumentError("; ".join(messages)) from None
 
 
 def _sizes(family: Family) -> dict[str, float]:
@@ -299,13 +297,23 @@ def _compare_seconds(
 
 
 def _costs(
-    before: Mapping[str, float], after: Mapping[str, float], seconds: PairedSeconds | None
+    base: Family, small: Family, judged: CertifyResult | None, seconds: PairedSeconds | None
 ) -> list[dict[str, Any]]:
     """Return one row per quantity. The ratio of seconds is that of the pairs, and has an interval."""
+    before, after = _sizes(base), _sizes(small)
+    if seconds is not None:
+        before["seconds"], after["seconds"] = seconds.base, seconds.small
+    for name in ("wql", "mase"):
+        pairs = [(row[f"{name}_base"], row[f"{name}_small"]) for row in (judged.tasks if judged else ())]
+        # A data set that one of both forecasts without an error has no ratio.
+        if defined := [pair for pair in pairs if all(pair)]:
+            before[name], after[name] = map(geometric_mean, zip(*defined, strict=True))
     rows = []
-    for name in filter(after.__contains__, before):
+    for name in [name for name in before if name in after]:
         ratio = after[name] / before[name] if before[name] else None
-        interval = (ratio, None, None) if seconds is None or name != "seconds" else seconds[-3:]
-        columns = dict(zip(("ratio", "ratio_low", "ratio_high"), interval, strict=True))
-        rows.append({"quantity": name, "before": before[name], "after": after[name], **columns})
+        row = {"quantity": name, "before": before[name], "after": after[name], "ratio": ratio}
+        row |= {"ratio_low": None, "ratio_high": None}
+        if seconds is not None and name == "seconds":
+            row |= {"ratio": seconds.ratio, "ratio_low": seconds.low, "ratio_high": seconds.high}
+        rows.append(row)
     return rows

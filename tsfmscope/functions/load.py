@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,15 @@ from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT, Precision
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import checked
-from tsfmscope.models.base import NEAR, Family
+from tsfmscope.models.base import NEAR_FLOOR, Family
 from tsfmscope.models.references import Source, load_family, resolve
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.catalog import modality
-from tsfmscope.series.data_sets import NamedSeries
 from tsfmscope.series.types import count_reasons, describe_reasons
 from tsfmscope.series.windows import Observed, longest_context
+
+if TYPE_CHECKING:
+    from tsfmscope.series.data_sets import NamedSeries
 
 logger = logging.getLogger("tsfmscope")
 
@@ -198,6 +200,6 @@ def floor_notes(model: Family, name: str, dataset: str, n_near: int, n_contexts:
     if n_near:
         yield (
             f"{dataset}: {n_near} of {n_contexts} contexts have a standard deviation of at most "
-            f"{NEAR * model.deviation_floor:.2g}, where results of {name} depend on the unit of the data; multiply the "
-            "values, for example by 1000 (docs/models.md)"
+            f"{NEAR_FLOOR * model.deviation_floor:.2g}, where results of {name} depend on the unit of the data; "
+            "multiply the values, for example by 1000 (docs/models.md)"
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from tsfmscope.errors import HealthError
+from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import NAMES, AttentionLayer
 from tsfmscope.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # Multiple of `Family.deviation_floor` up to which results depend on the unit: a floor that is added to the variance
 # changes the scale by 0.5 % there, one that is added to the deviation by 10 %.
-NEAR = 10.0
+NEAR_FLOOR = 10.0
 
 
 class Family(ABC):
@@ -165,10 +165,10 @@ class Family(ABC):
 
     @final
     def count_near_floor(self, context: Float[np.ndarray, "window step"]) -> int:
-        """Count the contexts that vary, but by at most NEAR times `deviation_floor` in the steps that are read."""
+        """Count contexts that vary in the steps that are read, but by at most NEAR_FLOOR times `deviation_floor`."""
         read = context[:, -(self.max_context or context.shape[1]) :].astype(np.float64)
         _, deviation = observed_moments(read, ~np.isnan(read))
-        return int(((deviation > 0) & (deviation <= NEAR * self.deviation_floor)).sum())
+        return int(((deviation > 0) & (deviation <= NEAR_FLOOR * self.deviation_floor)).sum())
 
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
@@ -239,9 +239,12 @@ class Family(ABC):
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Run the package's network on windows, and on the tokens that this family makes of them.
 
-        A family whose `package` has a network to compare with overrides this method.
+        A family whose `package` names a network to compare with overrides this method; ModelError if it does not.
         """
-        raise NotImplementedError(f"{self.name}: no package to compare with")
+        raise ModelError(
+            f"family {self.name}: `package` names a network, but forecast_with_package is not written; write it, "
+            "or leave the network out (docs/plugins.md)"
+        )
 
     # -- work --------------------------------------------------------------------------------------
     @final

@@ -11,6 +11,13 @@ from tsfmscope.errors import ModelError, printable
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import RECIPE, read_object
 
+# Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
+NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
+# Bytes of a recipe.json that are read.
+LARGEST_RECIPE = 2**24
+# Compressed models of compressed models are followed this far, so that a circle of recipes ends.
+MOST_BASES = 8
+
 
 def make_card(
     name: str, lead: str, sections: Mapping[str, str], *, note: str = "", **header: str | list[str] | None
@@ -47,14 +54,6 @@ def make_table(titles: str, rows: Iterable[Iterable[object]]) -> str:
 def loading_code(imports: str, call: str) -> str:
     """Return a block of Python code that loads a model."""
     return f"```python\n{imports}\n\nmodel = {call}\n```\n"
-
-
-# Parts of identifiers of licences that forbid commercial use, such as cc-by-nc-4.0.
-NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
-# Bytes of a recipe.json that are read.
-LARGEST_RECIPE = 2**24
-# Compressed models of compressed models are followed this far, so that a circle of recipes ends.
-MOST_BASES = 8
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ DEFAULTS = {
 }  # fmt: skip
 # Ids of padding and end, and the number of special ids, in every released config.
 PAD, EOS, SPECIAL = 0, 1, 2
+BOLT_REQUIRED = (*SHAPE, "context_length", "prediction_length")
+# Values in config.json of the released amazon/chronos-bolt-*.
+BOLT_DEFAULTS = {
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "input_patch_size": 16, "input_patch_stride": 16,
+    "quantiles": QUANTILES, "use_reg_token": True,
+}  # fmt: skip
 
 
 class ChronosT5(T5Ids, T5Family):
@@ -245,14 +251,6 @@ class ChronosT5(T5Ids, T5Family):
         return torch.cat((ids, ids.new_full((len(ids), 1), EOS)), dim=1)
 
 
-BOLT_REQUIRED = (*SHAPE, "context_length", "prediction_length")
-# Values in config.json of the released amazon/chronos-bolt-*.
-BOLT_DEFAULTS = {
-    "dropout_rate": 0.1, "initializer_factor": 0.05, "input_patch_size": 16, "input_patch_stride": 16,
-    "quantiles": QUANTILES, "use_reg_token": True,
-}  # fmt: skip
-
-
 class ChronosBolt(T5Family):
     """Chronos-Bolt models.
 
@@ -288,7 +286,7 @@ class ChronosBolt(T5Family):
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
         """Return a model with random weights.
 
-        config: the keys of REQUIRED, and any of DEFAULTS. Raises ValueError for missing or unknown keys.
+        config: the keys of BOLT_REQUIRED, and any of BOLT_DEFAULTS. Raises ValueError for missing or unknown keys.
         """
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
 

@@ -128,7 +128,7 @@ class Chronos2(Pretrained, Forecaster):
         return int(self.network.chronos_config.context_length)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches (padded on the left); masked rows do not count."""
+        """Return the number of context patches (padded on the left); the rows of the horizon do not count."""
         config = self.network.chronos_config
         padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
         return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}

@@ -142,7 +142,7 @@ class Moirai2(MoiraiFamily):
         return Pass({"decoder": Stack(decoder.layers, decoder.norm)}, forward)
 
     def _encode(self, packed: Packed, part: slice) -> torch.Tensor:
-        """Return the decoder's output [B, T, d] for scaled windows, which the head reads."""
+        """Return the decoder's output [B, T, d]: `Moirai2Module.forward` between its scaler and its head."""
         import torch
         from uni2ts.common.torch_util import packed_causal_attention_mask
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from tsfmscope.models.common.scale import clip_float32
 
-# Patch sizes of a frequency: uni2ts, transform/patch.py, DefaultPatchSizeConstraints.
+# Least and largest patch size of a frequency: uni2ts, transform/patch.py, DefaultPatchSizeConstraints.
 RANGES = {
     "s": (64, 128), "min": (32, 128), "h": (32, 64), "D": (16, 32), "B": (16, 32), "W": (16, 32), "M": (8, 32),
     "Q": (1, 8), "Y": (1, 8),
@@ -26,8 +26,6 @@ ALIASES |= {"YE": "Y", "YS": "Y", "BYE": "Y", "BYS": "Y"}
 MINIMUM_SCALE = 1e-5
 # Largest absolute value of a scaled step, so that float32 squares of activations do not overflow.
 LARGEST = 2.0**60
-
-
 # Arrays of `Tokens`, in the order of the fields of Packed.
 NAMES = ("patches", "masks", "sample_id", "time_id", "loc", "scale")
 

@@ -66,6 +66,8 @@ LARGEST_CARD = 2**16
 CARD = "README.md"
 # Files that are requested from the hub. Which of its safetensors are read is known only when they are here.
 CHECKPOINT_FILES = ("config.json", "*.safetensors", checkpoint_folder.INDEX, PICKLED, *READERS)
+# Group of entry points in a package's metadata; each entry is NAME = "module:Class".
+GROUP = "tsfmscope.families"
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def snapshots(folder: Path) -> dict[int, Path]:
-    """Return step -> folder of a pretrained checkpoint's snapshots, ascending; 0 is the start."""
+    """Return step -> folder of a pretrained checkpoint's snapshots, ascending; step 0 has the initial weights."""
     result = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
     return dict(sorted(result.items()))
 
@@ -345,10 +347,6 @@ def family_of_release(reference: str) -> str | None:
     return next((name for name in FAMILIES if checkpoint in family_class(name).released.checkpoints), None)
 
 
-# Group of entry points in a package's metadata; each entry is NAME = "module:Class".
-GROUP = "tsfmscope.families"
-
-
 @functools.cache
 def plugin_entries() -> dict[str, tuple[EntryPoint, ...]]:
     """Return name -> the entry points of installed packages that have it.
@@ -389,17 +387,18 @@ def plugin_code(entry: EntryPoint) -> str:
     if spec is None:
         raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
     suffixes, digest = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES), hashlib.sha256()
-    files = {spec.name: Path(spec.origin or "")} if spec.submodule_search_locations is None else {}
+    # A list: each folder of a namespace package may have a file of the same name.
+    files = [(spec.name, Path(spec.origin or ""))] if spec.submodule_search_locations is None else []
     for folder in map(Path, spec.submodule_search_locations or ()):
         paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        files |= {path.relative_to(folder).as_posix(): path for path in paths}
-    for name, path in sorted(files.items()):
+        files += [(path.relative_to(folder).as_posix(), path) for path in paths]
+    for name, path in sorted(files):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package_of(entry)} {digest.hexdigest()}"
 
 
 def plugin_codes() -> dict[str, list[str]]:
-    """Return family name -> `code` of the package that adds it, or why it cannot be read."""
+    """Return family name -> `plugin_code` of the packages that add it, or why it cannot be read."""
     codes_by_name: dict[str, list[str]] = {}
     for name, claims in plugin_entries().items():
         for entry in claims:
@@ -427,11 +426,9 @@ def family_of_folder(folder: Path) -> str | None:
     """
     checkpoint_folder.check_adapter(folder)
     path = folder / "config.json"
-    return (
-        family_of_config(checkpoint_folder.read_object(path, checkpoint_folder.LARGEST_CONFIG))
-        if path.is_file()
-        else None
-    )
+    if not path.is_file():
+        return None
+    return family_of_config(checkpoint_folder.read_object(path, checkpoint_folder.LARGEST_CONFIG))
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 # Name of the output head's weights.
-HEAD = "lm_head.weight"
+HEAD_WEIGHT = "lm_head.weight"
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 # Shape of a small model, for tests.
 SMALL = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -33,6 +33,19 @@ MLP = {
     for part in (1, 2)
     for path, name in {"wi": "mlp_in", "wi_0": "mlp_gate", "wi_1": "mlp_in", "wo": "mlp_out"}.items()
 }
+# Config of T5Text: keys without a default, and values of the others.
+REQUIRED = SHAPE
+DEFAULTS = {"dropout_rate": 0.1, "initializer_factor": 1.0, "feed_forward_proj": "relu", "vocab_size": 384}
+# ByT5 (Xue et al. 2022): padding, end and unknown come before the 256 bytes.
+PAD, EOS, FIRST_BYTE = 0, 1, 3
+# Ids of ByT5: 3 special ids, 256 bytes, 125 sentinels.
+BYTE_IDS = 384
+# With this file, a checkpoint reads words; without it, bytes.
+TOKENIZER = "tokenizer.json"
+# Tokenizer of older releases, which is not read.
+SENTENCEPIECE = "spiece.model"
+# About the bytes per token of English in T5's vocabulary; for a first estimate of windows only.
+BYTES_A_TOKEN = 4
 
 
 class T5Stacks(Pretrained):
@@ -195,10 +208,10 @@ def check_head(config: Mapping[str, Any], folder: Path) -> None:
     from safetensors import safe_open
 
     files = checkpoint_folder.weight_files(folder) if config.get("tie_word_embeddings") is False else []
-    if files and not any(HEAD in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
+    if files and not any(HEAD_WEIGHT in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
         raise ModelError(
-            f"{folder}: {HEAD} is missing, but config.json has tie_word_embeddings false; fetch or save the checkpoint "
-            "again, or set tie_word_embeddings to true if its head is the embedding"
+            f"{folder}: {HEAD_WEIGHT} is missing, but config.json has tie_word_embeddings false; fetch or save the "
+            "checkpoint again, or set tie_word_embeddings to true if its head is the embedding"
         )
 
 
@@ -208,22 +221,8 @@ def with_own_head(network: Any) -> Any:
     It is saved under the original name. T5Config sets `tie_word_embeddings` to true whatever config.json
     contains, and a load then warns that it does not tie.
     """
-    keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD}
+    keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD_WEIGHT}
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
-
-
-REQUIRED = SHAPE
-DEFAULTS = {"dropout_rate": 0.1, "initializer_factor": 1.0, "feed_forward_proj": "relu", "vocab_size": 384}
-# ByT5 (Xue et al. 2022): padding, end and unknown come before the 256 bytes.
-PAD, EOS, FIRST_BYTE = 0, 1, 3
-# Ids of ByT5: 3 special ids, 256 bytes, 125 sentinels.
-BYTE_IDS = 384
-# With this file, a checkpoint reads words; without it, bytes.
-TOKENIZER = "tokenizer.json"
-# Tokenizer of older releases, which is not read.
-SENTENCEPIECE = "spiece.model"
-# About the bytes per token of English in T5's vocabulary; for a first estimate of windows only.
-BYTES_A_TOKEN = 4
 
 
 class T5Text(T5Ids):

@@ -35,10 +35,20 @@ from tsfmscope.models.common.layers import LowRank, split_heads
 
 # Sample paths decoded together: enough to fill matrix products, few enough for the cache.
 ROWS = 2048
+# Tokens encoded together on a CPU: a product of 513 rows has 0.9 of the speed of one of 2,052.
+TOKENS = 1024
+TOKENS_GPU = 32_768
+# Measured for float32 on one core of an AMD EPYC: 2 to 8 columns times a matrix of 256 x 256 to 768 x 3072 take 2.0 to
+# 3.2 times as long as the same rows, one column as long, and 16 or more about as long.
+FEW_PATHS = 8
+# Smallest head width passed to attention: torch's fused kernel takes 1.5 times as long on one of 6.
+NARROWEST = 16
+# Name under which transformers finds `windowwise_attention`.
+WINDOWWISE = "windowwise"
 
 
 class Warp(NamedTuple):
-    """Settings that turn logits into probabilities; `excluded` ids are never sampled."""
+    """Settings of chronos that turn logits into probabilities; `excluded` ids are never sampled."""
 
     temperature: float
     top_k: int | None
@@ -49,7 +59,10 @@ class Warp(NamedTuple):
 def sample_ids(
     network: Any, ids: torch.Tensor, mask: torch.Tensor, uniforms: torch.Tensor, config: Any
 ) -> torch.Tensor:
-    """Return ids [W, S, H] for encoder ids and mask [W, T]; each uniform decides one step."""
+    """Return ids [W, S, H] for encoder ids and mask [W, T].
+
+    uniforms: [W, S, H] in [0, 1); each decides one step of one path.
+    """
     warp = Warp(config.temperature, config.top_k, config.top_p, config.eos_token_id)
     windows = max(1, ROWS // uniforms.shape[1])
     parts = []
@@ -97,18 +110,11 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp) -> torch.Tens
     return ids.gather(-1, index[..., None])[..., 0]
 
 
-# Tokens encoded together on a CPU: a product of 513 rows has 0.9 of the speed of one of 2,052.
-TOKENS = 1024
-TOKENS_GPU = 32_768
-# Measured for float32 on one core of an AMD EPYC: 2 to 8 columns times a matrix of 256 x 256 to 768 x 3072 take 2.0 to
-# 3.2 times as long as the same rows, one column as long, and 16 or more about as long.
-FEW_PATHS = 8
-# Smallest head width passed to attention: torch's fused kernel takes 1.5 times as long on one of 6.
-NARROWEST = 16
-
-
 class StepDecoder:
-    """T5 decoder of one id of every path at a time; paths are ordered by window."""
+    """T5 decoder of one id of every sample path at a time.
+
+    Paths are ordered by window: the S samples of the first window, then those of the next.
+    """
 
     def __init__(self, network: Any, ids: torch.Tensor, mask: torch.Tensor, samples: int, steps: int) -> None:
         """Encode the windows [W, T] once; allocate caches for W x samples paths and `steps` steps."""
@@ -143,7 +149,10 @@ class StepDecoder:
         return [part for pair in (*self._cross, *self._own) for part in pair]
 
     def logits(self, ids: torch.Tensor, step: int) -> torch.Tensor:
-        """Return logits [W, S, V] for the ids [W, S]; at step 0 one path is computed for all."""
+        """Return logits [W, S, V] for the ids [W, S].
+
+        At step 0 all ids are `start`, so one path per window is computed and its logits are repeated.
+        """
         ids = ids if step else ids[:, :1]
         hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
         for index, block in enumerate(self._stack.block):
@@ -160,7 +169,7 @@ class StepDecoder:
         return logits if step else logits.repeat(1, self.samples, 1)
 
     def _normalise(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
-        """Apply T5's norm to columns in a reused buffer; a product is faster than a reduction."""
+        """Apply T5's norm to columns in a reused buffer; the mean is a product, faster than a reduction."""
         room = self._room[: hidden.numel()].view_as(hidden)
         squares = torch.mul(hidden, hidden, out=room)
         scale = torch.mm(self._mean, squares).add_(self.network.config.layer_norm_epsilon).rsqrt_()  # [1, paths]
@@ -349,9 +358,6 @@ class NarrowT5Attention(T5Attention):
         )
         joined: torch.Tensor = self.o(output.reshape(*hidden_states.shape[:-1], -1).contiguous())
         return joined, position_bias, weights
-
-
-WINDOWWISE = "windowwise"
 
 
 def use_windowwise(encoder: Any) -> None:

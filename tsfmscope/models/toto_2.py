@@ -37,12 +37,15 @@ if TYPE_CHECKING:
 
     from tsfmscope.models.toto_2_network import Block, Toto2Network
 
-
 # Values for which the network here is written; the package has no other ones either.
 FIXED = {"dropout_p": 0.0, "num_output_patches": 1, "pre_norm": True}
 QKV = ("q_proj", "k_proj", "v_proj")
 # The package's name of one matrix -> ours of its parts, from top to bottom.
 JOINED = {"attn.in_proj": tuple(f"attn.{name}" for name in QKV), "ffn.fc1": ("ffn.fc1_value", "ffn.fc1_gate")}
+# Least standard deviation, as in the package.
+LEAST_SCALE = 1e-6
+# Largest scaled forecast. The next step is sinh, which overflows float32 above 89.
+LARGEST_SCALED = 80.0
 
 
 class Config(SavedConfig):
@@ -131,12 +134,6 @@ def _rows(block: Block) -> dict[str, list[int]]:
     attn, ffn = block.attn, block.ffn
     keys = [attn.heads * attn.key_width, attn.groups * attn.key_width, attn.groups * attn.value_width]
     return {"attn.in_proj": keys, "ffn.fc1": [ffn.inner] * 2}
-
-
-# Least standard deviation, as in the package.
-LEAST_SCALE = 1e-6
-# Largest scaled forecast. The next step is sinh, which overflows float32 above 89.
-LARGEST_SCALED = 80.0
 
 
 class Scaled(NamedTuple):

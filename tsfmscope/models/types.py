@@ -188,10 +188,8 @@ def tokens_from_table(table: pa.Table) -> Tokens:
     return Tokens(groups["array"], groups["kind"], groups["type"], series, origin)
 
 
-# Stack, layer, attention, what.
-Place = tuple[str, int, str | None, str]
-# Heads are groups of rows of q, k and v, and of columns of o.
-SIDES = ("rows", "columns")
+# Stack, layer, attention and name of a matrix, as in WeightMatrix.
+MatrixKey = tuple[str, int, str | None, str]
 
 
 class Projections(NamedTuple):
@@ -221,13 +219,13 @@ def projections(model: Weighted) -> dict[tuple[str, int], Projections]:
     }
 
 
-def head_counts(model: Weighted) -> dict[Place, int]:
+def head_counts(model: Weighted) -> dict[MatrixKey, int]:
     """Return the number of heads of q, k, v and o of each attention.
 
     With grouped attention, k and v have fewer heads than `heads`: the rows of k over the rows of one query
     head. ValueError where that is not a whole number.
     """
-    counts: dict[Place, int] = {}
+    counts: dict[MatrixKey, int] = {}
     widths = {
         (weight.stack, weight.layer, weight.attention): len(split_heads(weight, weight.heads or 1)[0])
         for weight in model.weights()
@@ -250,11 +248,9 @@ def split_heads(weight: WeightMatrix, count: int) -> list[np.ndarray]:
 
     ValueError where `count` does not divide the rows (or the columns of o).
     """
-    axis = 1 if weight.name == "o" else 0
+    axis, side = (1, "columns") if weight.name == "o" else (0, "rows")
     if weight.matrix.shape[axis] % count:
-        raise ValueError(
-            f"{_name(weight)}: got {weight.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}"
-        )
+        raise ValueError(f"{_name(weight)}: got {weight.matrix.shape[axis]} {side}, expected a multiple of {count}")
     return np.split(weight.matrix, count, axis=axis)
 
 

@@ -188,9 +188,9 @@ def test_an_option_has_the_default_bounds_and_help_of_the_function() -> None:
 
 @pytest.mark.usefixtures("command_of_measure")
 @pytest.mark.parametrize(("words", "message"), [
-    (("--scale", "9"), "scale: got 9.0, expected above 0 and at most 5"),
-    (("--scale", "inf"), "scale: got inf, expected above 0 and at most 5"),
-    (("--scale", "0"), "scale: got 0.0, expected above 0 and at most 5"),
+    (("--scale", "9"), "--scale: got 9.0, expected above 0 and at most 5"),
+    (("--scale", "inf"), "--scale: got inf, expected above 0 and at most 5"),
+    (("--scale", "0"), "--scale: got 0.0, expected above 0 and at most 5"),
     (("--count", "0"), "'--count': Input should be greater than or equal to 1"),
     (("--count", "1.5"), "'--count': Input should be a valid integer"),
     (("--mode", "median"), "'--mode'"),
@@ -199,6 +199,49 @@ def test_a_value_out_of_bounds_is_refused(words: tuple[str, ...], message: str) 
     done = run("measure", MODEL, "nile", *words)
     assert done.exit_code == 2 and done.stdout == ""
     assert message in " ".join(done.stderr.split())
+
+
+@checked
+def fail(model: Model | str | Path, message: str, *, to: int = 0, max_series: int = 1, columns: Any = None) -> None:
+    """Raise an error.
+
+    Args:
+        model: model, as in `inspect`.
+        message: message of the error.
+        to: a number.
+        max_series: another number.
+        columns: columns, as in `inspect`.
+    """
+    raise ValueError(message)
+
+
+@pytest.mark.parametrize(("message", "printed"), [
+    ("max_series: got 0, expected at least 1", "--max-series: got 0, expected at least 1"),
+    ("to 0.1, method joint: too small", "--to 0.1, method joint: too small"),
+    ("season: got 0, expected at least 1", "--season: got 0, expected at least 1"),
+    ("time_format: got x", "--time-format: got x"),
+    ("device: got cuda, expected cpu", "--device: got cuda, expected cpu"),
+    # An argument, a file, words and a longer word are no options.
+    ("message: got nothing", "message: got nothing"),
+    ("to.csv: no such file", "to.csv: no such file"),
+    ("to and season: got both", "to and season: got both"),
+    ("to2: got 1", "to2: got 1"),
+    ("no colon", "no colon"),
+])  # fmt: skip
+def test_an_error_names_the_option_as_it_is_typed(message: str, printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = Command(fail, print, print, "tsfmscope fail patchtst-mini")
+    monkeypatch.setattr(f"{__name__}.FAIL", command, raising=False)
+    monkeypatch.setitem(program.COMMANDS, "fail", (f"{__name__}:FAIL", "Raise an error."))
+    done = run("fail", MODEL, message)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr.endswith(f" {printed}\n"), done.stderr
+
+
+def test_an_error_for_a_model_with_the_name_of_an_option_keeps_it() -> None:
+    assert run("inspect", "horizon", "nile").stderr.startswith("tsfmscope: horizon: expected a bundled model")
+    Path("bits").mkdir()
+    Path("bits", "file").touch()
+    assert "tsfmscope: bits: is there already" in run("export", MODEL, "bits").stderr
 
 
 def test_every_command_of_a_function_is_compared_here() -> None:

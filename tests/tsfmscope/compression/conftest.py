@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from hypothesis import settings
 
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
-from tsfmscope.training import pretraining
 
 # A busy machine may take longer for one example than the default of 0.2 s.
 settings.register_profile("compression", deadline=None)
@@ -42,24 +39,3 @@ def windows() -> Windows:
     values[:2, :13] = np.nan
     names = [f"s{i}" for i in range(6)]
     return Windows(values[:, :32], values[:, 32:], names, np.full(6, 32), "walks", "D", 1)
-
-
-@pytest.fixture
-def dies_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
-    """Stop a training before a step: `with dies_at(5): pretrain(...)`."""
-
-    @contextmanager
-    def stop(at: int) -> Iterator[None]:
-        step = pretraining._step
-
-        def stopped(*arguments: Any) -> Any:
-            if arguments[3] == at:
-                raise KeyboardInterrupt
-            return step(*arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(pretraining, "_step", stopped)
-            with pytest.raises(KeyboardInterrupt):
-                yield
-
-    return stop

@@ -66,6 +66,17 @@ def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
     assert count_parameters(list(toy.attentions())) <= share * before
 
 
+def test_a_choice_of_truncated_heads_alone_is_the_method_activation_aware(
+    toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
+    monkeypatch.setattr(two_step, "choose", lambda errors: next(iter(errors)))
+    rows = two_step.compress(toy, method_with_budget(0.4), [tokens])
+    assert rows == compress(twin, method_with_budget(0.4, "activation-aware"), gather(twin, tokens))
+    for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
+        assert np.array_equal(ours.states, theirs.states)
+
+
 def test_the_choice_is_judged_by_windows_that_gave_no_moments(
     toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

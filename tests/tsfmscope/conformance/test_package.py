@@ -186,3 +186,12 @@ def test_without_a_package_the_reason_is_given(family: str, tmp_path: Path) -> N
     for finding in compare(checkpoint_of(family, tmp_path)):
         assert finding.verdict == "not applicable"
         assert ("install it to compare" if family in NETWORKS else "no package here to compare with") in finding.detail
+
+
+def test_a_family_that_cannot_run_its_package_is_told_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(CLASSES["chronos-2"], "forecast_with_package")
+    for finding in compare(checkpoint_of("chronos-2", tmp_path)):
+        assert finding.verdict == "fail"
+        assert "family chronos-2: `package` names a network, but forecast_with_package is not written" in finding.detail

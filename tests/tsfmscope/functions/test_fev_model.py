@@ -18,6 +18,7 @@ import tsfmscope as ts
 from tsfmscope.compression.export import densify, save
 from tsfmscope.errors import DataError, ModelError
 from tsfmscope.forecasting import scores
+from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.functions.load import Model
 from tsfmscope.series.types import Series
 
@@ -79,7 +80,8 @@ def our_scores(model: Model) -> dict[str, float]:
     found: dict[str, list[float]] = {"WQL": [], "MASE": []}
     for cutoff in range(-HORIZON * WINDOWS, 0, HORIZON):
         scored = scores.score_forecasts(
-            model.family, series, context=CONTEXT, horizon=HORIZON, levels=LEVELS, samples=20, seed=0, min_context=1,
+            model.family, series, ScoreOptions(levels=tuple(LEVELS), batch=32), context=CONTEXT, horizon=HORIZON,
+            seed=0, min_context=1,
             seed_of=lambda name, cutoff=cutoff: scores.window_seed(f"0/{cutoff}", name), earlier=-cutoff - HORIZON,
         )  # fmt: skip
         assert len(scored.rows) == len(LENGTHS)

@@ -182,7 +182,7 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
     ({"context": 2**40}, r"context: got 1099511627776, expected at least .* and at most 32768"),
     ({"horizon": 0}, "horizon: got 0, expected at least 1"),
     ({"horizon": 1.5}, "horizon: got 1.5, expected a whole number"),
-    ({"rows": 0}, "rows: got 0"),
+    ({"rows": 0}, "rows: got 0, expected at least 1$"),
     ({"max_series": 0}, "max_series: got 0"),
     ({"share": 2.0}, "share: got 2.0, expected above 0 and at most 1"),
     ({"epsilon": -1.0}, "epsilon: got -1.0"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Key of config.json for the `widths` of heads and the ranks of matrices stored as `factors`.
 BLOCK = "compression"
 NAMES = ("q", "k", "v", "o")
+# Attribute of an attention module: handles of the hooks that fill its heads up.
+HANDLES = "narrow_hooks"
 # Names of the Linears in most attention modules.
 PARTS = {name: f"{name}_proj" for name in NAMES}
 
@@ -274,10 +276,6 @@ def _fill_linear(old: Any, weight: np.ndarray, bias: np.ndarray | None) -> Any:
         if bias is not None:
             new.bias.copy_(torch.from_numpy(np.ascontiguousarray(bias.reshape(-1))))
     return new
-
-
-# Attribute of an attention module: handles of the hooks that fill its heads up.
-HANDLES = "narrow_hooks"
 
 
 def resizer(parts: Mapping[str, str], width: str) -> Callable[[Any, Widths], None]:

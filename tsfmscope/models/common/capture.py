@@ -18,6 +18,17 @@ from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 if TYPE_CHECKING:
     import torch
 
+# Kinds of tokens that stand for values.
+KINDS = ("observation", "future")
+VALUED = [TokenKind[name.upper()] for name in KINDS]
+# Tokens of one forward pass where `batch` is None; constants, so that reruns give the same bytes.
+PASS_TOKENS = {
+    # Measured by bench/embedding.py: results/embedding.md has the rates from one window to all.
+    "cpu": 4096,
+    # Not measured: no GPU was available. `python -m bench.embedding --device cuda` prints rates.
+    "cuda": 32_768,
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Stack:
@@ -231,20 +242,11 @@ def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
     raise TypeError(f"{type(module).__name__}: expected a tensor or a tuple that holds one, got {type(value).__name__}")
 
 
-# Kinds of tokens that stand for values.
-KINDS = ("observation", "future")
-VALUED = [TokenKind[name.upper()] for name in KINDS]
-# Tokens of one forward pass where `batch` is None; constants, so that reruns give the same bytes.
-PASS_TOKENS = {
-    # Measured by bench/embedding.py: results/embedding.md has the rates from one window to all.
-    "cpu": 4096,
-    # Not measured: no GPU was available. `python -m bench.embedding --device cuda` prints rates.
-    "cuda": 32_768,
-}
-
-
 def pass_windows(tokens: Tokens, device: str) -> int:
-    """Return the windows per forward pass: PASS_TOKENS over the tokens of a window, at least 1."""
+    """Return the windows per forward pass on a device such as "cuda:0".
+
+    They are PASS_TOKENS divided by the tokens of a window, and at least 1.
+    """
     return max(1, PASS_TOKENS[device.partition(":")[0]] // window_tokens(tokens))
 
 

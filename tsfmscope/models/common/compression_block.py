@@ -13,6 +13,9 @@ from tsfmscope.errors import ModelError
 from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import BLOCK, AttentionLayer, apply_shapes, make_linear
 
+# Key of the block `compression` in config.json: the paths and the number of neurons of every MLP that lost some.
+NEURONS = "neurons"
+
 
 def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, location: str) -> None:
     """Resize a network's layers as a checkpoint's `compression` block requires, and store the block.
@@ -77,10 +80,6 @@ def _config_of(network: Any) -> Any:
     return getattr(network, "config", network)
 
 
-# Key of the block `compression` in config.json: the paths and the number of neurons of every MLP that lost some.
-NEURONS = "neurons"
-
-
 @dataclass(frozen=True)
 class Mlp:
     """MLP whose neuron i comes from row i of its input Linears and goes to column i of its output.
@@ -140,8 +139,8 @@ def neuron_entries(network: Any, original: Any, all_mlps: Iterable[Mlp]) -> dict
 def apply_neurons(network: Any, entry: Any, location: str) -> None:
     """Give MLPs the numbers of neurons of a compressed checkpoint; the weights are not set.
 
-    entry: as `neuron_entries` returns it under KEY. Raises ModelError, which names `location`, if a path is not that
-    of a Linear, or a width does not fit.
+    entry: as `neuron_entries` returns it under NEURONS. Raises ModelError, which names `location`, if a path is
+    not that of a Linear, or a width does not fit.
     """
     if not (isinstance(entry, Mapping) and all(_is_item(item) for item in entry.values())):
         raise ModelError(f"{location}: {BLOCK} contains neurons {entry!r}, expected `inputs` and `width` by path")
@@ -161,7 +160,8 @@ def restore_neurons(network: Any, original: Any, entry: Mapping[str, Any]) -> No
     """Give MLPs the numbers of neurons of the original network; the function stays the same.
 
     Weights of new neurons are 0.
-    original: the network before compression; only its shapes are read. entry: as `neuron_entries` returns it under KEY.
+    original: the network before compression; only its shapes are read. entry: as `neuron_entries` returns it under
+    NEURONS.
     """
     import torch
 

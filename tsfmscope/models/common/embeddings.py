@@ -7,6 +7,9 @@ from jaxtyping import Float
 
 # Number of ids that stand for no value and have a vector of their own: PAD and EOS.
 WITHOUT_VALUE = 2
+# Shortest and longest wavelength, in units of scaled values, which go from -15 to 15. With 1,024
+# ids, the bins of Chronos are 0.03 apart.
+SHORTEST, LONGEST = 0.15, 60.0
 
 
 def chebyshev_embedding(
@@ -35,10 +38,6 @@ def chebyshev_embedding(
     angles = np.arccos(np.asarray(points, np.float64) / top)
     polynomials = np.cos(np.arange(1, rank + 1) * angles[:, None])  # [L, k]
     return polynomials @ columns[:, :rank].T, columns[:, rank:].T
-
-
-# Wavelengths in units of scaled values, -15 to 15: Chronos' 1,024 bins are 0.03 apart.
-SHORTEST, LONGEST = 0.15, 60.0
 
 
 def smooth_embedding(

@@ -61,7 +61,7 @@ class LowRank(nn.Module):
     """Linear map x -> wide (narrow x) + bias, whose weight is a product of rank at most `rank`."""
 
     def __init__(self, columns: int, rows: int, rank: int, *, bias: bool, **like: Any) -> None:
-        """Make factors of a weight [rows, columns]; place: device and dtype."""
+        """Make factors of a weight [rows, columns]; like: device and dtype."""
         super().__init__()
         self.in_features, self.out_features, self.rank = columns, rows, rank
         self.narrow = nn.Linear(columns, rank, bias=False, **like)

@@ -131,8 +131,8 @@ def read(
             f"{folder / 'config.json'}: got {wrong}, expected {expected} as in {release.name}; "
             "other versions are not supported"
         )
-    known, ours = release.config.model_fields, set(saved) - {BLOCK, "model_type"} if release.is_ours else set()
-    shape = {key: value for key, value in saved.items() if key in known or key in ours}
+    keys = set(saved) - {BLOCK, "model_type"} if release.is_ours else set(release.config.model_fields)
+    shape = {key: value for key, value in saved.items() if key in keys}
     try:
         config = release.config.fill(shape, str(folder))
     except ValueError as error:

@@ -41,8 +41,6 @@ def base() -> Any:
 
 @pytest.fixture
 def model(base: Any) -> Any:
-    import copy
-
     return copy.deepcopy(base)
 
 

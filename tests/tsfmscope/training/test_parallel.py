@@ -18,7 +18,7 @@ import torch
 
 from tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
 from tasks.pretraining import pretrain
-from tests.tsfmscope.compression import test_pretraining
+from tests.tsfmscope.training import test_pretraining
 from tsfmscope.models.registry import family_class
 from tsfmscope.training import parallel, pretraining
 from tsfmscope.training.parallel import Share
