@@ -10,7 +10,7 @@ import numpy as np
 from tsfmscope.conformance.matrices import blocks_of
 from tsfmscope.conformance.states import with_other_last_step
 from tsfmscope.conformance.subject import (
-    SAME,
+    ROUNDING,
     NotApplicable,
     Subject,
     add_noise,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
-# Share of a layer's norm that rounding every block to eight bits may change; at most 0.015 here.
+# Share of a layer's norm that weights in bfloat16 may change; in our families it is at most 0.015.
 ROUNDED = 0.05
 # Steps and learning rate of a training that orders the quantiles of an untrained head.
 LEARNT_STEPS, LEARNT_RATE = 40, 1e-2
@@ -42,8 +42,8 @@ CROSSED = 0.01
 CHANGES = {"scale": (4.0, 0.0), "shift": (1.0, 64.0)}
 # Values are multiples of 1 / GRID.
 GRID = 64
-# Share of the largest forecast, for rounding and for the least scale that some models divide by.
-EXACT = 1e-3
+# Share of the largest forecast that rounding, or the least scale of some models, may change.
+UNIT_TOLERANCE = 1e-3
 # Factor on a context; its forecast must grow by at least a tenth of it, whatever is declared.
 LARGER = 1000.0
 # Noise on the weights of a block, relative to their size.
@@ -109,7 +109,7 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
         singly = model.forecast(windows, seeds=seeds, samples=4).values
     alone = model.forecast(windows.take([0]), seeds=seeds[:1], samples=4).values
     worst = max(distance(singly, together), distance(alone, together[:1]))
-    demand(worst <= SAME, f"differ by {worst:.1e} of the largest, expected at most {SAME:.0e}")
+    demand(worst <= ROUNDING, f"differ by {worst:.1e} of the largest, expected at most {ROUNDING:.0e}")
     return f"differ by {worst:.1e} of the largest value"
 
 
@@ -214,7 +214,7 @@ def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:
         difference = np.abs(actual - expected).max(axis=(1, 2)) / np.abs(before * factor).max()
         # A value at the edge of a bin may get another token, so one window may differ.
         demand(
-            float(np.median(difference)) <= EXACT,
+            float(np.median(difference)) <= UNIT_TOLERANCE,
             f"a context times {factor:g} plus {offset:g} has another forecast than the old one times {factor:g} plus "
             f"{offset:g}: differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
             f"family whose forecast cannot follow leaves {name!r} out of `equivariant`",
@@ -250,7 +250,7 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
         saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)
         other = states_of(model, tokens)
-        changed = [key for key, before in states.items() if distance(other[key], before) > SAME]
+        changed = [key for key, before in states.items() if distance(other[key], before) > ROUNDING]
         after = _forecast(model, windows) if isinstance(model, Forecaster) else None
         block.load_state_dict(saved_weights)
         change = f"other weights in {stack} block {layer}"

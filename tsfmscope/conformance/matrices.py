@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.conformance.subject import SAME, NotApplicable, Subject, demand, distance, states_of
+from tsfmscope.conformance.subject import ROUNDING, NotApplicable, Subject, demand, distance, states_of
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.capture import Pass, capture
 from tsfmscope.models.types import WeightMatrix, head_counts
@@ -89,7 +89,7 @@ def attention_is_written_as_it_was_read(subject: Subject) -> str:
         demand(queries[key].shape == layer.linear("q").weight.shape, f"{layer.name}: q is not that of `weights`")
         layer.write(layer.read())
     worst = max(distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items())
-    demand(worst <= SAME, f"states differ by {worst:.1e} of the largest after nothing was changed")
+    demand(worst <= ROUNDING, f"states differ by {worst:.1e} of the largest after nothing was changed")
     return f"{len(layers)} layers"
 
 
@@ -327,12 +327,12 @@ def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
     def count_changed_rows(at: float = 1.0) -> int:
         """Count the reader's rows that one row of the output changes; at: 0 (first) to 1 (last)."""
         rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
-        return int((np.abs(rows - reference).max(axis=1) > SAME * np.abs(reference).max()).sum())
+        return int((np.abs(rows - reference).max(axis=1) > ROUNDING * np.abs(reference).max()).sum())
 
     def is_linear() -> bool:
         """Return whether the reader's input is a linear function of the output, and not a constant."""
         up, down, none = (read(partial(operator.mul, by)) for by in (STEEP, -STEEP, 0.0))
-        depends = np.abs(up - none).max() > SAME * np.abs(up).max()
+        depends = np.abs(up - none).max() > ROUNDING * np.abs(up).max()
         return bool(depends and np.abs(up + down - 2 * none).max() <= LINEAR * np.abs(up).max())
 
     question = "are q, k, v and o what they are called?"
@@ -366,7 +366,7 @@ def _push(rows: torch.Tensor, number: int) -> torch.Tensor:
 def _read(
     one_pass: Pass, readers: Mapping[int, Part], changed: tuple[Part, Change] | None = None
 ) -> dict[int, np.ndarray]:
-    """Return inputs [N, in] by the keys of `readers`, without modules that did not run."""
+    """Return the readers' inputs [N, in] in a pass of the first window, for modules that ran."""
     import torch
 
     inputs = {key: part.module for key, part in readers.items()}
@@ -376,7 +376,7 @@ def _read(
             stack.enter_context(_changing(*changed))
         captured = stack.enter_context(capture({}, inputs))
         one_pass.forward(slice(0, 1))
-    return {key: named.reshape(-1, named.shape[-1]).double().cpu().numpy() for key, named in captured.items()}
+    return {key: rows.reshape(-1, rows.shape[-1]).double().cpu().numpy() for key, rows in captured.items()}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tsfmscope.conformance.subject import (
-    SAME,
+    ROUNDING,
     NotApplicable,
     Subject,
     demand,
@@ -135,8 +135,8 @@ def a_window_changes_itself_alone(subject: Subject) -> str:
     others, is_changed = [n for n in range(len(windows)) if n != at], False
     for key, states in subject.states.items():
         difference = distance(after[key][others], states[others])
-        demand(difference <= SAME, f"{key}: another window's states change, by {difference:.1e} of the largest")
-        is_changed = is_changed or distance(after[key][at], states[at]) > SAME
+        demand(difference <= ROUNDING, f"{key}: another window's states change, by {difference:.1e} of the largest")
+        is_changed = is_changed or distance(after[key][at], states[at]) > ROUNDING
     demand(is_changed, "no state changes with the context")
     return f"{len(others)} other windows stay"
 
@@ -157,8 +157,8 @@ def _alike(actual: dict[Any, np.ndarray], expected: dict[Any, np.ndarray]) -> st
     demand(list(actual) == list(expected), f"got layers {list(actual)}, expected {list(expected)}")
     difference = {key: distance(actual[key], states) for key, states in expected.items()}
     worst = max(difference, key=lambda key: difference[key])
-    expected_most = f"expected at most {SAME:.0e}"
-    demand(difference[worst] <= SAME, f"{worst}: differ by {difference[worst]:.1e} of the largest, {expected_most}")
+    expected_most = f"expected at most {ROUNDING:.0e}"
+    demand(difference[worst] <= ROUNDING, f"{worst}: differ by {difference[worst]:.1e} of the largest, {expected_most}")
     return f"differ by {difference[worst]:.1e} of the largest state"
 
 
@@ -186,7 +186,7 @@ def rows_are_in_time_order(subject: Subject) -> str:
         if len(observed) < 2:
             continue
         states = layer.states[:, observed].astype(np.float64)
-        is_changed = np.abs(states[1:] - states[0]).max(axis=2) > SAME * np.abs(states[0]).max()  # [swap, row]
+        is_changed = np.abs(states[1:] - states[0]).max(axis=2) > ROUNDING * np.abs(states[0]).max()  # [swap, row]
         early, late = is_changed[swapped < middle], is_changed[swapped > middle]
         _demand_order(f"{layer.stack} layer 0", early, late, lagged=model.lagged)
         results.append(f"{layer.stack}: {len(observed)} rows in order")
@@ -197,7 +197,7 @@ def _last_step_changes_states(subject: Subject) -> None:
     model, windows = subject.of_series, subject.windows()
     after = states_of(model, model.tokenize(with_other_last_step(windows)))
     difference = max(distance(after[key], states) for key, states in subject.states.items())
-    demand(difference > SAME, "no state changes with the last step of the context")
+    demand(difference > ROUNDING, "no state changes with the last step of the context")
 
 
 def with_other_last_step(windows: Windows) -> Windows:

@@ -19,15 +19,6 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-
-class Failed(Exception):
-    """Error of a check whose demand is not met; the message states expected, got and where."""
-
-
-class NotApplicable(Exception):
-    """Error of a check of something that the family does not claim to have; the message names it."""
-
-
 # Stack, layer, normed -> [W, T, d].
 States = dict[tuple[str, int, bool], np.ndarray]
 # Bytes of a window of text, and how many of them are its future.
@@ -39,8 +30,16 @@ SEED = 1
 START = np.datetime64("1999-10-11", "ms")
 # Noise on the weights of `perturbed`, relative to their size.
 PERTURBED = 0.1
-# Share of the largest state that float32 rounding may change where other kernels are used.
-SAME = 1e-5
+# Largest effect of float32 rounding where other kernels are used, as a share of the largest state.
+ROUNDING = 1e-5
+
+
+class Failed(Exception):
+    """Error of a check whose demand is not met; the message states expected, got and where."""
+
+
+class NotApplicable(Exception):
+    """Error of a check of something that the family does not claim to have; the message names it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ class Subject:
         return self.config
 
     def windows(self, count: int = 5, *, context: int | None = None, seed: int = 0) -> Windows:
-        """Return windows of the family's modality; random walks have `context` steps if given."""
+        """Return windows of the family's modality; series are random walks, of `context` steps if given."""
         rng = np.random.default_rng(seed)
         if self.model.modality == "series":
             steps = context or self.context
@@ -144,7 +143,7 @@ class Subject:
 
     @cached_property
     def perturbed_model(self) -> Family:
-        """Copy with noise on every parameter, so that none are equal; checks restore it."""
+        """Copy with noise on every parameter: no two matrices are equal. Checks must restore its weights."""
         model = self.copy()
         add_noise(model.network, PERTURBED)
         return model

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tsfmscope.conformance.subject import (
-    SAME,
+    ROUNDING,
     NotApplicable,
     Subject,
     demand,
@@ -77,8 +77,8 @@ def padding_changes_nothing(subject: Subject) -> str:
     after = states_of(model, padded_tokens)
     for key, states in states_of(model, alone).items():
         difference = distance(after[key][: len(short), -states.shape[1] :], states)
-        expected = f"expected at most {SAME:.0e}"
-        demand(difference <= SAME, f"{key}: states differ by {difference:.1e} of the largest, {expected}")
+        expected = f"expected at most {ROUNDING:.0e}"
+        demand(difference <= ROUNDING, f"{key}: states differ by {difference:.1e} of the largest, {expected}")
         worst = max(worst, difference)
     for stack, kinds in alone.kinds.items():
         padded_kinds = padded_tokens.kinds[stack][: len(short)]
@@ -130,7 +130,7 @@ def the_future_changes_no_state_before_it(subject: Subject) -> str:
         is_before = _before(subject.tokens, key[0])
         difference = distance(after[key][is_before], states[is_before])
         leak = f"by {difference:.1e} of the largest state"
-        demand(difference <= SAME, f"{key}: the future leaks into earlier rows, {leak}")
+        demand(difference <= ROUNDING, f"{key}: the future leaks into earlier rows, {leak}")
     return f"{rows} rows before the future"
 
 

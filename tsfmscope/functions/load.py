@@ -16,7 +16,7 @@ from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT, Precision
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import checked
-from tsfmscope.models.base import NEAR, Family
+from tsfmscope.models.base import NEAR_FLOOR, Family
 from tsfmscope.models.references import Source, load_family, resolve
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.catalog import modality
@@ -200,6 +200,6 @@ def floor_notes(model: Family, name: str, dataset: str, n_near: int, n_contexts:
     if n_near:
         yield (
             f"{dataset}: {n_near} of {n_contexts} contexts have a standard deviation of at most "
-            f"{NEAR * model.deviation_floor:.2g}, where results of {name} depend on the unit of the data; multiply the "
-            "values, for example by 1000 (docs/models.md)"
+            f"{NEAR_FLOOR * model.deviation_floor:.2g}, where results of {name} depend on the unit of the data; "
+            "multiply the values, for example by 1000 (docs/models.md)"
         )

@@ -19,6 +19,13 @@ from torch.nn import functional
 
 from tsfmscope.models.common.layers import PlacedModule
 
+# Epsilon of the RMS norm in an MLP, and inner width over width, as in the package.
+EPSILON, MLP_RATIO = 1e-6, 2
+# Range of the step lengths of a new layer, as in the package.
+STEP_LENGTHS = (0.001, 0.1)
+# Interval of the basis functions that a forecast of decoder_patch_len steps covers, by decoder_type.
+INTERVALS = {"legs": (-1.0, 0.95), "hlegs": (0.0, 0.95), "four": (0.0, 1.0)}
+
 
 class LinearScan(torch.autograd.Function):
     """h[t] = exp(rate) h[t - 1] + u[t] along the second axis, from h[-1] = 0.
@@ -63,14 +70,6 @@ def _scan(inputs: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
         chunks[:, chunk, -1].addcmul_(powers[-1], chunks[:, chunk - 1, -1])
     chunks[:, 1:, :-1].addcmul_(powers[:-1], chunks[:, :-1, -1:])
     return chunks.flatten(1, 2)[:, :steps]
-
-
-# Epsilon of the RMS norm in an MLP, and inner width over width, as in the package.
-EPSILON, MLP_RATIO = 1e-6, 2
-# Range of the step lengths of a new layer, as in the package.
-STEP_LENGTHS = (0.001, 0.1)
-# Interval of the basis functions that a forecast of decoder_patch_len steps covers, by decoder_type.
-INTERVALS = {"legs": (-1.0, 0.95), "hlegs": (0.0, 0.95), "four": (0.0, 1.0)}
 
 
 class FlowStateNetwork(PlacedModule):

@@ -46,6 +46,10 @@ LAGS = (
     *(156, 166, 167, 168, 177, 178, 179, 180, 181, 334, 335, 336, 362, 363, 364, 502, 503, 504, 670, 671, 672, 718),
     *(719, 720, 726, 727, 728, 1090, 1091, 1092),
 )
+# Hyper-parameters that give the shape, besides the lags.
+RELEASED_KEYS = ("context_length", "n_layer", "n_head", "n_embd_per_head")
+# Values that the released hyper-parameters must have.
+EXPECTED = {"input_size": 1, "scaling": "robust", "time_feat": True, "rope_scaling": None}
 # Largest number of a config: more than a model needs, small enough to build the network.
 LARGEST = 4096
 
@@ -70,10 +74,6 @@ ALLOWED = (
     (StudentTOutput, "gluonts.torch.distributions.studentT.StudentTOutput"),
     (NegativeLogLikelihood, "gluonts.torch.modules.loss.NegativeLogLikelihood"),
 )
-# Hyper-parameters that give the shape, besides the lags.
-RELEASED_KEYS = ("context_length", "n_layer", "n_head", "n_embd_per_head")
-# Values that the released hyper-parameters must have.
-EXPECTED = {"input_size": 1, "scaling": "robust", "time_feat": True, "rope_scaling": None}
 
 
 class Config(SavedConfig):
@@ -168,13 +168,12 @@ class LagLlama(OwnNetwork):
         tokens, rope_scaling: replace the checkpoint's values if they are not None; `save` stores them.
         Raises ModelError, which names what is wrong.
         """
-        path = Path(folder) / checkpoint_folder.PICKLED
-        if checkpoint_folder.weight_files(Path(folder)) == [path]:
+        folder = Path(folder)
+        path = folder / checkpoint_folder.PICKLED
+        if checkpoint_folder.weight_files(folder) == [path]:
             config, state = _read_released(path)
-            network = own_checkpoint.make_empty(
-                lambda: cls.make_network(config), cls.attention_layers, None, Path(folder)
-            )
-            own_checkpoint.fill(network, state, Path(folder), prefix=PREFIX, source=path.name)
+            network = own_checkpoint.make_empty(lambda: cls.make_network(config), cls.attention_layers, None, folder)
+            own_checkpoint.fill(network, state, folder, prefix=PREFIX, source=path.name)
             model = cls(network.to(device), config)
         else:
             model = super().load(folder, device=device)
@@ -348,7 +347,7 @@ def _dates(context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
 
 
 def _read_released(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return config and weights of a Lightning checkpoint; ModelError if of another family."""
+    """Return config and weights of a Lightning checkpoint; ModelError if it is of another family."""
     state, hyper_parameters = read_lightning(path)
     saved = hyper_parameters.get("model_kwargs")
     if not isinstance(saved, Mapping):

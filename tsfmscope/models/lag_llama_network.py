@@ -25,6 +25,16 @@ from tsfmscope.models.common.scale import HUGE
 ROWS = 1024
 # Half of the smallest positive uniform; replaces a uniform of 0, whose quantile is infinite.
 SMALLEST = 2.0**-54
+# Epsilon of the RMS norms, in the released code.
+EPSILON = 1e-5
+# Base of the rotary angles, as in Llama.
+BASE = 10_000.0
+# The MLP's width is rounded up to a multiple of this.
+MULTIPLE = 256
+# Smallest scale of the released code's robust scaler, in the data's units.
+MINIMUM_SCALE = 1e-10
+# Number of static features: log1p|loc| and log scale.
+STATIC_FEATURES = 2
 
 
 def sample_paths(
@@ -81,7 +91,7 @@ class PathDecoder:
     def __init__(
         self, network: LagLlamaNetwork, inputs: torch.Tensor, paths: int, horizon: int, rope_factor: float
     ) -> None:
-        """Run the context [W, T, F] and allocate caches for `horizon` tokens of each path."""
+        """Run the context's inputs [W, T, F] and allocate caches for `horizon` tokens of each path."""
         self.network, self.tokens = network, inputs.shape[1]
         self._cos, self._sin = rotary_angles(self.tokens + horizon, network.head_width, rope_factor, inputs.device)
         self._context: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -119,18 +129,6 @@ class PathDecoder:
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
         return cast(torch.Tensor, attention.c_proj(join_heads(over_context @ values + from_own)))
-
-
-# Epsilon of the RMS norms, in the released code.
-EPSILON = 1e-5
-# Base of the rotary angles, as in Llama.
-BASE = 10_000.0
-# The MLP's width is rounded up to a multiple of this.
-MULTIPLE = 256
-# Smallest scale of the released code's robust scaler, in the data's units.
-MINIMUM_SCALE = 1e-10
-# Number of static features: log1p|loc| and log scale.
-STATIC_FEATURES = 2
 
 
 class StudentT(NamedTuple):
@@ -211,7 +209,7 @@ def features(
 def rotary_angles(
     count: int, width: int, factor: float, device: torch.device
 ) -> tuple[Float[torch.Tensor, "token head_width"], Float[torch.Tensor, "token head_width"]]:
-    """Return cosines and sines of positions 0..count - 1 divided by `factor` (linear scaling)."""
+    """Return cosines and sines of the rotary angles of positions 0..count - 1, divided by `factor`."""
     frequencies = BASE ** -(torch.arange(0, width, 2, device=device).float() / width)
     angles = (torch.arange(count, device=device).float() / factor)[:, None] * frequencies
     both = torch.cat((angles, angles), dim=-1)

@@ -46,9 +46,9 @@ MIXTURE = {
     ],
 }
 # Largest number of patches, layers or neurons in a config; the released models have up to 512 patches.
-LONGEST = 65_536
+LARGEST_COUNT = 65_536
 # Width of a head. uni2ts makes d_model // 64 heads, and rotates pairs in half of each.
-HEAD = 64
+HEAD_WIDTH = 64
 # Least number of patches in a training context: uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
 MIN_PATCHES = 2
 
@@ -94,17 +94,17 @@ def _distribution(config: Any) -> Any:
 def find_common_problem(config: Mapping[str, Any], counts: tuple[str, ...]) -> str | None:
     """Return the reason why keys that all versions have are unusable, or None; counts: keys of whole numbers."""
     for key in counts:
-        if type(config[key]) is not int or not 1 <= config[key] <= LONGEST:
-            return f"got {key} {config[key]!r}, expected a whole number from 1 to {LONGEST}"
+        if type(config[key]) is not int or not 1 <= config[key] <= LARGEST_COUNT:
+            return f"got {key} {config[key]!r}, expected a whole number from 1 to {LARGEST_COUNT}"
     if type(config["scaling"]) is not bool:
         return f"got scaling {config['scaling']!r}, expected true or false"
     dropout = config["dropout_p"]
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         return f"got dropout_p {dropout!r}, expected a number from 0 to below 1"
     width = config["d_model"]
-    heads = width // HEAD if type(width) is int else 0
+    heads = width // HEAD_WIDTH if type(width) is int else 0
     if heads < 1 or width % heads or width // heads % 4:
-        return f"got d_model {width!r}, expected a multiple of {HEAD}: uni2ts makes a head of each {HEAD}"
+        return f"got d_model {width!r}, expected a multiple of {HEAD_WIDTH}: uni2ts makes a head of each {HEAD_WIDTH}"
     return None
 
 

@@ -185,7 +185,6 @@ class Moment(OwnNetwork):
     plain_attention: ClassVar[bool] = True
     deviation_floor: ClassVar[float] = EPSILON
     release: ClassVar[Release] = Release(Config, FIXED, "MOMENT-1")
-    config: dict[str, Any]
     network: MomentNetwork
 
     @classmethod
@@ -193,7 +192,7 @@ class Moment(OwnNetwork):
         """Return a network with weights drawn as in the package, from torch's generator."""
         from tsfmscope.models.moment_network import MomentNetwork
 
-        return MomentNetwork(config)
+        return MomentNetwork(config, {key: config[key] for key in T5_KEYS})
 
     @classmethod
     def read_saved_config(cls, folder: Path) -> tuple[dict[str, Any], Release]:

@@ -72,16 +72,14 @@ class MomentNetwork(PlacedModule):
     # As transformers' networks declare it; the check of a checkpoint's tensors reads it.
     _keys_to_ignore_on_load_unexpected = tuple(f"^{name}$" for name in UNUSED)
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Build the network of a full config, see `moment.Config`.
+    def __init__(self, config: Mapping[str, Any], encoder: Mapping[str, Any]) -> None:
+        """Build the network of a full config, see `moment.Config`; encoder: its keys that T5Config reads.
 
         The package's encoder also has an embedding of words, which nothing reads; it is left out.
         """
         super().__init__()
         self.patch_embedding = PatchEmbedding(config)
-        known = T5Config().to_dict()
-        shape = {key: value for key, value in config.items() if key in known}
-        self.encoder = T5EncoderModel(T5Config(**shape, vocab_size=1, pad_token_id=0, eos_token_id=0)).get_encoder()
+        self.encoder = T5EncoderModel(T5Config(**encoder, vocab_size=1, pad_token_id=0, eos_token_id=0)).get_encoder()
         self.encoder.embed_tokens = None
         self.head = Head(config)
         use_windowwise(self.encoder)

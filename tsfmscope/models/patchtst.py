@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import torch
 
 REQUIRED = ("d_model", "ffn_dim", "num_hidden_layers", "num_attention_heads", "context_length", "prediction_length")
-# Defaults of PatchTSTConfig, except patch_length, patch_stride, pooling_type and loss. Patches with stride 8: Shelim et
-# al. 2025, Table 2, and Nie et al. 2023. A flatten head (Nie et al. 2023, section 3.1): pooling_type is None. Forecasts
-# are quantiles, which squared error does not give.
+# Defaults of PatchTSTConfig, except four. patch_length and patch_stride: Shelim et al. 2025, Table 2, and Nie et al.
+# 2023. pooling_type None is the flatten head of Nie et al. 2023, section 3.1; the package's is the mean over patches.
+# loss is a likelihood, since forecasts are quantiles, which squared error does not give.
 DEFAULTS = {
     "patch_length": 16, "patch_stride": 8, "pooling_type": None, "use_cls_token": False, "scaling": "std",
     "loss": "nll", "distribution_output": "student_t", "norm_type": "batchnorm", "pre_norm": True,

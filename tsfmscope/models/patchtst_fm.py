@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64
 
-from tsfmscope.errors import ModelError
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import PARTS, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
@@ -186,7 +185,6 @@ class PatchTSTFM(OwnNetwork):
     plain_attention: ClassVar[bool] = True
     deviation_floor: ClassVar[float] = LEAST_SCALE
     release: ClassVar[Release] = Release(Config, FIXED, "r1", "backbone.", "patchtst_fm")
-    config: dict[str, Any]
     network: PatchTSTFMNetwork
 
     @classmethod
@@ -199,12 +197,13 @@ class PatchTSTFM(OwnNetwork):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a released or saved checkpoint; ModelError names the file that is wrong."""
-        model, levels = super().load(folder, device=device), "quantile_levels"
-        saved, expected = checkpoint_folder.read_config(Path(folder), cls.name), list(model.levels)
-        if saved.get(levels, expected) != expected:
-            raise ModelError(
-                f"{folder / 'config.json'}: got {levels} {saved[levels]!s:.60}, expected those of "
-                f"num_quantile {model.config['num_quantile']}; fetch or save the checkpoint again"
+        folder = Path(folder)
+        model = super().load(folder, device=device)
+        saved, levels = checkpoint_folder.read_config(folder, cls.name), list(model.levels)
+        if saved.get("quantile_levels", levels) != levels:
+            raise checkpoint_folder.broken_checkpoint(
+                f"{folder / 'config.json'}: got quantile_levels {saved['quantile_levels']!s:.60}, expected those of "
+                f"num_quantile {model.config['num_quantile']}"
             )
         return model
 
@@ -231,17 +230,17 @@ class PatchTSTFM(OwnNetwork):
     @staticmethod
     def to_own_weights(weights: dict[str, torch.Tensor], network: Any) -> dict[str, torch.Tensor]:
         """Return a file's weights, without the prefix, by the network's names."""
-        found, own_names = {}, set(network.state_dict())
+        own_weights, own_names = {}, set(network.state_dict())
         for name, value in weights.items():
             path, _, kind = name.rpartition(f".{JOINT}.")
             if not path or len(value) % len(JOINED):
-                found[name] = value
+                own_weights[name] = value
                 continue
             for part, rows in zip(JOINED, value.chunk(len(JOINED)), strict=True):
                 own = f"{path}.{part}.{kind}"
                 if own in own_names or kind != "bias" or bool(rows.any()):
-                    found[own] = rows
-        return found
+                    own_weights[own] = rows
+        return own_weights
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:

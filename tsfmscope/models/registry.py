@@ -387,11 +387,12 @@ def plugin_code(entry: EntryPoint) -> str:
     if spec is None:
         raise ModelError(f"{describe_plugin(entry)}: module {top!r} is missing; install that package again")
     suffixes, digest = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES), hashlib.sha256()
-    files = {spec.name: Path(spec.origin or "")} if spec.submodule_search_locations is None else {}
+    # A list: each folder of a namespace package may have a file of the same name.
+    files = [(spec.name, Path(spec.origin or ""))] if spec.submodule_search_locations is None else []
     for folder in map(Path, spec.submodule_search_locations or ()):
         paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        files |= {path.relative_to(folder).as_posix(): path for path in paths}
-    for name, path in sorted(files.items()):
+        files += [(path.relative_to(folder).as_posix(), path) for path in paths]
+    for name, path in sorted(files):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package_of(entry)} {digest.hexdigest()}"
 

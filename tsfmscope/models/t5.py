@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 # Name of the output head's weights.
-HEAD = "lm_head.weight"
+HEAD_WEIGHT = "lm_head.weight"
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 # Shape of a small model, for tests.
 SMALL = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -208,10 +208,10 @@ def check_head(config: Mapping[str, Any], folder: Path) -> None:
     from safetensors import safe_open
 
     files = checkpoint_folder.weight_files(folder) if config.get("tie_word_embeddings") is False else []
-    if files and not any(HEAD in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
+    if files and not any(HEAD_WEIGHT in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
         raise ModelError(
-            f"{folder}: {HEAD} is missing, but config.json has tie_word_embeddings false; fetch or save the checkpoint "
-            "again, or set tie_word_embeddings to true if its head is the embedding"
+            f"{folder}: {HEAD_WEIGHT} is missing, but config.json has tie_word_embeddings false; fetch or save the "
+            "checkpoint again, or set tie_word_embeddings to true if its head is the embedding"
         )
 
 
@@ -221,7 +221,7 @@ def with_own_head(network: Any) -> Any:
     It is saved under the original name. T5Config sets `tie_word_embeddings` to true whatever config.json
     contains, and a load then warns that it does not tie.
     """
-    keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD}
+    keys = {name: source for name, source in network._tied_weights_keys.items() if name != HEAD_WEIGHT}
     return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
 
 

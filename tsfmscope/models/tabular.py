@@ -203,7 +203,7 @@ class Tabular(BlockFamily):
         return Pass({"encoder": Stack(network.blocks, network.final_layer_norm)}, forward)
 
     def _to_inputs(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features [W, R, F] float32 and class ids [W, R] int64, -100 where missing."""
+        """Return features [W, R, F] and class ids [W, R], -100: missing, of tables [W, R, F + 1]."""
         support = _support(table.shape[1])
         features = np.empty((*table.shape[:2], table.shape[2] - 1), dtype=np.float32)
         labels = np.empty(table.shape[:2], dtype=np.int64)

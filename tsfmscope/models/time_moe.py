@@ -116,7 +116,6 @@ class TimeMoE(OwnNetwork):
     # Routers.
     unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})
     release: ClassVar[Release] = Release(Config, FIXED, "every release", model_type="time_moe")
-    config: dict[str, Any]
     network: TimeMoENetwork
 
     @classmethod

@@ -37,7 +37,7 @@ REQUIRED = (
 SHARED = {"patch_length": 32, "quantiles": QUANTILES, "initializer_range": 0.02, "rms_norm_eps": 1e-6}
 
 # The package's factor on softplus(scaling) / sqrt(head_dim).
-FACTOR = 1.442695041
+QUERY_FACTOR = 1.442695041
 resize_heads = resizer(PARTS, "head_dim")
 
 
@@ -501,8 +501,8 @@ def resize_scaled(attention: Any, widths: Widths) -> None:
     import torch
 
     resize_heads(attention, widths)
-    # softplus(neutral) / sqrt(head_dim) is 1 / FACTOR.
-    neutral = math.log(math.expm1(math.sqrt(attention.head_dim) / FACTOR))
+    # softplus(neutral) / sqrt(head_dim) is 1 / QUERY_FACTOR.
+    neutral = math.log(math.expm1(math.sqrt(attention.head_dim) / QUERY_FACTOR))
     old = attention.scaling
     ones = torch.full((attention.head_dim,), neutral, dtype=old.dtype, device=old.device)
     attention.scaling = torch.nn.Parameter(ones, requires_grad=old.requires_grad)

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import NAMES, AttentionLayer, layers_of_blocks
 from tsfmscope.models.common.capture import Pass, Stack
-from tsfmscope.models.common.compression_block import with_compression_block
 from tsfmscope.models.common.scale import HUGE, clip_float32, mean_and_deviation
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
@@ -98,9 +96,8 @@ class Totem(Pretrained, Forecaster):
         checkpoint_folder.check_model_type(config, folder, cls.name)
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _find_problem(known):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        network_class = with_compression_block(TotemNetwork, cls.attention_layers)
-        return cls(checkpoint_folder.load_network(network_class, folder, device))
+            raise checkpoint_folder.broken_checkpoint(f"{folder / 'config.json'}: {wrong}")
+        return cls(cls.load_network(TotemNetwork, folder, device))
 
     def prepare_example(self) -> None:
         """Place the codes on vectors that the model's own convolutions compute from noise.

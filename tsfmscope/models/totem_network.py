@@ -17,7 +17,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 # Steps per code; the repository has 8, 12 and 16 too, the paper's results are with 4.
 FACTOR = 4
-
 # Base of the angles of the position encodings.
 BASE = 10_000.0
 # Decay of a code's mean use per training step.
@@ -31,37 +30,24 @@ class TotemConfig(PretrainedConfig):
 
     model_type = "totem"
 
-    def __init__(
-        self,
-        d_model: int = 64,
-        ffn_dim: int = 256,
-        num_hidden_layers: int = 4,
-        num_attention_heads: int = 4,
-        context_length: int = 96,
-        prediction_length: int = 96,
-        num_codes: int = 256,
-        code_width: int = 64,
-        conv_width: int = 128,
-        residual_layers: int = 2,
-        residual_width: int = 64,
-        commitment_cost: float = 0.25,
-        dropout: float = 0.0,
-        **kwargs: object,
-    ) -> None:
-        """See `tsfmscope.models.totem`."""
-        self.d_model, self.ffn_dim = d_model, ffn_dim
-        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
-        self.context_length, self.prediction_length = context_length, prediction_length
-        self.num_codes, self.code_width = num_codes, code_width
-        self.conv_width, self.residual_layers, self.residual_width = conv_width, residual_layers, residual_width
-        self.commitment_cost, self.dropout = commitment_cost, dropout
-        super().__init__(**kwargs)
+    d_model: int = 64
+    ffn_dim: int = 256
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    context_length: int = 96
+    prediction_length: int = 96
+    num_codes: int = 256
+    code_width: int = 64
+    conv_width: int = 128
+    residual_layers: int = 2
+    residual_width: int = 64
+    commitment_cost: float = 0.25
+    dropout: float = 0.0
 
     def to_diff_dict(self) -> dict[str, Any]:
         """Return the content of config.json: the full shape, including values that are defaults today."""
-        shape = [name for name in inspect.signature(TotemConfig).parameters if name != "kwargs"]
         values: dict[str, Any] = super().to_diff_dict()
-        return values | {name: getattr(self, name) for name in shape}
+        return values | {name: getattr(self, name) for name in inspect.get_annotations(TotemConfig)}
 
 
 class Quantised(NamedTuple):
@@ -160,7 +146,7 @@ class VqVae(nn.Module):
 
 
 class TotemBlock(nn.Module):
-    """Block as TransformerEncoderLayer (norms after sums, ReLU), with separate Linears."""
+    """Block as torch's TransformerEncoderLayer (norms after sums, ReLU); each projection is a Linear."""
 
     def __init__(self, config: TotemConfig) -> None:
         super().__init__()

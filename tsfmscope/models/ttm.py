@@ -121,9 +121,10 @@ class TTM(OwnNetwork):
     every row into consecutive parts and work on these; a row of states is always the whole patch. The encoder has no
     final norm: the last state is that of the last layer, and there is no normed state.
 
-    The decoder is narrower than the encoder in every release. It is not a stack here, since one dump has one width;
-    its matrices are among the weights. The MLPs across features are mlp_in and mlp_out, [2 d / f, d / f] where a layer
-    cuts rows into f parts. The MLPs across patches and the gates are not named: they mix other axes than states have.
+    The decoder is narrower than the encoder in every release. It is not a stack here, since an activation file has
+    one width; its matrices are among the weights. The MLPs across features are mlp_in and mlp_out, [2 d / f, d / f]
+    where a layer cuts rows into f parts. The MLPs across patches and the gates are not named: they mix other axes than
+    states have.
 
     The family forecasts points: every quantile is the same number. For a horizon beyond prediction_length, the
     forecast is appended to the context, as the package's RecursivePredictor does.
@@ -160,7 +161,6 @@ class TTM(OwnNetwork):
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})
     release: ClassVar[Release] = Release(Config, FIXED, "TTM R1 and R2", model_type="tinytimemixer")
-    config: dict[str, Any]
     network: TTMNetwork
 
     @classmethod

@@ -32,8 +32,6 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
-
-MODEL_TYPE = "vit_mae"
 REQUIRED = (
     *("image_size", "patch_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("decoder_hidden_size", "decoder_intermediate_size", "decoder_num_hidden_layers", "decoder_num_attention_heads"),
@@ -57,7 +55,7 @@ class VisionTS(Pretrained, Forecaster):
     that a context gets depends on the horizon, and so do its tokens. MAE's random choice of masked patches is
     replaced by the right part of the image.
 
-    The decoder is narrower than the encoder in every release. It is not a stack here, since one dump has one
+    The decoder is narrower than the encoder in every release. It is not a stack here, since an activation file has one
     width; its matrices are among the weights. The family forecasts points: every quantile is the same number.
     """
 
@@ -111,8 +109,8 @@ class VisionTS(Pretrained, Forecaster):
         with checkpoint_folder.limit_parameters(folder):
             wrong = _find_problem(saved)
         kind, classes, expected = saved.get("model_type"), saved.get("architectures"), list(cls.architectures)
-        if kind != MODEL_TYPE or expected[0] not in (classes or []):
-            problem = f"got model_type {kind!r}, architectures {classes}, expected {MODEL_TYPE!r}, {expected}"
+        if kind != "vit_mae" or expected[0] not in (classes or []):
+            problem = f"got model_type {kind!r}, architectures {classes}, expected 'vit_mae', {expected}"
             wrong = checkpoint_folder.of_other_family(problem, cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")

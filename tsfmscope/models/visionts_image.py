@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 # Added to a context's variance in the release, in the data's units.
 VARIANCE = 1e-5
+# r in the release: the standard deviation of a context in pixel values.
+NORM_CONST = 0.4
+# c in the release: share of the columns that a context would get if it were the whole image.
+ALIGN_CONST = 0.4
+# Frequency -> steps of its periods, of which the first is taken; from the release (util.py).
+PERIODS = {
+    "S": (3600,), "s": (3600,), "T": (1440, 10080), "min": (1440, 10080), "H": (24, 168), "h": (24, 168),
+    "D": (7, 30, 365), "W": (52, 4), "M": (12, 6, 3), "ME": (12, 6, 3), "B": (5,), "Q": (4, 2), "QE": (4, 2),
+}  # fmt: skip
 # Periods of usual frequencies, in steps, from quarters (4) to hours of a week (168); 1: none.
 USUAL_PERIODS = np.array([1, 4, 5, 7, 12, 24, 30, 48, 52, 96, 144, 168])
 # Standard errors of the autocorrelation of white noise, 1 / sqrt(steps), that a usual period must exceed.
@@ -128,28 +137,6 @@ def _largest(
     allowed = np.where(is_allowed, correlations, 0.0)
     largest = allowed.max(axis=1)
     return np.where(largest > 0, allowed.argmax(axis=1), 1), largest
-
-
-# r in the release: the standard deviation of a context in pixel values.
-NORM_CONST = 0.4
-# c in the release: share of the columns that a context would get if it were the whole image.
-ALIGN_CONST = 0.4
-# Frequency -> steps of its periods, of which the first is taken; from the release (util.py).
-PERIODS = {
-    "S": (3600,),
-    "s": (3600,),
-    "T": (1440, 10080),
-    "min": (1440, 10080),
-    "H": (24, 168),
-    "h": (24, 168),
-    "D": (7, 30, 365),
-    "W": (52, 4),
-    "M": (12, 6, 3),
-    "ME": (12, 6, 3),
-    "B": (5,),
-    "Q": (4, 2),
-    "QE": (4, 2),
-}
 
 
 class Scaled(NamedTuple):

@@ -25,6 +25,21 @@ from tsfmscope.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
+REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
+# The wavelet, one level and no threshold are our reading of Masserano et al. 2025, not checked. The limits, centres of
+# the first and the last bin in standard deviations of the context, are our choice. Other values are from config.json of
+# the released amazon/chronos-t5-*.
+DEFAULTS = {
+    "wavelet": "bior2.2", "levels": 1, "threshold": "none", "low_limit": -20.0, "high_limit": 20.0,
+    "dropout_rate": 0.1, "initializer_factor": 0.05, "temperature": 1.0, "top_k": 50, "top_p": 1.0,
+}  # fmt: skip
+OWN = ("context_length", "prediction_length", "n_tokens", "wavelet", "levels", "threshold", "low_limit", "high_limit")
+SAMPLING = ("temperature", "top_k", "top_p")
+# Ids of padding and end, and the number of special ids.
+PAD, EOS, SPECIAL = 0, 1, 2
+THRESHOLDS = ("none", "universal")
+# Largest number of levels, and of steps of the matrix that turns coefficients into steps.
+DEEPEST, LONGEST = 16, 65_536
 # Median |z| of a standard normal (Donoho and Johnstone 1994).
 GAUSSIAN_MAD = 0.6745
 # Largest condition number of the matrix whose inverse turns coefficients into series.
@@ -145,23 +160,6 @@ def fill_missing(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, 
         is_observed = ~np.isnan(out[window])
         out[window] = np.interp(steps, steps[is_observed], out[window, is_observed]) if is_observed.any() else 0.0
     return out
-
-
-REQUIRED = (*SHAPE, "n_tokens", "context_length", "prediction_length")
-# The wavelet, one level and no threshold are our reading of Masserano et al. 2025, not checked. The limits, centres of
-# the first and the last bin in standard deviations of the context, are our choice. Other values are from config.json of
-# the released amazon/chronos-t5-*.
-DEFAULTS = {
-    "wavelet": "bior2.2", "levels": 1, "threshold": "none", "low_limit": -20.0, "high_limit": 20.0,
-    "dropout_rate": 0.1, "initializer_factor": 0.05, "temperature": 1.0, "top_k": 50, "top_p": 1.0,
-}  # fmt: skip
-OWN = ("context_length", "prediction_length", "n_tokens", "wavelet", "levels", "threshold", "low_limit", "high_limit")
-SAMPLING = ("temperature", "top_k", "top_p")
-# Ids of padding and end, and the number of special ids.
-PAD, EOS, SPECIAL = 0, 1, 2
-THRESHOLDS = ("none", "universal")
-# Largest number of levels, and of steps of the matrix that turns coefficients into steps.
-DEEPEST, LONGEST = 16, 65_536
 
 
 class Coded(NamedTuple):
@@ -313,7 +311,7 @@ class WaveToken(T5Ids, T5Family):
         return -(-steps // self.bins.cell) * self.bins.cell
 
     def _context(self, context: np.ndarray, loc: np.ndarray, scale: np.ndarray) -> Coded:
-        """Return the last steps [W, C], coded, with EOS; `reads` is the attention mask."""
+        """Return the last steps [W, C], coded, padded on the left, with EOS; `reads` masks attention."""
         steps = context[:, -self.max_context :]
         length = self._round_up(steps.shape[1])
         steps = np.pad(steps, ((0, 0), (length - steps.shape[1], 0)), constant_values=np.nan)

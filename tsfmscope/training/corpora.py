@@ -67,7 +67,7 @@ class BatchShape(NamedTuple):
         return cls(recipe.batch_steps, recipe.contexts, futures, recipe.horizon, recipe.min_past)
 
     def count(self, context: int) -> int:
-        """Return the number of windows with a context."""
+        """Return the number of windows of a batch whose contexts have this number of steps."""
         return max(1, self.steps // (context + self.horizon))
 
 
@@ -84,7 +84,7 @@ class Batch(NamedTuple):
     origins: Sequence[int] = ()
 
     def dates(self) -> np.ndarray:
-        """Return seconds since 1970, int64 [B, C + H], the smallest before a series starts."""
+        """Return seconds since 1970 [B, C + H]; steps before a series starts have the smallest int64."""
         before, count = self.context.shape[1], self.context.shape[1] + self.future.shape[1]
         first = np.array(self.origins, dtype=np.int64) - before
         seconds = np.empty((len(first), count), dtype=np.int64)
@@ -356,7 +356,7 @@ def _images(rng: np.random.Generator, count: int, context: int, horizon: int) ->
 
 
 def _tables(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
-    """Return tables with the context's cells and the data set's columns; ValueError for others."""
+    """Return tables with as many cells as the context; ValueError for other lengths or horizons."""
     columns = other_modalities.FEATURES + 1
     if context % columns or horizon != 1:
         raise ValueError(f"tables: expected contexts of {columns} n cells and horizon 1, got {context} and {horizon}")

@@ -65,9 +65,8 @@ def healer(
 ) -> Callable[[Family], list[Check]] | None:
     """Return a function that heals a compressed model towards the model as it is now; None without method.heal.
 
-    tables, calibration: as `calibration_windows` takes them. The windows
-    validate; the calibration's seed is that of the healing. ModelError as in `heal`, and DataError as in
-    `calibration_windows`, both before any compression.
+    tables, calibration: as `calibration_windows` takes them. The windows validate. The calibration's seed is that of
+    the healing. ModelError as in `heal`, and DataError as in `calibration_windows`, both before any compression.
     """
     if not method.heal:
         return None

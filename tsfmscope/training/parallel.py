@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Loss = Callable[..., "torch.Tensor"]
 # Seconds for processes to end by themselves before they are killed.
 PATIENCE_S = 10.0
-
 # Module that a further process runs.
 PROCESS = "tsfmscope.training.pretraining"
 
@@ -141,8 +140,9 @@ def start_processes(
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         rendezvous = Path(temporary, "meeting").as_uri()
-        request = {"recipe": recipe.to_dict(), "embedding": embedding, "folder": str(folder), "of": processes}
-        request, per_process = {**request, "meeting": rendezvous}, max(1, threads // processes)
+        request: dict[str, Any] = {"recipe": recipe.to_dict(), "embedding": embedding, "folder": str(folder)}
+        request |= {"of": processes, "meeting": rendezvous}
+        per_process = max(1, threads // processes)
         others = [_start({**request, "rank": rank}, device, per_process) for rank in range(1, processes)]
         torch.set_num_threads(per_process)
         try:

@@ -11,7 +11,7 @@ import tsfmscope as ts
 from tests.tsfmscope.models.families import CLASSES, FORECASTERS, example_model
 from tsfmscope.compression.record import NO_CALIBRATION
 from tsfmscope.functions.load import Model
-from tsfmscope.models.base import NEAR
+from tsfmscope.models.base import NEAR_FLOOR
 from tsfmscope.series.types import Series
 from tsfmscope.series.windows import last_contexts
 
@@ -72,7 +72,7 @@ def test_a_note_counts_contexts_near_the_floor_only_in_the_small_unit(
     family: Any = example_model(name)
     model = Model("example", family, ts.load("chronos-bolt-mini").source, "cpu", NO_CALIBRATION)
     rates = walks(100 * family.deviation_floor)
-    note = f"data: 2 of 2 contexts have a standard deviation of at most {NEAR * family.deviation_floor:.2g}"
+    note = f"data: 2 of 2 contexts have a standard deviation of at most {NEAR_FLOOR * family.deviation_floor:.2g}"
     ts.embed(model, rates, context=64)
     assert not any(note in line for line in caplog.messages)
     ts.embed(model, rates * np.float32(0.001), context=64)

@@ -18,7 +18,7 @@ from tsfmscope.conformance.checkpoints import Checkpoint, every_tensor_is_read
 from tsfmscope.conformance.subject import judge
 from tsfmscope.models.common.capture import capture
 from tsfmscope.models.moment import Config, Moment
-from tsfmscope.models.moment_network import UNUSED, MomentNetwork
+from tsfmscope.models.moment_network import UNUSED
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
@@ -37,7 +37,7 @@ def elements(shape: tuple[int, int, int, int]) -> tuple[int, int]:
     width, hidden, heads, layers = shape
     config = {"seq_len": 512, "patch_len": 8, "d_model": width, "d_ff": hidden, "d_kv": 64, "num_heads": heads}
     with torch.device("meta"):
-        network = MomentNetwork(Config.fill(config | {"num_layers": layers}, "test"))
+        network = Moment.make_network(Config.fill(config | {"num_layers": layers}, "test"))
     encoder = sum(value.numel() for value in network.encoder.parameters())
     rest = sum(value.numel() for value in network.parameters()) - encoder
     return encoder + WORDS * width, rest + POSITIONS * width

@@ -148,6 +148,24 @@ def test_fingerprints_of_ours_are_the_files_and_of_others_the_code_too(install: 
         registry.with_code("their", "f")
 
 
+def test_the_code_of_a_namespace_package_is_that_of_all_its_folders(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("their-package", "theirs", "their_space.part:Theirs", {"their_space/part.py": USABLE})
+    first, second = tmp_path / "site/their_space/part.py", tmp_path / "more/their_space/part.py"
+    second.parent.mkdir(parents=True)
+    second.write_text("A = 1\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "more")])
+    importlib.invalidate_caches()
+    code = registry.code_of("theirs")
+    for path in (first, second):
+        before = path.read_text()
+        path.write_text(f"{before}B = 2\n")
+        assert registry.code_of("theirs") != code
+        path.write_text(before)
+        assert registry.code_of("theirs") == code
+
+
 def test_only_a_family_whose_results_changed_has_new_keys() -> None:
     changed = {name for name in registry.FAMILIES if registry.with_code(name, "f") != "f"}
     assert changed == {"lag-llama"}  # since its windows have dates

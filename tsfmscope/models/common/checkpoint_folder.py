@@ -33,15 +33,16 @@ SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 PICKLED = "lag-llama.ckpt"
 # Files of a LoRA adapter, as peft saves them.
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# Keys that change numbers, need packages or name other weights; packages obey them silently.
-REFUSED = ("quantization_config", "attn_implementation", "_attn_implementation", "transformers_weights")
+# Keys of config.json that change numbers, need other packages or name another file of weights.
+# Packages obey them silently.
+REFUSED_KEYS = ("quantization_config", "attn_implementation", "_attn_implementation", "transformers_weights")
 # Suffixes of files that packages read whole, as text, and their largest size in bytes. The largest
 # released one, a tokenizer's, has a tenth of that.
-TEXTS, LARGEST_TEXT = (".json", ".txt", ".model"), 2**28
+TEXT_SUFFIXES, LARGEST_TEXT = (".json", ".txt", ".model"), 2**28
 # Largest config.json in bytes, a thousand times the largest released one (with a vocabulary).
 LARGEST_CONFIG = 2**24
 # Keys of config.json, in any family, whose value is a count of at least 1.
-SIZES = (
+COUNT_KEYS = (
     *("num_layers", "num_decoder_layers", "num_hidden_layers", "decoder_num_hidden_layers", "n_layer", "n_layers"),
     *("num_heads", "num_attention_heads", "decoder_num_attention_heads", "n_head", "n_heads"),
     *("input_patch_size", "input_patch_stride", "output_patch_size", "patch_length", "patch_stride"),
@@ -49,9 +50,9 @@ SIZES = (
     *("d_model", "d_ff", "d_kv", "hidden_size", "intermediate_size", "ffn_dim", "dim", "n_embd_per_head"),
 )
 # Parameters that a network may have in addition to four per byte of its weight files.
-SPARE = 2**20
+SPARE_PARAMETERS = 2**20
 # Exceptions that packages raise for a broken checkpoint.
-WRONG = (
+PACKAGE_ERRORS = (
     *(AttributeError, LookupError, ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError),
     *(ImportError, MemoryError, OSError),
 )
@@ -61,14 +62,14 @@ MOST_NAMES, LONGEST_NAME = 5, 100
 COMPRESSED = "compressed.safetensors"
 # Keys of config.json that no config class of transformers declares, and that networks here read: T5's, those of rotary
 # positions in older files, chronos-forecasting's and ours.
-KEPT = (
+UNDECLARED_KEYS = (
     *("decoder_start_token_id", "dense_act_fn", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"),
     *("rope_scaling", "rope_theta"),
     *("chronos_config", "chronos_pipeline_class", "reg_token_id"),
     *("chebyshev_rank", "periodicity", "wavetoken_config", BLOCK),
 )
 # Known keys whose value is an object.
-OBJECTS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
+OBJECT_KEYS = ("chronos_config", "rope_parameters", "rope_scaling", "tokenizer_kwargs", "wavetoken_config", BLOCK)
 # Checksums of a folder's files, in the format of sha256sum: `sha256sum --check` verifies a folder too.
 SUMS = "checksums.sha256"
 RECIPE = "recipe.json"
@@ -132,7 +133,7 @@ def read_object(path: Path, largest: int) -> dict[str, Any]:
 def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Return config.json of a checkpoint folder that contains safetensors.
 
-    unchecked: keys of SIZES that may have any value in this family.
+    unchecked: keys of COUNT_KEYS that may have any value in this family.
 
     Raises ModelError, which names what is missing or broken and how to fix it.
     """
@@ -158,11 +159,11 @@ def read_config(folder: Path, family: str, unchecked: frozenset[str] = frozenset
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise ModelError(f"{path}: architectures: got {classes!r:.100}, expected a list of names of classes")
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
-        for key in SIZES:
+        for key in COUNT_KEYS:
             n = None if key in unchecked else block.get(key)
             if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
                 raise broken_checkpoint(f"{path}: {key}: got {n!r:.100}, expected a whole number from 1")
-        if refused := [key for key in REFUSED if block.get(key) is not None]:
+        if refused := [key for key in REFUSED_KEYS if block.get(key) is not None]:
             raise ModelError(
                 f"{path}: {refused[0]}: got {block[refused[0]]!r:.100}, expected none, as it changes numbers or needs "
                 "other packages; remove the key, or save the weights as float32 without it"
@@ -290,7 +291,7 @@ def check_files(folder: Path) -> None:
         if path.is_dir():
             continue
         try:
-            check_regular(path, LARGEST_TEXT if path.suffix in TEXTS else None)
+            check_regular(path, LARGEST_TEXT if path.suffix in TEXT_SUFFIXES else None)
         except OSError as error:
             raise broken_checkpoint(f"{path}: {error.strerror}") from error
 
@@ -307,7 +308,7 @@ def limit_parameters(folder: Path) -> Iterator[None]:
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     weights = sum(path.stat().st_size for path in weight_files(folder))
-    most, n_parameters = 4 * weights + SPARE, 0
+    most, n_parameters = 4 * weights + SPARE_PARAMETERS, 0
 
     def count(module: Any, name: str, parameter: Any) -> None:
         nonlocal n_parameters
@@ -321,7 +322,7 @@ def limit_parameters(folder: Path) -> Iterator[None]:
     handle = register_module_parameter_registration_hook(count)
     try:
         yield
-    except (*WRONG, SafetensorError, StrictDataclassError) as error:
+    except (*PACKAGE_ERRORS, SafetensorError, StrictDataclassError) as error:
         # Packages print every value in full, over several lines.
         reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
         raise broken_checkpoint(f"{folder}: weights or config.json cannot be read ({reason})") from error
@@ -394,21 +395,21 @@ def _without_package_messages() -> Iterator[None]:
 
 
 def known_keys(config_class: Any) -> set[str]:
-    """Return the keys of config.json that a config class of transformers declares for itself, and KEPT.
+    """Return the keys of config.json that a config class of transformers declares for itself, and UNDECLARED_KEYS.
 
     Keys of every config are left out: some name files, code or kernels to load.
     """
     from transformers import PreTrainedConfig
 
     own, common = (inspect.signature(of.__init__).parameters for of in (config_class, PreTrainedConfig))
-    return {*own, *config_class.attribute_map, *KEPT} - {*common, "kwargs", "attn_implementation"}
+    return {*own, *config_class.attribute_map, *UNDECLARED_KEYS} - {*common, "kwargs", "attn_implementation"}
 
 
 def _check_values(values: Mapping[str, Any], path: Path) -> None:
     """Raise ModelError, which names the key, for an object as a value where no config has one."""
     for key, value in values.items():
         parts = value if isinstance(value, list) else [value]
-        if key not in OBJECTS and any(isinstance(part, dict) for part in parts):
+        if key not in OBJECT_KEYS and any(isinstance(part, dict) for part in parts):
             raise broken_checkpoint(f"{path}: {key}: got an object, expected a number or text")
         if isinstance(value, dict):
             _check_values({} if key == BLOCK else value, path)
