@@ -1,4 +1,4 @@
-"""Stage checkpoints: every model's weights, pretrained here or elsewhere; forecasters' skill."""
+"""Stage checkpoints: every model's weights, pretrained here or elsewhere, and the skill of forecasters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage embeddings: hidden states of every layer, from token dumps, one dump per cell."""
+"""Stage embeddings: hidden states of every layer of every stack, from the token dump of each cell."""
 
 from __future__ import annotations
 

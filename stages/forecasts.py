@@ -44,7 +44,10 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
 
 def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, Mapping[str, Any]]) -> Job:
-    """Return the job of a cell; its precision alone does not change the seeds of the samples."""
+    """Return the job of a cell.
+
+    A model that differs from its base in precision alone draws its samples with the base's seeds.
+    """
     model, base = models[cell.model], models.get(params.models[cell.model].base_model or "")
     of_model = ForecastSpec(**dict(spec(params, cell)), **dict(planning.model_source(model)))
     if task is EARLIER:

@@ -1,4 +1,4 @@
-"""Stage pretraining: one recipe by rank schedule; Ray Tune stops the trials that fall behind."""
+"""Stage pretraining: a search over rank schedules of one recipe; Ray Tune stops trials that fall behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from store.stage_store import StageStore
 from store.status import Status, write_status
 from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import PretrainSpec
-from tasks.sweep.asha import Halving
+from tasks.sweep.halving import Halving
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 

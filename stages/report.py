@@ -51,7 +51,7 @@ def main(params: Params) -> None:
 
 
 def read_lock(lock: Path) -> dict[str, str]:
-    """Return path -> MD5 of the files of rows, from DVC's dvc.lock; {} if there is none."""
+    """Return path -> MD5 of the files that results.duckdb is made from, as dvc.lock has them; {} without one."""
     if not lock.is_file():
         return {}
     entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()

@@ -1,4 +1,4 @@
-"""Stage theory: theorems of Yu et al. 2026 at random instances, experiments of its Appendix J."""
+"""Stage theory: theorems of Yu et al. 2026 at random instances, and Appendix J; no job without the block `theory`."""
 
 from __future__ import annotations
 

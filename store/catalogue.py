@@ -1,6 +1,7 @@
 """Build of results.duckdb from the Parquet files of all stages: tables with comments, views, checks.
 
-One process writes the database under a temporary name; the report reads it."""
+One process writes the database under a temporary name; the report reads it.
+"""
 
 from __future__ import annotations
 
@@ -313,7 +314,7 @@ def _sample_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
 
 
 def _shares(rows: list[int], tokens: int) -> list[int]:
-    """Return the number of tokens per group: equal shares; larger groups make up for small ones."""
+    """Return the number of tokens to take from each group: equal shares; larger groups make up for small ones."""
     shares = [0] * len(rows)
     left = tokens
     for index, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):

@@ -99,7 +99,7 @@ def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """Read the one dump among the job's inputs with its metadata; Arrow is memory-mapped."""
+    """Read the one dump among the job's inputs, with its schema metadata; an Arrow file is memory-mapped."""
     path = _input(root, job, ".parquet", ".arrow")
     if path.suffix == ".arrow":
         return _reader(path).read_all()
@@ -148,7 +148,7 @@ def layer_batch(path: Path, layer: LayerKey) -> pa.RecordBatch:
 
 
 def layer_rows(path: Path) -> dict[LayerKey, int]:
-    """Return the rows of each (stack, layer, normed) in file order, without reading states."""
+    """Return the number of rows of each (stack, layer, normed) in file order, without reading states."""
     reader = _reader(path)
     rows = {}
     for n in range(reader.num_record_batches):

@@ -28,7 +28,7 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError, OSError):
-    """Failed write to a full or read-only disk, with the errno of the original OSError."""
+    """A file could not be written, as the disk is full or not writable; has the errno of the OSError."""
 
     def __str__(self) -> str:
         return str(self.args[-1])

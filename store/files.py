@@ -25,13 +25,13 @@ from store.errors import DamagedFile, StaleInput, StoreFull
 from store.schema import to_arrow
 
 # Key of the checksum in the footer's key-value metadata.
-KEY = "file_blake3"
+CHECKSUM_KEY = "file_blake3"
 # Hex digits of a BLAKE3.
-WIDTH = 64
+CHECKSUM_WIDTH = 64
 # Placeholder for the checksum while it is computed.
-BLANK = b"0" * WIDTH
+CHECKSUM_BLANK = b"0" * CHECKSUM_WIDTH
 # Bytes before the checksum in Thrift's compact encoding: the key, then the header of a text of 64 bytes.
-BEFORE = KEY.encode() + bytes([0x18, WIDTH])
+CHECKSUM_PREFIX = CHECKSUM_KEY.encode() + bytes([0x18, CHECKSUM_WIDTH])
 
 # (path, inode, mtime in ns, size) of each file that this process has verified.
 _verified: set[tuple[str, int, int, int]] = set()
@@ -50,15 +50,15 @@ _fingerprints: dict[tuple[str, int, int, int], str] = {}
 
 def _reserve_checksum(writer: pq.ParquetWriter) -> None:
     """Add a placeholder for the checksum to the footer that the writer is about to write."""
-    writer.add_key_value_metadata({KEY: BLANK.decode()})
+    writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_BLANK.decode()})
 
 
 def _write_checksum(path: Path) -> None:
     """Replace the placeholder of `_reserve_checksum` by the checksum of the file; no other process may read it yet."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        offset = content.rfind(BEFORE) + len(BEFORE)
-        assert content[offset : offset + WIDTH] == BLANK
-        content[offset : offset + WIDTH] = _digest(content, offset).encode()
+        offset = content.rfind(CHECKSUM_PREFIX) + len(CHECKSUM_PREFIX)
+        assert content[offset : offset + CHECKSUM_WIDTH] == CHECKSUM_BLANK
+        content[offset : offset + CHECKSUM_WIDTH] = _digest(content, offset).encode()
 
 
 def verify(path: Path) -> None:
@@ -80,10 +80,10 @@ def verify(path: Path) -> None:
 
 def verify_content(content: bytes | mmap.mmap, name: Path) -> None:
     """Raise DamagedFile unless the bytes of a file of rows are as they were written."""
-    offset = content.rfind(BEFORE) + len(BEFORE)
-    if offset < len(BEFORE):
+    offset = content.rfind(CHECKSUM_PREFIX) + len(CHECKSUM_PREFIX)
+    if offset < len(CHECKSUM_PREFIX):
         raise damaged(name, "no checksum, so it is damaged or was written by an earlier version")
-    expected, actual = content[offset : offset + WIDTH], _digest(content, offset)
+    expected, actual = content[offset : offset + CHECKSUM_WIDTH], _digest(content, offset)
     if expected != actual.encode():
         raise damaged(name, f"BLAKE3 {actual}", f"BLAKE3 {expected.decode(errors='replace')}")
 
@@ -92,8 +92,8 @@ def _digest(content: bytes | mmap.mmap, offset: int) -> str:
     """Return the BLAKE3 (hex) of a file whose checksum at `offset` is replaced by zeros."""
     with memoryview(content) as view:
         digest = blake3(view[:offset])
-        digest.update(BLANK)
-        digest.update(view[offset + WIDTH :])
+        digest.update(CHECKSUM_BLANK)
+        digest.update(view[offset + CHECKSUM_WIDTH :])
     return str(digest.hexdigest())
 
 
@@ -130,7 +130,7 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def translate_full_disk(path: Path) -> Iterator[None]:
-    """Raise StoreFull, with path and hint, if the block fails for a full or read-only disk."""
+    """Raise StoreFull, with path and hint, if the block fails because the disk is full or not writable."""
     try:
         yield
     except OSError as error:

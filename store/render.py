@@ -49,7 +49,7 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
 
 
 def short_text(value: Any) -> str:
-    """Shorten a float to six digits, a list to three items, and a text to its last line."""
+    """Shorten a value for a terminal: floats to six digits, lists to three items, texts to their last line."""
     return printable(_short(value, 6))
 
 

@@ -123,9 +123,11 @@ class Table(Strict):
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Return the content of a YAML file of this folder."""
-    text = (files("store") / name).read_text("utf-8")
-    content: dict[str, Any] = yaml.load(text, LOADER)
+    """Return the fields in a YAML file of this folder. YAMLError and ValueError name the file."""
+    with (files("store") / name).open(encoding="utf-8") as file:
+        content = yaml.load(file, LOADER)
+    if not isinstance(content, dict):
+        raise ValueError(f"store/{name}: expected fields, such as `columns: [model]`, got {content!r}")
     return content
 
 
@@ -134,9 +136,13 @@ _SHARED = _read("tables/shared.yaml")
 _LISTS: Mapping[str, list[Any]] = {column["name"]: [column] for column in _SHARED["columns"]} | dict(_SHARED["lists"])
 
 
-def _expand(entries: Iterable[str | dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _expand(entries: Any) -> Iterator[dict[str, Any]]:
     """Yield the fields of each column, with shared columns in place of their names."""
+    if not isinstance(entries, list):
+        raise ValueError(f"columns: expected a list, got {entries!r}")
     for entry in entries:
+        if not isinstance(entry, str | dict):
+            raise ValueError(f"columns: expected the fields of a column, or a name of shared.yaml, got {entry!r}")
         fields = {"like": entry} if isinstance(entry, str) else dict(entry)
         if (name := fields.pop("like", None)) is None:
             yield fields
@@ -153,7 +159,7 @@ def parse_table(name: str, block: dict[str, Any]) -> Table:
     Raises ValueError, with the file, for an unknown, missing or wrong field, and for a name that nothing has.
     """
     try:
-        columns = list(_expand(block.get("columns", ())))
+        columns = list(_expand(block.get("columns", [])))
         return Table(name=name, **block | {"columns": columns})
     except ValidationError as error:
         problems = []

@@ -77,7 +77,7 @@ def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[
 
 
 def study_tables(stage: str, studies: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
-    """Yield `study_jobs`, sorted, each key once, in tables of ROWS_PER_FILE rows."""
+    """Yield the table `study_jobs`, sorted, each key once per study, in tables of ROWS_PER_FILE rows."""
     schema = arrow_schema("study_jobs")
     waiting = schema.empty_table()
     for study in sorted(studies):
@@ -101,7 +101,7 @@ def read_rows(out: Path, name: str) -> pa.Table:
 
 
 def list_failures(data: Path, *, full: bool = False) -> pa.Table:
-    """Return the last failure of each job of every stage; full: whole messages and tracebacks."""
+    """Return the last failure of each job, also of unfinished stages; full: whole messages and tracebacks."""
     outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
     rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
     last = {key: n for n, key in enumerate(rows["key"].to_pylist())}

@@ -28,7 +28,10 @@ class SkillSpec(ModelSource):
 
 
 def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
-    """Measure the `skill` row; without a recipe (unknown training data), that of sines alone."""
+    """Measure the `skill` row of a model.
+
+    Without a recipe the training data are unknown, so only sines are forecast; the other columns are null.
+    """
     spec = SkillSpec.from_job(job)
     clean = sine_errors(model, context=spec.skill.context, samples=spec.skill.samples, seed=spec.seed)
     row = {"model": spec.model, "recipe": spec.recipe, "seed": spec.seed, **clean}

@@ -62,7 +62,7 @@ class CellIdentity(Identity):
 
 
 class LayerPlace(Spec):
-    """Columns of `job.LAYER`; layer 0 is the embedding. normed: states after the final norm."""
+    """Layer of hidden states, as in `job.LAYER`; 0 is the embedding. normed: states after the final norm."""
 
     stack: str
     layer: int
@@ -70,7 +70,7 @@ class LayerPlace(Spec):
 
 
 class ModelSource(Spec):
-    """Model to load: family, folder or hub reference, and keywords of `registry.load`."""
+    """Model to load: name of its family, ref (folder or hub reference), and keywords of `registry.load`."""
 
     family: str
     ref: str

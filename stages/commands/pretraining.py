@@ -1,4 +1,4 @@
-"""Commands `tsfmscope corpus` and `commit-checkpoints`: what pretraining reads, and what it made."""
+"""Commands `tsfmscope corpus` and `commit-checkpoints`: series for pretraining, and pretrained checkpoints."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DERIVED = ("family", "config", "seed", "snapshots")
 
 @dataclass(frozen=True)
 class PopulationMember:
-    """Weights after the training step `step` of a run, which is named as its recipe is."""
+    """Weights after step `step` of the training `run`, which has the name of its recipe."""
 
     model: str
     run: str

@@ -36,7 +36,10 @@ STAGES: dict[str, tuple[str, Sequence[str]]] = {
 
 
 def check_params(path: Path = Path(PARAMS_FILE)) -> Params:
-    """Load a params file and check it offline. ParamsError; ModelError for a broken family."""
+    """Load a params file and check all that can be checked offline.
+
+    Raises ParamsError for what the file must change, ModelError for a family that cannot be imported.
+    """
     params = read_params(path)
     for name, model in params.models.items():
         registry.check_options(model.family, model.options, f"models.{name}.options")

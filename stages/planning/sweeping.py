@@ -85,7 +85,7 @@ def run_and_finish(
 
 
 class JobLog:
-    """Keys of the planned jobs, all and by study; a job that is planned twice occurs twice."""
+    """Keys of the planned jobs: of all, and of those that each study requests; twice if planned twice."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

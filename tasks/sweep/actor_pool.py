@@ -22,6 +22,7 @@ from tsfmscope.errors import SweepError
 
 # Seconds before a node's deadline at which its running jobs are handed back.
 MARGIN_S = 5.0
+# Longest wait, in seconds, for an answer of a node.
 PROBE_S = 1.0
 # Target duration in seconds, and largest number, of the jobs of one call.
 BATCH_S, BATCH_JOBS = 0.05, 128

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -17,20 +16,7 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-
-@dataclass(frozen=True)
-class Halving:
-    """Asynchronous successive halving (ASHA, Li et al. 2020) of the rows that trials report.
-
-    The rungs are at `grace`, grace x reduction, ... up to `most`, in units of `time`. At a rung, a trial
-    continues if its `metric` is among the smallest 1 / reduction of the values reported there so far.
-    """
-
-    most: int
-    grace: int
-    reduction: float = 3.0
-    time: str = "step"
-    metric: str = "loss"
+from tasks.sweep.halving import Halving
 
 
 class PersistentAsha(FIFOScheduler):
@@ -60,7 +46,7 @@ class PersistentAsha(FIFOScheduler):
         return self.report(trial.config["key"], result)
 
     def report(self, key: str, result: Mapping[str, Any]) -> str:
-        """Return STOP or CONTINUE for this job, from time and metric of the result alone."""
+        """Return STOP or CONTINUE for the job with this key, from time and metric of the result alone."""
         row = {name: result[name] for name in (self.halving.time, self.halving.metric) if name in result}
         if key not in self.stopped_keys and len(row) == 2 and row[self.halving.time] not in self._times.get(key, ()):
             with self._path.open("a") as file:

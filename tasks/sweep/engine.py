@@ -30,6 +30,7 @@ MAX_LOSSES = 10
 # Longest wait, in seconds, between checks of time limits, signals and progress.
 TICK_S = 0.2
 __all__ = ["Summary", "run"]
+Report = Callable[[Progress], None]
 
 
 @dataclass
@@ -95,9 +96,6 @@ class LoadFailures:
     def __iter__(self) -> Iterator[JobGroup]:
         """Iterate over the job groups that some node failed to load for."""
         return iter(list(self._failures))
-
-
-Report = Callable[[Progress], None]
 
 
 def run(

@@ -62,7 +62,7 @@ class Progress:
 
     @property
     def node_usage(self) -> str:
-        """Format the busy actors by node; empty for one node, where they are running jobs."""
+        """Format the busy actors by node; empty for a single node, since its busy actors are the running jobs."""
         if len(self.nodes) < 2:
             return ""
         named = sorted(self.nodes.items())

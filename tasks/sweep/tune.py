@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tasks.job import WATCHER, Job, StoreCallbacks
 from tasks.sweep.actor import Outcome, Worker, WorkerConfig, WorkerLocation
 from tasks.sweep.actor_pool import worker_callbacks
-from tasks.sweep.asha import Halving
 from tasks.sweep.cluster import Resources, connect, environment
+from tasks.sweep.halving import Halving
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import outcome_without_answer
 from tasks.sweep.signals import exit_on_signal

@@ -1,4 +1,9 @@
-"""Files of a release with random weights, as the package's own class saves them, and checks of such files."""
+"""Files of a release with random weights, written tensor by tensor, and checks of what is written and loaded.
+
+Names and shapes come from the family's own class on torch's meta device, which holds no numbers. The values of a
+tensor depend on the seed and on its name only, so that a loaded network can be compared with them without a second
+copy in memory.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,16 @@ ROUNDING = 0.05
 # Header of a safetensors file: its length in 8 bytes, padded with spaces to a multiple of 8.
 ALIGNMENT = 8
 PREFIX = "model."
+# State of the two objects in the released hyper-parameters, under their names in gluonts 0.14.
+GLUONTS_STATES: tuple[dict[str, Any], ...] = (
+    {"__init_args__": OrderedDict()},
+    {"__dict__": {"beta": 0.0}, "__fields_set__": set(), "__private_attribute_values__": {}},
+)
+# T5 (Raffel et al. 2020) has 32,000 pieces and 100 sentinels.
+PIECES, SENTINELS = 32_000, 100
+# Beginning of a word in T5's pieces.
+SPACE = "▁"
+SPECIAL = ("<pad>", "</s>", "<unk>")
 
 
 class LayoutError(ModelError):
@@ -132,13 +147,9 @@ def write_folder(layout: Layout, folder: Path, seed: int) -> dict[str, tuple[int
     for name, text in layout.texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     if layout.has_tokenizer:
-        from tests.rehearsal.weights import write_tokenizer
-
         write_tokenizer(folder / "tokenizer.json")
     path = folder / layout.weights
     if layout.family == "lag-llama":
-        from tests.rehearsal.weights import write_lightning
-
         write_lightning(path, layout.config, {name: random_tensor(name, shapes[name], seed) for name in shapes})
     else:
         with path.open("wb") as file:
@@ -243,13 +254,6 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-# State of the two objects in the released hyper-parameters, under their names in gluonts 0.14.
-STATES: tuple[dict[str, Any], ...] = (
-    {"__init_args__": OrderedDict()},
-    {"__dict__": {"beta": 0.0}, "__fields_set__": set(), "__private_attribute_values__": {}},
-)
-
-
 def write_lightning(path: Path, kwargs: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> None:
     """Write a checkpoint with these `model_kwargs` and weights, and zero moments of Adam.
 
@@ -283,7 +287,7 @@ def _gluonts_objects() -> Iterator[list[Any]]:
     nothing but the class stand in for them until the block ends.
     """
     objects, before = [], {}
-    for (_, name), state in zip(ALLOWED, STATES, strict=True):
+    for (_, name), state in zip(ALLOWED, GLUONTS_STATES, strict=True):
         module, _, attribute = name.rpartition(".")
         members = {"__module__": module, "__getstate__": lambda self, state=state: state}
         stand_in = ModuleType(module)
@@ -299,12 +303,6 @@ def _gluonts_objects() -> Iterator[list[Any]]:
                 del sys.modules[module]
             else:
                 sys.modules[module] = original
-
-
-# T5 (Raffel et al. 2020) has 32,000 pieces and 100 sentinels.
-PIECES, SENTINELS = 32_000, 100
-SPACE = "▁"
-SPECIAL = ("<pad>", "</s>", "<unk>")
 
 
 def write_tokenizer(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stages import STAGES
 from stages.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,13 @@ def test_anything_but_the_name_of_one_stage_is_refused(
     assert printed.out == ""
     assert printed.err.startswith(f"expected the name of one stage, got {' '.join(arguments) or 'none'}: name one of")
     assert printed.err.count("\n") == 1
+
+
+def test_stages_are_planned_without_torch_and_ray(folder: Path) -> None:
+    """Every stage of `dvc repro` starts a process, and most find that nothing is left to compute."""
+    names = ", ".join(f"stages.{stage.name}" for stage in STAGES if stage.name != "compression")
+    code = f"import sys, {names}; print({{'torch', 'ray'}} & {{*sys.modules}})"
+    assert run(folder, "-c", code).stdout == "set()\n"
 
 
 @pytest.mark.slow

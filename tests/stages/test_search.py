@@ -32,7 +32,7 @@ from store.status import read_statuses
 from tasks.job import Job, StoreCallbacks
 from tasks.pretraining import pretrain
 from tasks.sweep.actor import Outcome, WorkerLocation
-from tasks.sweep.asha import Halving
+from tasks.sweep.halving import Halving
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import outcome_without_answer
 from tasks.sweep.tune import FinishedTrial, ProgressReport, search

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import store
 from store import catalogue, dumps, files
 from store.errors import CheckFailed, StoreError, StoreFull
 from store.schema import MEANINGS, OWN, TABLES
+from tests.small_disk import mount_small_disk
 from tests.store.conftest import build_results
 from tests.store.test_generated_checks import WRITTEN
 
@@ -279,15 +279,8 @@ JOBS = 1000
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of two mebibytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={2 * MEBIBYTE}", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mount_small_disk(tmp_path / "small", 2 * MEBIBYTE) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -134,7 +134,8 @@ def test_write_rows_of_nothing_gives_an_empty_file(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "skipped" / "00000.parquet").num_rows == 0
 
 
-TABLE = pa.table({"x": [1.5, 2.5], "name": ["a", files.KEY + "\x18@" + "0" * 64]})  # a text like the record itself
+# One text looks like the record of the checksum.
+TABLE = pa.table({"x": [1.5, 2.5], "name": ["a", files.CHECKSUM_KEY + "\x18@" + "0" * 64]})
 
 
 @pytest.fixture

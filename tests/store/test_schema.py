@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from stages.config.bounded_yaml import load_yaml
+from store import schema
 from store.schema import MEANINGS, OWN, TABLES, arrow_schema, parse_table, to_arrow
 from tasks import job
 
@@ -28,6 +30,8 @@ def test_every_file_is_a_table_and_has_no_key_twice() -> None:
         ({"rows": "one"}, "rows: Extra inputs are not permitted, got 'one'"),
         ({"row": None}, "row: Input should be a valid string, got None"),
         ({"columns": []}, "columns: Tuple should have at least 1 item"),
+        ({"columns": None}, "columns: expected a list, got None"),
+        ({"columns": ["model", None]}, "expected the fields of a column, or a name of shared.yaml, got None"),
         ({"by_study": 2}, "by_study: Input should be a valid boolean"),
         ({"key": ["modle"]}, r"refer to columns \['modle'\], which the table does not have"),
         ({"columns": ["modle"]}, "'modle' is no column or list of store/tables/shared.yaml; near: model"),
@@ -42,6 +46,23 @@ def test_every_file_is_a_table_and_has_no_key_twice() -> None:
 def test_a_file_that_declares_no_table_is_refused_with_its_name(change: dict, text: str) -> None:
     with pytest.raises(ValueError, match=f"^store/tables/made_up.yaml: .*{text}"):
         parse_table("made_up", {"row": "one", "columns": ["model"]} | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "^store/broken.yaml: expected fields, such as .*, got None"),
+        ("- model", r"^store/broken.yaml: expected fields, such as .*, got \['model'\]"),
+        ("columns:\n  - {name: a", r"in \".*/broken.yaml\", line 2"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
+) -> None:
+    (tmp_path / "broken.yaml").write_text(text)
+    monkeypatch.setattr(schema, "files", lambda package: tmp_path)
+    with pytest.raises((ValueError, yaml.YAMLError), match=error):
+        schema._read("broken.yaml")
 
 
 def test_a_shared_column_may_differ_in_one_table() -> None:

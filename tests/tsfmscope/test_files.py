@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.small_disk import mount_small_disk
 from tsfmscope.compression.onnx_forecaster import OnnxForecaster, open_session
 from tsfmscope.errors import ArgumentError, DataError, ModelError, TsfmscopeError
 from tsfmscope.files import PROBE, check_new, check_regular, check_writable, open_regular, read_bytes, read_text
@@ -159,13 +160,8 @@ def here(tmp_path: Path) -> Path:
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few blocks."""
-    where = tmp_path / "small"
-    where.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(where)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("only root can mount a file system")
-    yield where
-    subprocess.run(["umount", str(where)], check=True)
+    with mount_small_disk(tmp_path / "small", 16 * 2**10) as folder:
+        yield folder
 
 
 def test_a_folder_is_new_or_empty_and_can_be_written(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def _show(result: Verification) -> None:
     if result.cost is None:
         typer.echo("the model does not load: the other checks were not run, and nothing was measured")
     else:
-        cost, threads = result.cost, "1 thread" if result.cost.threads == 1 else f"{result.cost.threads} threads"
+        cost = result.cost
+        threads = "1 thread" if cost.threads == 1 else f"{cost.threads} threads"
         typer.echo(
             f"loading: {cost.load_seconds:.2f} s, peak memory {_gigabytes(cost.load_peak_bytes)} "
             f"({_gigabytes(cost.bytes_before)} before it, with every package imported)"

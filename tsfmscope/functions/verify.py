@@ -68,6 +68,7 @@ class Verification:
         """Return the row of docs/verified.csv."""
         name, _, revision = self.reference.removeprefix(hub.PREFIX).partition("@")
         cost, compared = self.cost, name_of(states_are_those_of_the_package)
+        # The detail of that check begins with the package that the states were compared with.
         details = (one.detail for one in self.checks if one.check == compared and one.verdict == "pass")
         values = {
             "checkpoint": name if self.reference.startswith(hub.PREFIX) else Path(name).name, "revision": revision[:12],

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.compression.options import HeadRanks
-from tsfmscope.compression.schedules import attention_widths
 from tsfmscope.models.common.attention import Widths, shapes
 from tsfmscope.models.common.embeddings import smooth_embedding
 from tsfmscope.models.registry import family_class
@@ -74,6 +73,8 @@ def _set_value_embedding(family: Family, deviation: float, seed: int) -> None:
 
 
 def _narrow_heads(family: Family, heads: HeadRanks) -> None:
+    from tsfmscope.compression.schedules import attention_widths
+
     layers = list(family.attentions())
     if not layers:
         raise ValueError(f"heads: {family.name} describes no attention layers, so no head can be narrowed")

@@ -148,6 +148,7 @@ def in_catalogue(entry: dict) -> str:
             "chronos-bolt-mini",
             ["recipes.chronos-t5-mini.embedding_from", "is of chronos-bolt", "of the same family"],
         ),
+        ("checkpoints/recipes/chronos-t5-mini/embedding_from", "nano", ["embedding_from: got 'nano'"]),
         ("checkpoints/recipes/chronos-t5-mini/embedding_from", "chronos-t5-mini", ["got 'chronos-t5-mini'"]),
         ("checkpoints/recipes/chronos-t5-mini/family", "chronos-bolt", ["models.chronos-t5-mini.family", "-bolt"]),
         ("models/chronos-t5-mini/ref", "checkpoint:nano", ["models.chronos-t5-mini.ref", "'nano'"]),
@@ -174,6 +175,14 @@ def in_catalogue(entry: dict) -> str:
             ["studies.grid.models", "'chronos-t5-mini@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
         ),
         ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-mini'"]),
+        ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model: unknown name ''"]),
+        ("studies/grid/models", ["chronos-t5-mini@"], ["studies.grid.models", "compression.methods: unknown name ''"]),
+        ("studies/grid/layers", "middle", ["studies.grid.layers", "'middle'", "'first' or 'last'"]),
+        (
+            "models/moirai-mini/options",
+            {"precision": "half"},
+            ["got 'half', expected one of float32, bfloat16"],
+        ),
         ("models/moirai-mini/ref", "compressed:x@y", ["models.moirai-mini.ref", "BASE@METHOD in a study"]),
         (
             "compression/methods/joint-0.5/ranks",

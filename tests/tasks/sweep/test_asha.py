@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.sweep.asha import Halving, PersistentAsha
+from tasks.sweep.asha import PersistentAsha
+from tasks.sweep.halving import Halving
 
 HALVING = Halving(most=20, grace=5, reduction=2)
 ROWS = [  # key, step and loss of each report, in order of time

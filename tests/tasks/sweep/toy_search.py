@@ -12,8 +12,8 @@ from typing import Any
 import toy
 
 from tasks.job import Job, Result, Task, report
-from tasks.sweep.asha import Halving
 from tasks.sweep.cluster import Resources
+from tasks.sweep.halving import Halving
 from tasks.sweep.tune import FinishedTrial, search
 
 STEPS, INTERVAL = 20, 5  # of a trial; between saved states

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from launcher import Launcher
 from results import check_store, executed, stored_keys
 
 from store.errors import StoreFull
+from tests.small_disk import mount_small_disk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,15 +24,8 @@ ADVICE = "No space left on device. Free some of that disk, then run the same com
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of a mebibyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SPACE}", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mount_small_disk(tmp_path / "small", SPACE) as folder:
+        yield folder
 
 
 def fill(disk: Path, leave: int) -> Path:
