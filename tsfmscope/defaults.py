@@ -17,6 +17,8 @@ CONTEXT, HORIZON = 500, 24
 # Sources of random series that a training draws anew in every step: `priors.draw.draw_priors` and `draw_periodic`.
 RandomSource = Literal["priors", "periodic", "weekdays"]
 RANDOM_SOURCES: tuple[RandomSource, ...] = get_args(RandomSource)
+# Source of real series of a training: windows of the recipe's files.
+REAL: Literal["real"] = "real"
 # Tokens per layer.
 ROWS = 2048
 # Smallest number of observed steps in the context of a window.

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tsfmscope.defaults import HELD_OUT, RANDOM_SOURCES
+from tsfmscope.defaults import HELD_OUT, RANDOM_SOURCES, REAL
 from tsfmscope.errors import DataError
 from tsfmscope.series import other_modalities
 from tsfmscope.series.calendar import Clock, random_clock, start_of, step_dates
@@ -27,6 +27,7 @@ from tsfmscope.series.synthetic.priors import draw_periodic, draw_priors, draw_w
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, tsmixup
 from tsfmscope.series.tables import list_values
 from tsfmscope.training.options import Phase, Recipe
+from tsfmscope.training.real_series import RealWindows
 
 # Key of a mixture that reads the shards in the folder recipe.corpus.
 SHARDS = "shards"
@@ -146,13 +147,19 @@ class PriorsCorpus:
 
     No series is drawn twice. Until step phases[0].until, the mixture, the batch size and the contexts (the last two
     if given) of that phase replace those of the recipe, and so on for the next phases. phases[0].periods, if not
-    None, are the only periods of its plain periodic series.
+    None, are the only periods of its plain periodic series. real: windows of the source `real`.
     """
 
     modality: ClassVar[Modality] = "series"
 
-    def __init__(self, mixture: Mapping[str, float], phases: Sequence[Phase], seed: int) -> None:
-        self.mixture, self.phases, self.seed = mixture, phases, seed
+    def __init__(
+        self,
+        mixture: Mapping[str, float],
+        phases: Sequence[Phase],
+        seed: int,
+        real: RealWindows | None = None,
+    ) -> None:
+        self.mixture, self.phases, self.seed, self.real = mixture, phases, seed, real
 
     def batch(self, step: int, shape: BatchShape) -> Batch:
         """Draw the windows of a step. A context has at least shape.min_past steps, some of which may be gaps."""
@@ -165,13 +172,15 @@ class PriorsCorpus:
         context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (shape.contexts, shape.futures))
         count, steps = shape.count(context), context + shape.horizon
         # Later sources without a share take no random number, so that they change no batch of older recipes.
-        sources = [source for source in RANDOM_SOURCES if mixture.get(source) or source in FIRST_SOURCES]
+        sources = [source for source in (*RANDOM_SOURCES, REAL) if mixture.get(source) or source in FIRST_SOURCES]
         counts = rng.multinomial(count, [mixture.get(source, 0.0) for source in sources])
         draw: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
             "priors": draw_priors,
             "periodic": partial(draw_periodic, periods=phase.periods if phase else None),
             "weekdays": draw_weekdays,
         }
+        if self.real is not None:
+            draw[REAL] = partial(self.real.draw, context=context, min_past=shape.min_past)
         values = np.concatenate(
             [draw[source](rng, int(n), steps) for source, n in zip(sources, counts, strict=True) if n]
         )
@@ -261,8 +270,13 @@ def recipe_corpus(recipe: Recipe) -> AnyCorpus:
     if source == SHARDS:
         assert recipe.corpus is not None, "a recipe of shards has a corpus"
         return StreamedCorpus(Path(recipe.corpus), recipe.seed)
-    if set(mixture) <= set(RANDOM_SOURCES):
-        return PriorsCorpus(mixture, recipe.phases, recipe.seed)
+    if set(mixture) <= {*RANDOM_SOURCES, REAL}:
+        phases = [*recipe.phases, Phase(until=recipe.steps, mixture=recipe.mixture)]
+        if then := recipe.then:
+            parts = {"mixture": then.mixture, "batch_steps": then.batch_steps, "contexts": then.contexts}
+            phases.append(Phase(until=recipe.all_steps, **parts))
+        real = RealWindows(recipe.real) if recipe.real else None
+        return PriorsCorpus(mixture, phases, recipe.seed, real)
     if source in MODALITIES:
         return ContrastCorpus(source, recipe.seed)
     return Corpus(pool=recipe.pool, length=recipe.length, mixture=mixture, seed=recipe.seed)

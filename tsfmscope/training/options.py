@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from tsfmscope.compression.options import HeadRanks
-from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, RANDOM_SOURCES, Precision, RandomSource
+from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT, RANDOM_SOURCES, REAL, Precision, RandomSource
 from tsfmscope.series.catalog import MODALITIES
 from tsfmscope.strict import Seed, Strict
 
@@ -18,7 +18,7 @@ class Phase(Strict):
 
     until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
-    mixture: dict[RandomSource, float] = Field(description="shares of the sources, which sum to 1")
+    mixture: dict[RandomSource | Literal["real"], float] = Field(description="shares of the sources, which sum to 1")
     periods: list[Annotated[float, Field(ge=2)]] | None = Field(
         None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
     )
@@ -29,6 +29,24 @@ class Phase(Strict):
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         return self
+
+
+class Continuation(Strict):
+    """Second part of a training: further steps from the weights that the first would save, with a new optimizer."""
+
+    steps: int = Field(ge=1, description="further steps")
+    learning_rate: float = Field(gt=0)
+    mixture: dict[RandomSource | Literal["real"], float] = Field(description="shares of the sources, which sum to 1")
+    batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
+    contexts: list[int] | None = Field(None, min_length=1, description="as in the recipe; null: those of the recipe")
+
+
+class RealSeries(Strict):
+    """Real series of the source `real`: Parquet files, one row per series (item_id, start, freq, target)."""
+
+    folder: str = Field(description="folder of the files")
+    files: dict[str, str] = Field(min_length=1, description="name of each file without its suffix: its SHA-256")
+    without: str | None = Field(None, description="regular expression; series whose item_id has a match are left out")
 
 
 class Recipe(Strict):
@@ -48,7 +66,10 @@ class Recipe(Strict):
     )
     min_past: int = Field(ge=1, description="smallest number of observed steps in a training context")
     mixture: dict[
-        Literal["kernelsynth", "tsmixup", "bundled", RandomSource, "shards", "text", "images", "tables"], float
+        Literal["kernelsynth", "tsmixup", "bundled"]
+        | RandomSource
+        | Literal["real", "shards", "text", "images", "tables"],
+        float,
     ]
     pool: int = Field(3000, ge=1, description="number of KernelSynth series; other sources are drawn during training")
     length: int = Field(1024, ge=64)
@@ -65,6 +86,8 @@ class Recipe(Strict):
     corpus: str | None = Field(
         None, description="with mixture {shards: 1}: folder of a corpus, made by `tsfmscope corpus`"
     )
+    real: RealSeries | None = Field(None, description="with source real: its files")
+    then: Continuation | None = Field(None, description="second part of the training; null: none")
     precision: Precision = Field("float32", description="precision of matrix products; weights stay float32")
     phases: list[Phase] = Field(
         [], description="with mixtures of priors, periodic and weekdays: other mixtures at first"
@@ -83,10 +106,15 @@ class Recipe(Strict):
         "vectors; null: independent vectors, as the family draws them",
     )
 
+    @property
+    def all_steps(self) -> int:
+        """Number of steps of both parts of the training."""
+        return self.steps + (self.then.steps if self.then else 0)
+
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
-        if self.snapshots != sorted({step for step in self.snapshots if step <= self.steps}):
-            raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
+        if self.snapshots != sorted({step for step in self.snapshots if step <= self.all_steps}):
+            raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.all_steps}")
         if beyond := [steps for steps in self.futures if not 1 <= steps <= self.horizon]:
             raise ValueError(
                 f"futures {beyond}: expected steps from 1 to horizon {self.horizon}; shorten them, or raise it"
@@ -99,14 +127,23 @@ class Recipe(Strict):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (unmixable := set(MODALITIES) & set(self.mixture)):
             raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(unmixable)} cannot be mixed; train on one alone")
-        others = sorted(set(self.mixture) - set(RANDOM_SOURCES))
+        others = sorted(set(self.mixture) - {*RANDOM_SOURCES, REAL})
         if others and len(others) < len(self.mixture):
             raise ValueError(
-                f"mixture {sorted(self.mixture)}: priors, periodic and weekdays mix only with each other; drop {others}"
+                f"mixture {sorted(self.mixture)}: priors, periodic, weekdays and real mix only with each other; "
+                f"drop {others}"
             )
-        if self.phases and others:
+        mixtures = [
+            self.mixture,
+            *(phase.mixture for phase in self.phases),
+            *([self.then.mixture] if self.then else ()),
+        ]
+        if any(REAL in mixture for mixture in mixtures) != (self.real is not None):
+            raise ValueError("mixture with source real, and key real, which names its files: got one without the other")
+        if (self.phases or self.then) and others:
             raise ValueError(
-                f"phases: got mixture {others}, expected priors, periodic or weekdays; change it, or drop phases"
+                f"phases, then: got mixture {others}, expected priors, periodic, weekdays or real; change it, or drop "
+                "them"
             )
         untils = [phase.until for phase in self.phases]
         if untils != sorted(set(untils)) or any(until >= self.steps for until in untils):

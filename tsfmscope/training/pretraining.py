@@ -111,6 +111,11 @@ class Average:
         for name, current in self._current.items():
             self.weights[name].lerp_(current, 1 - decay)
 
+    def load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take over a stored average."""
+        for name, weight in self.weights.items():
+            weight.copy_(weights[name])
+
     def swap(self) -> None:
         """Exchange the network's weights and the average; a second call undoes it."""
         for name, current in self._current.items():
@@ -216,15 +221,15 @@ def _train(
     """Return the rows of all steps, also before a kill, the observed values of this run, and the record."""
     import torch
 
-    network = family.network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    steps = recipe.steps
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate(step, steps, recipe.warm_up, recipe.schedule)
-    )
+    network, steps = family.network.train(), recipe.all_steps
     average = Average(network, recipe.averaging)
+    state, rows, earlier = _stored_state(folder, share.device)
+    optimizer, schedule = _optimizer(network, recipe, is_second=bool(rows) and rows[-1]["step"] > recipe.steps)
     stateful: dict[str, Any] = {"network": network, "optimizer": optimizer, "schedule": schedule}
-    rows, earlier = _resume(folder, share.device, stateful, average)
+    if rows:
+        for name, part in stateful.items():
+            part.load_state_dict(state[name])
+        average.load(state["average"])
     for row in rows:
         if share.first and row["step"] % recipe.save_every == 0:
             # Reported again: the watcher may have been killed before it recorded the first report.
@@ -236,12 +241,18 @@ def _train(
     forward, shape = share.loss(family), BatchShape.of(recipe)
     start_time = time.monotonic()
     for step in range(first + 1, steps + 1):
+        if step == recipe.steps + 1:
+            # The second part starts from the weights that the first would save.
+            average.swap()
+            average = Average(network, recipe.averaging)
+            optimizer, schedule = _optimizer(network, recipe, is_second=True)
+            stateful |= {"optimizer": optimizer, "schedule": schedule}
         batch = corpus.batch(step, shape).parts(dated=family.dated)
         loss, values = _step(forward, batch, recipe, step, optimizer, share)
         losses.append(loss)
         n_values += values
         schedule.step()
-        average.update(step)
+        average.update(step if step <= recipe.steps else step - recipe.steps)
         if not share.first:
             continue
         _snapshot(family, recipe, step, folder, average)
@@ -312,23 +323,30 @@ def _snapshot(family: Family, recipe: Recipe, step: int, folder: Path, average: 
     temporary.rename(final)
 
 
-def _resume(
-    folder: Path, device: str, stateful: Mapping[str, Any], average: Average
-) -> tuple[list[dict[str, Any]], RunRecord]:
-    """Load the training state, if there is one, and return its rows and its record."""
+def _stored_state(folder: Path, device: str) -> tuple[dict[str, Any], list[dict[str, Any]], RunRecord]:
+    """Return the stored state of a training, if there is one, with its rows and its record."""
     import torch
 
     path = folder / "state.pt"
     if not path.exists():
-        return [], RunRecord()
+        return {}, [], RunRecord()
     state = torch.load(path, weights_only=True, map_location=device)
-    for name, part in stateful.items():
-        part.load_state_dict(state[name])
-    for name, weight in average.weights.items():
-        weight.copy_(state["average"][name])
     # States of earlier versions have no record.
     run = RunRecord(**state["run"]) if "run" in state else RunRecord(n_values=None, seconds=None)
-    return state["rows"], run
+    return state, state["rows"], run
+
+
+def _optimizer(
+    network: torch.nn.Module, recipe: Recipe, *, is_second: bool
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Return the optimizer and the schedule of the learning rate of a part of the training."""
+    import torch
+
+    part = recipe.then if is_second and recipe.then else recipe
+    optimizer = torch.optim.AdamW(network.parameters(), lr=part.learning_rate, weight_decay=recipe.weight_decay)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rate(step, part.steps, recipe.warm_up, recipe.schedule)
+    )
 
 
 def main() -> None:
