@@ -1,4 +1,7 @@
-"""Stage compression: the models that studies name as BASE@METHOD, and their fidelity."""
+"""Stage compression: the compressed models that studies name as BASE@METHOD, and their fidelity.
+
+Each compressed model is saved as a checkpoint and compared with its base.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,11 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
 
 
 def read(job: Job) -> Any:
-    """Return the series of a fidelity job, or folder and calibration series of a compress job."""
+    """Return the data of a job.
+
+    A fidelity job gets the series of one data set. A compress job gets its folder and the calibration series
+    by data set.
+    """
     if job.task.name == FIDELITY.name:
         return read_table(Path.cwd(), job)
     series = {Path(path).stem: read_parquet(Path(path)) for path in job.inputs if path.endswith(".parquet")}

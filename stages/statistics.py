@@ -38,7 +38,10 @@ READ = (
 
 
 def main(params: Params) -> None:
-    """Write data/statistics from the SQL views, so that statistics and views have the same rows."""
+    """Write data/statistics.
+
+    Units and pairs are read from the SQL views, so that statistics and views are about the same rows.
+    """
     hypotheses: list[Hypothesis] = []
     commit = None
     if params.population is not None and params.population.hypotheses is not None:

@@ -1,4 +1,7 @@
-"""Stage tokens: tokenised windows, one dump per model, data set and condition."""
+"""Stage tokens: windows of every data set under every condition, tokenised by every model.
+
+There is one dump per cell.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,10 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
-    """Insert all rows of the files; with a study column, one row per study that requested it."""
+    """Insert all rows of the files.
+
+    In a table with a study column, insert one row per study that requested it.
+    """
     # Escaped, because DuckDB reads every file that a pattern such as `runs[1]/*.parquet` matches.
     names = ", ".join(_text(glob.escape(str(path))) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"

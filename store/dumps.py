@@ -114,7 +114,10 @@ def dump_metadata(path: Path) -> dict[bytes, bytes]:
 
 
 def read_states(root: Path, job: JobLike) -> States:
-    """Read the tokens of the spec's (stack, layer, normed) alone from the job's embedding dump."""
+    """Read the tokens of the spec's (stack, layer, normed) from the job's embedding dump.
+
+    No other layer is read.
+    """
     return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
@@ -140,7 +143,10 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
 
 
 def layer_batch(path: Path, layer: LayerKey) -> pa.RecordBatch:
-    """Return one layer's record batch; ValueError, with the dump's layers, if there is none."""
+    """Return the record batch of one layer of an embedding dump.
+
+    Raises ValueError, with the layers that the dump contains, if there is no such batch.
+    """
     rows = layer_rows(path)
     if layer not in rows:
         raise ValueError(f"dump {path.name}: no (stack, layer, normed) {layer}, expected one of {sorted(rows)}")

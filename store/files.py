@@ -203,7 +203,10 @@ def parquet_writer(path: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _floats(name: str, kind: pa.DataType) -> list[str]:
-    """Return Parquet's name of a column of floats or lists of floats, in a list; else []."""
+    """Return Parquet's name of a column of floats or of lists of floats, in a list.
+
+    The result is empty for other types, also for deeper nesting.
+    """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         name, kind = f"{name}.list.element", kind.value_type
     return [name] if pa.types.is_floating(kind) else []
@@ -220,7 +223,10 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 def read_parquet(file: Path, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
-    """Read a file of rows; folder names are no columns. DamagedFile if the checksum differs."""
+    """Read one file of rows.
+
+    Folder names are not read as partition columns. Raises DamagedFile if the checksum differs.
+    """
     verify(file)
     return pq.read_table(file, columns=columns, filters=filters, partitioning=None).replace_schema_metadata(None)
 
@@ -232,7 +238,10 @@ def metadata(file: Path) -> pq.FileMetaData:
 
 
 def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a table of the schema atomically, also none; ValueError as in `to_arrow`."""
+    """Write rows of a table of the schema atomically.
+
+    No rows give a file without rows. Raises ValueError as `to_arrow` does.
+    """
     write_parquet(path, to_arrow(name, rows))
 
 

@@ -27,7 +27,10 @@ def versions() -> str:
 
 
 def commit(folder: Path) -> str:
-    """Return a folder's git commit, with + if tracked files differ; "unknown" without git."""
+    """Return the git commit of a folder, with + if tracked files differ from it.
+
+    The result is "unknown" if git reports none, as outside a repository.
+    """
     try:
         head = git(folder, "rev-parse", "HEAD")
         return head + ("+" if git(folder, "status", "--porcelain", "--untracked-files=no") else "")

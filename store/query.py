@@ -125,7 +125,10 @@ def read_sql(text: str | None) -> str:
 
 
 def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
-    """Return at most 2 n names: similar ones, closest first, then those that contain `name`."""
+    """Return names that are similar to `name`, the most similar first, then names that contain it.
+
+    At most 2 n names are returned.
+    """
     known = list(names)
     similar = difflib.get_close_matches(name.lower(), known, n=n, cutoff=0.6)
     stem = name.lower().removesuffix("s")
@@ -149,7 +152,10 @@ def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str
 
 
 def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.Table]:
-    """Yield the rows of each statement; QueryError at the first that fails, or without any."""
+    """Run the statements of a text one after the other and yield the rows of each.
+
+    Raises QueryError at the first statement that fails, or if the text contains none.
+    """
     try:
         parsed = connection.extract_statements(text)
     except duckdb.Error as error:

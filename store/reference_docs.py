@@ -76,7 +76,10 @@ def _type(kind: pa.DataType) -> str:
 
 
 def tables(requested: Sequence[Table]) -> str:
-    """Return tables in Markdown; all tables give the whole page, with views and checks."""
+    """Return tables in Markdown.
+
+    If all tables are requested, return the whole page, with views and checks.
+    """
     parts = []
     for table in requested:
         rows = about(table)

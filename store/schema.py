@@ -77,7 +77,10 @@ class Column(Strict):
 
     @property
     def comment(self) -> str:
-        """Meaning, unit, range and source in one line, as `tsfmscope tables VIEW` shows them."""
+        """Meaning, unit, range and source in one line.
+
+        The catalogue's comments and `tsfmscope tables VIEW` show this text.
+        """
         brackets = ", ".join(filter(None, (self.unit, self.limits)))
         return self.meaning + (f" [{brackets}]" if brackets else "") + (f" ({self.source})" if self.source else "")
 
@@ -183,7 +186,11 @@ OWN: Mapping[str, Mapping[str, str]] = _VIEWS["views"]
 
 
 def view_meaning(view: str, column: str, reads: Collection[str]) -> str | None:
-    """Return the meaning of a view's column, else that in a table that it `reads`, or None."""
+    """Return the meaning of a column of a view, or None if none is defined.
+
+    reads: names of the tables that the view reads; a column of the same name in one of them is the last
+    resort.
+    """
     if own := OWN.get(view, {}).get(column) or MEANINGS.get(column):
         return own
     columns = (other for name, table in TABLES.items() if name in reads for other in table.columns)

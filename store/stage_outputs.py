@@ -64,7 +64,10 @@ def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[s
 
 
 def convert_rows(stage: str, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
-    """Convert rows that fit the schema; append a failure to `failed` for each other record."""
+    """Convert the rows of all records that fit the table's schema.
+
+    Append a failure to `failed` for each other record.
+    """
     try:
         return to_arrow(name, [{**row, "job_key": record["key"]} for record in records for row in record["rows"]])
     except ValueError as error:
@@ -114,7 +117,10 @@ def list_failures(data: Path, *, full: bool = False) -> pa.Table:
 
 
 def read_dumps(out: Path) -> list[dict[str, Any]]:
-    """Read and verify a stage's `dumps`; DamagedFile if one is gone or differs from its row."""
+    """Read the rows of a stage's table `dumps`, and verify each dump.
+
+    Raises DamagedFile if a dump is gone or differs from the fingerprint in its row.
+    """
     rows: list[dict[str, Any]] = read_rows(out, "dumps").to_pylist()
 
     def check(row: dict[str, Any]) -> None:
@@ -132,6 +138,9 @@ def read_dumps(out: Path) -> list[dict[str, Any]]:
 
 
 def dump_files(out: Path, suffix: str) -> list[Path]:
-    """Return a stage's dump files with this suffix by path; DamagedFile as in `read_dumps`."""
+    """Return the dump files of a stage's out with this suffix, sorted by path.
+
+    Raises DamagedFile as `read_dumps` does.
+    """
     paths = sorted(row["path"] for row in read_dumps(out))
     return [out / path for path in paths if path.endswith(suffix)]

@@ -135,7 +135,10 @@ class StageStore:
 
     # -- rows from other sources --------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store rows of a job done elsewhere, such as a training in git, if its key has none."""
+        """Store the rows of a job that was done elsewhere, such as a training whose checkpoint is in git.
+
+        Does nothing if rows of this key are stored already.
+        """
         if key not in self._stored:
             self._store(name, to_arrow(name, [{**row, "job_key": key} for row in rows]))
 

@@ -227,7 +227,10 @@ class TableParts(TableFolder):
         return []
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
-        """Replace all files by 00000.parquet and so on, one per table, or by one without rows."""
+        """Replace all files by one file per table, 00000.parquet and so on.
+
+        No tables give one file without rows.
+        """
         remaining = iter(tables)
         first = next(remaining, None)
         super().replace(itertools.chain([self.schema.empty_table() if first is None else first], remaining))
@@ -268,7 +271,10 @@ class TableParts(TableFolder):
             pa.default_memory_pool().release_unused()
 
     def _cut(self, runs: list[Run], keep: AbstractSet[str]) -> Iterator[pa.Table]:
-        """Yield the rows of consecutive files, as copies that keep no other rows in memory."""
+        """Yield the rows of consecutive files to write.
+
+        Each is a copy, so that none keeps the others in memory.
+        """
         if not runs:
             return
         inside = (pc.field(self.key) >= runs[0].first) & (pc.field(self.key) <= runs[-1].last)

@@ -1,1 +1,4 @@
-"""Kinds of jobs: one module each, with spec and function. Nothing here imports the store."""
+"""Kinds of jobs that Ray runs: one module each, with its spec and its function.
+
+`sweep` is the engine that runs them on Ray. Nothing here imports the store.
+"""

@@ -33,7 +33,10 @@ def load_real(job: Job) -> list[Series]:
 
 
 def write_shard(job: Job, data: None, real: Sequence[Series]) -> Result:
-    """Generate a shard's series, as Parquet or as Arrow for gluonts; raises as `shard_tables`."""
+    """Generate the series of one shard, as Parquet (table series) or as Arrow for gluonts.
+
+    Raises what `shard_tables` raises.
+    """
     spec = ShardSpec.from_job(job)
     indices = range(spec.first, spec.first + spec.count)
     row = dict.fromkeys((*IDENTITY, "width", "dtype", "batch"))

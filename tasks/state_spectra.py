@@ -57,7 +57,10 @@ def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
 
 
 def angle_rows(vectors: np.ndarray, heads: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """Return row, head, dimension, angles of each vector; angles of a zero vector are NaN."""
+    """Return the columns row, head, dimension and angles of `angles`, one row per vector.
+
+    The angles of a zero vector are NaN.
+    """
     return [
         {
             "row": number,

@@ -1,4 +1,7 @@
-"""Job entries of the theory checks: instances of one statement, or one seed of an experiment."""
+"""Job entry points of the sweep for the theory checks; they return rows of the table `theory`.
+
+A job is a batch of instances of one statement, or one seed of one experiment.
+"""
 
 from __future__ import annotations
 

@@ -138,7 +138,10 @@ def use_profile(name: str, *, force: bool = False) -> None:
 
 
 def has_edits(path: Path) -> bool:
-    """Return whether an existing params file differs from every profile and git's last commit."""
+    """Return whether a params file differs from every profile and from the version in git's last commit.
+
+    Returns False if there is no such file.
+    """
     if not path.exists():
         return False
     content = path.read_bytes()

@@ -347,7 +347,10 @@ class Pretraining(Strict):
 
 
 def _whole_or_fraction(gpus: float) -> float:
-    """Return a number of GPUs, whole or below 1, as Ray allocates them; else raise ValueError."""
+    """Return the number of GPUs unchanged if Ray can allocate it.
+
+    Raises ValueError for a number such as 1.5, because Ray either shares one GPU or allocates whole GPUs.
+    """
     if gpus > 1 and gpus != int(gpus):
         raise ValueError(f"got {gpus:g}, expected 0, a fraction below 1, or a whole number")
     return gpus

@@ -1,4 +1,7 @@
-"""params.yaml as typed objects, parsed and checked once; errors are one line with key and fix."""
+"""params.yaml as typed objects, parsed and checked once when it is read.
+
+An error is one line with the key and how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +198,10 @@ class Params(Strict):
         return self
 
     def _no_model_is_made_from_itself(self) -> None:
-        """Raise ValueError for a loop of `base_model`; each link is followed once."""
+        """Follow `base_model` from every model and raise ValueError for a loop.
+
+        Each link is followed once, because in a large file one chain may contain all models.
+        """
         checked: set[str | None] = set()
         for name in self.models:
             chain: dict[str, None] = {}
@@ -281,7 +287,10 @@ def load(path: str | Path = PARAMS_FILE) -> Params:
 
 
 def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
-    """Parse and check the text of a params file; `path` names it in a ParamsError of one line."""
+    """Parse and check the text of a params file.
+
+    path: the name of the file in messages. Raises ParamsError with one line, as `load` does.
+    """
     try:
         block = load_yaml(text)
     # ValueError: text that load_yaml refuses, such as a number of thousands of digits.

@@ -27,7 +27,10 @@ def method_of(params: Params, name: str) -> Method:
 
 
 def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
-    """Return a modality's calibration data sets on this machine; ParamsError if there is none."""
+    """Return the calibration data sets of a modality whose series are on this machine.
+
+    Raises ParamsError if there is none.
+    """
     names = params.compression.calibration.datasets
     matching = [name for name in names if modality(params.datasets.sets[name].source) == kind]
     available = [name for name in matching if planning.series_file(params, name).exists()]

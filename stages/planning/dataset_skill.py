@@ -55,7 +55,10 @@ def dataset_skill_jobs(params: Params, rows: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def is_trained_on(params: Params, row: Mapping[str, Any], dataset: str) -> bool | None:
-    """Return whether a row of `checkpoints` was trained on a data set's series; None if unknown."""
+    """Return whether a model's training data contain series of a data set; None if they are not known.
+
+    row: the model's row of `checkpoints`.
+    """
     recipes = params.checkpoints.recipes
     recipe = recipes.get(split_checkpoint(params.models[row["model"]].ref)[0])
     if row["recipe"] is None or recipe is None:

@@ -79,7 +79,10 @@ def quarantine_damaged(folder: Path, stage: str) -> None:
 
 
 def publish(folder: Path, job: Job) -> bool:
-    """Rename a finished job's folder to `folder`; return whether that has the job's result."""
+    """Rename the work folder of a job to `folder` if it is finished.
+
+    Returns whether `folder` now contains what this job made. A former content of `folder` is deleted.
+    """
     work = WORK / job.key
     if key_of(work) == job.key:
         shutil.rmtree(folder, ignore_errors=True)

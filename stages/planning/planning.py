@@ -138,7 +138,11 @@ def window_options(params: Params, cell: Cell, min_context: int) -> WindowOption
 
 
 def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:
-    """Return the rows of `checkpoints` by model; compressed ones only if `compressed`."""
+    """Return the rows of the table `checkpoints` by model.
+
+    The stage checkpoints writes them, and the stage compression writes those of compressed models.
+    compressed: False leaves the latter out.
+    """
     outs = ("checkpoints", "compression") if compressed else ("checkpoints",)
     return {row["model"]: row for out in outs for row in read_rows(Path(DATA, out), "checkpoints").to_pylist()}
 
@@ -181,7 +185,10 @@ def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:
 
 
 def file_inputs(*files: Path) -> dict[str, str]:
-    """Return fingerprints of series and activation files; DamagedFile for damaged series."""
+    """Return the fingerprints of series files and activation files by path.
+
+    Raises DamagedFile if the content of a series file (.parquet) differs from its checksum.
+    """
     for path in files:
         if path.suffix == ".parquet":
             verify(path)
@@ -189,6 +196,9 @@ def file_inputs(*files: Path) -> dict[str, str]:
 
 
 def dumps(stage: str) -> list[dict[str, Any]]:
-    """Return a stage's rows of `dumps` by cell; DamagedFile if an activation file is damaged."""
+    """Return the rows of `dumps` that a stage wrote, in the order of their cells.
+
+    Raises DamagedFile if an activation file is damaged.
+    """
     rows = read_dumps(Path(DATA, stage))
     return sorted(rows, key=lambda row: (row["model"], row["dataset"], row["condition"]))

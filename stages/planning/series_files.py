@@ -1,4 +1,7 @@
-"""Writers of one series file per data set, and of the tables `datasets` and `skipped`."""
+"""Writers of series for the stages kernelsynth and datasets.
+
+They write one file per data set, the table of data sets, and the table of what was left out.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def write_series(out: Path, name: str, series: Sequence[Series]) -> None:
 
 
 def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available: int) -> dict[str, Any]:
-    """Return a row of `datasets`; available: all series before sampling, also unusable ones."""
+    """Return a data set's row of the table `datasets`.
+
+    available: number of series before sampling, unusable ones included.
+    """
     first = series[0]
     return {
         "dataset": name,

@@ -99,7 +99,10 @@ def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
 
 @contextmanager
 def follow_trainings(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
-    """Write the jobs' logs to curves/NAME inside the context, with lines of progress."""
+    """Write the jobs' logs to curves/NAME inside the context, for `dvc plots show` and editors.
+
+    A line of progress goes to standard error every PROGRESS_EVERY seconds.
+    """
     stopped = threading.Event()
     thread = threading.Thread(target=_follow, args=(curves, jobs, stopped), name="curves", daemon=True)
     thread.start()
@@ -118,7 +121,10 @@ def write_curve(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> None:
-    """Write curves until `stopped` is set, and once more; errors are logged as warnings."""
+    """Write curves until `stopped` is set, and once more after that.
+
+    A curve that cannot be written is logged as a warning, because it is no reason to stop a training.
+    """
     lives: dict[str, Live] = {}
     # The last row of each training that has advanced since the last line of progress.
     latest_rows: dict[str, dict[str, Any]] = {}

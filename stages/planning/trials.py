@@ -164,6 +164,9 @@ def trial_row(name: str, job: Job, finished: set[str], rows: list[dict[str, Any]
 
 
 def delete_work(stopped: Iterable[Job]) -> None:
-    """Delete folders of Ray Tune and stopped trials: a kept search would repeat its failures."""
+    """Delete the folders of Ray Tune and of stopped trials.
+
+    A search that is kept would return its failures again instead of running.
+    """
     for folder in (SEARCHES, *map(work_folder, stopped)):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""Worker process of a sweep: loads a model once, runs jobs with it, returns rows or failures."""
+"""Worker process of a sweep: loads a model once, runs jobs with it, and returns rows or a failure.
+
+Errors of the work are returned as failures, not raised.
+"""
 
 from __future__ import annotations
 
@@ -264,7 +267,11 @@ def _picklable(outcome: Outcome) -> Outcome:
 
 
 def _resolve(name: str) -> Callable[..., Any]:
-    """Return the function "module:function"; SweepError if this process cannot import it."""
+    """Return the function "module:function".
+
+    Raises:
+        SweepError: this process cannot import it, so every other job would fail as well.
+    """
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]

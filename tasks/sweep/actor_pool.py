@@ -134,7 +134,10 @@ def _is_reachable(address: str, port: int) -> bool:
 
 @dataclass(eq=False)
 class Call:
-    """One call on an actor, with the attempts of its jobs or the one that needs the load."""
+    """One call on an actor.
+
+    A job call carries the attempts of its jobs, a load call the attempt that needs the load.
+    """
 
     kind: CallKind
     ref: Any
@@ -276,7 +279,11 @@ class ActorPool:
         return Counter(loading_groups) + Counter(handle.group for handle in self.handles if handle.leaves_at is None)
 
     def scale_up(self, queue: JobQueue) -> None:
-        """Start as many actors as fit and jobs need; SweepError if a needed kind never comes up."""
+        """Start actors until there are as many as fit and as jobs need.
+
+        Raises:
+            SweepError: no actor of a needed kind comes up.
+        """
         now = time.monotonic()
         if now - self._counted_at > RECOUNT_S or not self._targets.keys() >= (+queue.ready).keys():
             self._counted_at = now

@@ -103,7 +103,10 @@ class Resources:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Return the workers' variables: code path, threads (CPUs of the actor), memory, Ray's settings."""
+    """Return the environment variables of the workers: code path, threads, memory and Ray's settings.
+
+    threads: number of CPUs of the actor.
+    """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = dict.fromkeys([str(ROOT), *(str(Path(p).resolve()) for p in inherited if p)])
     return {

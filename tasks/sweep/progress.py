@@ -74,7 +74,10 @@ class Progress:
 
 
 def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
-    """Count actors as node -> (busy, all), from each actor's node and whether it is busy."""
+    """Count actors by node: node -> (busy actors, actors).
+
+    actors: each actor's node, and whether it is busy.
+    """
     pairs = list(actors)
     busy, total = Counter(node for node, works in pairs if works), Counter(node for node, _ in pairs)
     return {node: (busy[node], count) for node, count in sorted(total.items())}

@@ -131,7 +131,11 @@ def _best(index: int, curve: Curve, rank: int, remaining: int) -> tuple[float, i
 
 
 class SavedSeconds(NamedTuple):
-    """Seconds of the unchanged model, and those that each layer saves at width 1, 2, ..., full."""
+    """Seconds saved by narrower heads.
+
+    total: seconds of the unchanged model. by_layer: attention layer -> seconds saved with heads of width 1,
+    2, ..., full.
+    """
 
     total: float
     by_layer: Mapping[str, Float[np.ndarray, " width"]]

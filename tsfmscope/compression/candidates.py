@@ -66,7 +66,10 @@ RankedFactors = tuple[Sequence[Factors], Sequence[int]]
 
 
 def product(left: Float[np.ndarray, "row k"], right: Float[np.ndarray, "k column"]) -> Factors:
-    """Return the SVD of left @ right, from its k x k core, each factor scaled by √σ."""
+    """Return the SVD of left @ right, computed from its k x k core.
+
+    Each factor is scaled by the square roots of the singular values.
+    """
     (q_left, r_left), (q_right, r_right) = np.linalg.qr(left), np.linalg.qr(right.T)
     u, values, vt = np.linalg.svd(r_left @ r_right.T)
     count = len(values)
@@ -81,7 +84,10 @@ def triangle(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "least w
 
 
 def plain_factors(matrix: Float[np.ndarray, "row column"]) -> Factors:
-    """Return the SVD, each factor scaled by √σ. Source: Yu et al. 2026, Table 2."""
+    """Return the SVD as factors, each scaled by the square roots of the singular values.
+
+    Source: Yu et al. 2026, Table 2.
+    """
     u, values, vt = np.linalg.svd(matrix, full_matrices=False)
     halves = np.sqrt(values)
     return Factors(u * halves, halves[:, None] * vt, values)
@@ -149,7 +155,10 @@ def weighted_score_factors(
 
 
 def output_factors(layer: Projections) -> list[Factors]:
-    """Return W_O W_V of every value head, query heads stacked, with the least Frobenius error."""
+    """Return W_O W_V of every value head, factorised with the least Frobenius error of the product.
+
+    The output matrices of the query heads that share a value head are stacked.
+    """
     return [product(_stacked_outputs(layer, group), value) for group, value in enumerate(layer.v)]
 
 

@@ -201,7 +201,10 @@ class Elimination(NamedTuple):
 
 
 def find_mlps(model: Family) -> list[Mlp]:
-    """Return the MLPs whose matrices are Linears of their own, in `Family.weights`' order."""
+    """Return the MLPs of a model, in the order of `Family.weights`, by the names of its matrices.
+
+    An MLP is left out if one of its matrices is not a Linear of its own.
+    """
     paths = {id(module): path for path, module in model.network.named_modules()}
     grouped: dict[tuple[str, int, str], dict[str, str]] = {}
     for matrix in model.weights():

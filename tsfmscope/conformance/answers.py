@@ -189,7 +189,10 @@ def _descend(model: Family, context: np.ndarray, future: np.ndarray, steps: int,
 
 
 def _loss(model: Family, context: np.ndarray, future: np.ndarray) -> torch.Tensor:
-    """Return the loss of a batch with the same masks each time; NotApplicable without training."""
+    """Return the loss of a batch, with the same masks each time.
+
+    NotApplicable for a family that does not train.
+    """
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -246,7 +246,10 @@ class Part:
 
 
 class Use(NamedTuple):
-    """Matrix of a block, and its reader: o for q, k and v, mlp_out for mlp_in and mlp_gate."""
+    """One matrix of a block, with the matrix that reads what becomes of its output.
+
+    The reader is o for q, k and v, and mlp_out for mlp_in and mlp_gate.
+    """
 
     named: WeightMatrix
     part: Part
@@ -325,7 +328,10 @@ def _judge(use: Use, one_pass: Pass, reference: np.ndarray) -> None:
         return rows
 
     def count_changed_rows(at: float = 1.0) -> int:
-        """Count the reader's rows that one row of the output changes; at: 0 (first) to 1 (last)."""
+        """Return the number of the reader's rows that change with one row of the output.
+
+        at: which row, from 0 (first) to 1 (last).
+        """
         rows = read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
         return int((np.abs(rows - reference).max(axis=1) > ROUNDING * np.abs(reference).max()).sum())
 

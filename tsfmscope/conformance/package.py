@@ -192,7 +192,10 @@ def _captured(network: Any, model: Family, tokens: Tokens) -> Iterator[States]:
 
 
 def _aligned(package_states: States, key: Point, ours: np.ndarray, package: Package) -> np.ndarray:
-    """Return the package's states of our rows; it may pad on the left or predict on the right."""
+    """Return the package's states of our rows.
+
+    It may pad on the left, or add rows that predict on the right.
+    """
     demand(key in package_states, f"{key[0]} layer {key[1]}: the package ran no such module")
     states = package_states[key]
     if package.rows_first:

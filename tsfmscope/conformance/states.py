@@ -231,7 +231,10 @@ def _demand_order(location: str, early: np.ndarray, late: np.ndarray, *, lagged:
 
 
 def _rows_of_others(changes: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
-    """Yield the rows that each swap changes: those besides the middle step's, if there are any."""
+    """Yield the rows that each swap changes besides those of the middle step.
+
+    Where there are no others, the rows of the middle step are yielded.
+    """
     for is_changed in changes:
         if is_changed.any():
             yield is_changed & ~middle if (is_changed & ~middle).any() else is_changed

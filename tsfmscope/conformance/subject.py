@@ -91,7 +91,10 @@ class Subject:
 
     @property
     def of_series(self) -> Family:
-        """The model; NotApplicable where it reads no time series: other items cannot be cut."""
+        """The model; NotApplicable where it does not read time series.
+
+        Items of other modalities are whole or nothing.
+        """
         if self.model.modality != "series":
             raise NotApplicable(f"the family reads items of modality {self.model.modality}, which are whole or nothing")
         return self.model

@@ -71,7 +71,8 @@ class ChronosT5(T5Ids, T5Family):
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config contains `chronos_config`.
 
-        batch: windows per forward pass. A `chebyshev_rank` in the config freezes both embeddings.
+        batch: windows per forward pass. A `chebyshev_rank` in the config freezes the embedding of both
+        stacks.
         """
         from chronos.chronos import ChronosConfig
 
@@ -138,12 +139,18 @@ class ChronosT5(T5Ids, T5Family):
         return None if actual == expected else f"got model_type, tokenizer_class {actual}, expected {expected}"
 
     def id_values(self) -> Float64[np.ndarray, " id"]:
-        """Return the bin centres of the package's `output_transform`, NaN for ids without a bin."""
+        """Return the bin centres that the package's `output_transform` uses.
+
+        PAD, EOS and the id below the first bin have NaN.
+        """
         centres = self._tokenizer.centers.double().cpu().numpy()
         return np.pad(centres, (self.chronos.n_special_tokens + 1, 0), constant_values=np.nan)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the context steps, and the horizon minus 1: no decoder row reads the last step."""
+        """Return the number of context steps, and the horizon minus 1 for the decoder.
+
+        No decoder row reads the last step of the horizon.
+        """
         return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
 
     def stock_model(self) -> Any:
@@ -309,7 +316,10 @@ class ChronosBolt(T5Family):
         return f"chronos_config lacks {sorted(missing)}" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of context patches (padded on the left), and one decoder row."""
+        """Return the number of context patches, and one decoder row.
+
+        The context is padded on the left to whole patches.
+        """
         config = self.network.chronos_config
         size, stride = config.input_patch_size, config.input_patch_stride
         padded = -(-min(context, self.max_context) // size) * size

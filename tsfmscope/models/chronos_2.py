@@ -92,7 +92,10 @@ class Chronos2(Pretrained, Forecaster):
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved safetensors checkpoint; ModelError names the wrong file."""
+        """Return the model of a released or saved checkpoint; only safetensors are read.
+
+        Raises ModelError, which names the wrong file.
+        """
         from chronos.chronos2.model import Chronos2Model
 
         folder = Path(folder)
@@ -124,7 +127,10 @@ class Chronos2(Pretrained, Forecaster):
 
     @property
     def max_context(self) -> int:
-        """Number of context steps that the model reads: the last ones, as in the package."""
+        """Number of context steps that the model reads.
+
+        A longer context is cut to its last steps, as in the package.
+        """
         return int(self.network.chronos_config.context_length)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
@@ -202,7 +208,10 @@ class Chronos2(Pretrained, Forecaster):
     def _embed_patches(
         self, patches: torch.Tensor, masks: torch.Tensor, ahead: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return block 0's input [B, T, d] (context, REG, horizon) and its attended rows [B, T]."""
+        """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
+
+        The rows are the context's patches, REG, and the horizon's patches.
+        """
         import torch
 
         network, config = self.network, self.network.chronos_config

@@ -73,7 +73,10 @@ def _scan(inputs: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
 
 
 class FlowStateNetwork(PlacedModule):
-    """Network from scaled steps to scaled quantiles; `initialize` sets the S5 parameters."""
+    """Network from scaled steps to scaled quantiles of the steps after each of them.
+
+    config: keys of config.json, with defaults. The parameters of the S5 layers are not set; see `initialize`.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()

@@ -201,7 +201,10 @@ class MoiraiFamily(BlockFamily, Forecaster):
 
     @classmethod
     def attention_layers(cls, network: Any) -> Iterator[AttentionLayer]:
-        """Yield every block's self-attention: normed, rotated q and k; k and v shared in groups."""
+        """Yield the self-attention of every block.
+
+        Queries and keys are normed and rotated. The heads of a group share keys and values.
+        """
         return layers_of_blocks(
             cls.stacks[0], network.encoder.layers, "self_attn", PARTS | {"o": "out_proj"}, heads="num_heads",
             groups="num_groups", scale="softmax_scale", plain=False,
@@ -393,10 +396,11 @@ class Moirai(MoiraiFamily):
         return values
 
     def _draws(self, parameters: Any, samples: int, seeds: list[int]) -> list[Float[np.ndarray, "sample step"]]:
-        """Return the sample paths of each window in scaled units, drawn on the CPU by its seed.
+        """Return the sample paths of each window, in scaled units.
 
-        Samples outside the range of float32, for example of a log-normal, become its largest
-        number. HealthError if a parameter of the distribution is not finite.
+        They are drawn on the CPU from the window's own seed.
+        Samples outside the range of float32, for example of a log-normal, are replaced by its largest number.
+        Raises HealthError if a parameter of the distribution is not finite.
         """
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
@@ -414,7 +418,10 @@ class Moirai(MoiraiFamily):
         return paths
 
     def _parameters(self, packed: Packed, part: slice) -> Any:
-        """Return the mixture's parameters at the future's steps, a tree of [B, T, P] tensors."""
+        """Return the parameters of the mixture at the steps of the future, in scaled units.
+
+        The result is the package's tree of [B, T, P] tensors.
+        """
         from torch.utils._pytree import tree_map
 
         encoded, sizes = self._encode(packed, part)

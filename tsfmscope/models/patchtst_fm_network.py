@@ -85,7 +85,10 @@ class Block(nn.Module):
 
 
 class PatchTSTFMNetwork(PlacedModule):
-    """Network from scaled patches to quantiles of their steps; `shape`: all keys of config.json."""
+    """Network from scaled patches to quantiles of their steps.
+
+    shape: keys of config.json, without defaults.
+    """
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         super().__init__()

@@ -34,7 +34,10 @@ CHECKPOINT = "checkpoint:"
 
 
 def split_checkpoint(ref: str) -> tuple[str, str]:
-    """Return recipe and snapshot of checkpoint:RECIPE[/step-N], "" where there is none."""
+    """Return the recipe and the snapshot ("" for the last weights) of a reference checkpoint:RECIPE[/step-N].
+
+    Both are "" for another kind of reference.
+    """
     if not ref.startswith(CHECKPOINT):
         return "", ""
     recipe, _, snapshot = ref.removeprefix(CHECKPOINT).partition("/")

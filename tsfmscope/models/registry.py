@@ -126,7 +126,10 @@ def family_class(name: str) -> type[Family]:
 
 
 def check_packages(name: str) -> None:
-    """Raise ModelError, which names what to install, where a built-in family lacks a package."""
+    """Raise ModelError, naming what to install, where a package that a family imports late is missing.
+
+    Only built-in families are checked.
+    """
     for package in family_class(name).requires if name in FAMILIES else ():
         if importlib.util.find_spec(package) is None:
             missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
@@ -274,7 +277,10 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def license_of_card(folder: Path) -> str | None:
-    """Return the `license:` of a model card (for `other`, its `license_name:`), or None."""
+    """Return the value of `license:` in the header of a model card, or None.
+
+    The value `other` is replaced by that of `license_name:`, if there is one.
+    """
     card = folder / CARD
     if not card.is_file():
         return None

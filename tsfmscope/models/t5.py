@@ -175,7 +175,10 @@ class T5Family(T5Stacks, Forecaster):
 
 
 def make_config(full: Mapping[str, Any], vocabulary: int, **own: Any) -> Any:
-    """Return a T5Config with ids 0, 1 and 0 of padding, end and start; `own`: the family's keys."""
+    """Return a T5Config whose ids of padding, end and start are 0, 1 and 0.
+
+    own: keys that only its family reads.
+    """
     from transformers import T5Config
 
     shape = {name: full[name] for name in (*SHAPE, "dropout_rate", "initializer_factor")}
@@ -354,7 +357,10 @@ class T5Text(T5Ids):
         return np.pad(ids, ((0, 0), (0, 1)), constant_values=EOS) if end else ids
 
     def _words(self, texts: Sequence[bytes], end: bool) -> np.ndarray:
-        """Return ids of the tokenizer, padded on the right; broken characters become U+FFFD."""
+        """Return ids of the tokenizer, padded on the right.
+
+        Bytes that form no whole character become the replacement character.
+        """
         decoded = [text.decode("utf-8", errors="replace") for text in texts]
         encoded = [self._tokenizer.encode(text, add_special_tokens=False).ids + [EOS] * end for text in decoded]
         ids = np.full((len(encoded), max(1, *map(len, encoded), 1)), PAD, dtype=np.int64)

@@ -79,7 +79,10 @@ def _choose(uniforms: torch.Tensor, warp: Warp, logits: torch.Tensor, step: int)
 
 
 def walk(decoder: StepDecoder, choose: Callable[[torch.Tensor, int], torch.Tensor]) -> torch.Tensor:
-    """Return ids [W, S, H]; `choose` maps logits [W, S, V] and the step to ids [W, S]."""
+    """Return ids [W, S, H], chosen step by step.
+
+    choose: takes logits [W, S, V] and the step, and returns ids [W, S].
+    """
     current, ids = decoder.start, []
     for step in range(decoder.steps):
         current = choose(decoder.logits(current, step), step)
@@ -396,7 +399,10 @@ def windowwise_attention(
 def _attend_forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Compute attention without gradients by torch's fused kernel, per window if masked."""
+    """Compute attention without gradients by torch's fused kernel.
+
+    Without a mask all windows are computed together, else one by one.
+    """
     bias = bias.to(query.dtype).contiguous()
     if mask is None:
         out = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)

@@ -60,7 +60,10 @@ class Block(nn.Module):
         self.mlp_in, self.mlp_out = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, cells: torch.Tensor, rows: int, support: int) -> torch.Tensor:
-        """Apply the block to cells [B, rows * columns, d]; the first `support` rows have labels."""
+        """Apply the block to cells [B, rows * columns, d], which are stored row by row.
+
+        The first `support` rows have labels.
+        """
         table = self.norm(cells).unflatten(1, (rows, -1))  # [B, R, C, d]
         if self.down:
             columns = table.transpose(1, 2)  # [B, C, R, d]
@@ -108,7 +111,10 @@ class Tab2D(nn.Module):
 
 
 def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
-    """Yield every block's attention, down the columns or along the rows; scores are plain q·k."""
+    """Yield every block's attention, down the columns or along the rows.
+
+    Nothing lies between projections and scores.
+    """
     parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention

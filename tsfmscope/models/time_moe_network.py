@@ -92,7 +92,10 @@ class Reader:
 
 
 class Answer(NamedTuple):
-    """Network output: normed last states [B, T, d], and each block's router logits [B, T, E]."""
+    """Output of the network.
+
+    states: after the final norm, [B, T, d]. routes: logits of every block's router, [B, T, E] each.
+    """
 
     states: torch.Tensor
     routes: list[torch.Tensor]
@@ -174,7 +177,10 @@ class Attention(nn.Module):
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool
     ) -> torch.Tensor:
-        """Return the output [B, T, d]; `causal`: as many queries as keys, and no mask."""
+        """Return the output [B, T, d] for the queries, keys and values that `projected` returns.
+
+        causal: there are as many queries as keys, and no mask.
+        """
         heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         return cast(torch.Tensor, self.o_proj(join_heads(heads)))
 
@@ -216,7 +222,10 @@ class Decoder(nn.Module):
 
 
 class TimeMoENetwork(PlacedModule):
-    """Network from scaled steps [B, T] to the heads' input; `shape`: all keys of config.json."""
+    """Network from scaled steps [B, T] to the states that the heads read.
+
+    shape: keys of config.json, without defaults.
+    """
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         super().__init__()
@@ -257,7 +266,10 @@ class TimeMoENetwork(PlacedModule):
         return Answer(self.model.norm(states), routes)
 
     def angles(self, positions: Int[torch.Tensor, "window token"]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and sines [B, 1, T, d_h] of positions counted from the first token."""
+        """Return cosines and sines [B, 1, T, d_h] of positions counted from the first token.
+
+        Both halves of a head have the same angles.
+        """
         frequencies = self.base ** -(torch.arange(0, self.head_width, 2, device=positions.device) / self.head_width)
         angles = positions.clamp_min(0)[:, None, :, None].float() * frequencies
         both = torch.cat((angles, angles), dim=-1)

@@ -263,7 +263,10 @@ class TimesFMFamily(Pretrained, Forecaster):
         return [torch.from_numpy(np.array(part)).to(self.network.device) for part in (patches, masks, freq)]
 
     def _targets(self, steps: np.ndarray, context: int) -> np.ndarray:
-        """Return the next `prediction_length` steps of each patch, [W, T, H]; NaN: no such step."""
+        """Return the `prediction_length` steps after every patch of the context, [W, T, H].
+
+        They are NaN where there are none.
+        """
         horizon = self.prediction_length
         padded = np.pad(steps[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
         ahead = np.lib.stride_tricks.sliding_window_view(padded, horizon, axis=1)
@@ -395,7 +398,10 @@ class TimesFM25(TimesFMFamily):
     }  # fmt: skip
 
     def prepare_example(self) -> None:
-        """Give the embedding a bias; with 0, all states of a constant series would be 0."""
+        """Give the embedding a bias.
+
+        The bias of a new embedding is 0, and then all states of a constant series are 0.
+        """
         import torch
 
         with torch.no_grad():

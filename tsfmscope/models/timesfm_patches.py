@@ -46,7 +46,10 @@ class Patched:
 
 
 def frequency(freq: str) -> int:
-    """Return the id of a pandas frequency without its multiple and anchor; 0 without frequency."""
+    """Return the frequency id of a pandas frequency; its multiple and anchor are ignored.
+
+    Without a frequency it is 0, the package's default.
+    """
     from pandas.tseries.frequencies import to_offset
 
     if not freq:

@@ -94,7 +94,10 @@ class VqVae(nn.Module):
         )
 
     def quantise(self, steps: Float[torch.Tensor, "window step"]) -> Quantised:
-        """Return the codebook's nearest vector for every four steps; of several the lowest id."""
+        """Return the nearest vector of the codebook for every four steps.
+
+        Where several are nearest, the lowest id is taken.
+        """
         x = steps[:, None]
         for layer in self.down:
             x = functional.relu(layer(x))
@@ -204,7 +207,10 @@ class TotemNetwork(PreTrainedModel):
         return cast(torch.Tensor, self.head(self.encode(ids).flatten(1)))
 
     def encode(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
-        """Return states after the last block; only the VQ-VAE trains the codebook."""
+        """Return states after the last block.
+
+        The codebook is read, not trained: only the VQ-VAE changes its vectors.
+        """
         hidden: torch.Tensor = self.widen(self.vqvae.codebook(ids).detach())
         hidden = self.dropout(hidden + positions(*hidden.shape[1:]).to(hidden))
         for block in self.encoder:

@@ -234,7 +234,10 @@ class Decoder(nn.Module):
 
 
 class Toto2Network(PlacedModule):
-    """Network from scaled patches to quantiles of the next; `shape`: all keys of config.json."""
+    """Network from scaled patches to quantiles of the next patch.
+
+    shape: keys of config.json, without defaults.
+    """
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         super().__init__()

@@ -131,7 +131,10 @@ class VisionTS(Pretrained, Forecaster):
         yield from vit.vit_attentions("decoder", network.decoder.decoder_layers)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Return the number of patches with an observed step, the least over possible periods."""
+        """Return the number of patches with an observed step.
+
+        Where the config names no period, it is the smallest number over all frequencies.
+        """
         fixed_period = self.network.config.periodicity
         periods = [1, *(steps for known in image.PERIODS.values() for steps in known if steps <= context)]
         layouts = {self._layout(context, horizon, period) for period in ([fixed_period] if fixed_period else periods)}
@@ -325,7 +328,10 @@ def _group_by_layout(layouts: list[image.Layout]) -> dict[image.Layout, np.ndarr
 
 
 def _make_network(config: Mapping[str, Any]) -> Any:
-    """Return a new network with fixed sines as positions, which transformers 5 leaves at 0."""
+    """Return a new network with random CLS and mask tokens.
+
+    Positions are the fixed sines and cosines, which transformers 5 leaves at 0.
+    """
     import torch
     from transformers import ViTMAEConfig, ViTMAEForPreTraining
 

@@ -205,7 +205,10 @@ def find_period(freq: str, season: int, length: int) -> int:
 
 @functools.lru_cache
 def _periods(freq: str) -> tuple[int, ...]:
-    """Return PERIODS of a pandas frequency, divided by its multiple where that is exact."""
+    """Return PERIODS of a pandas frequency, divided by its multiple where that is exact.
+
+    Without a frequency there are none.
+    """
     from gluonts.time_feature import norm_freq_str
     from pandas.tseries.frequencies import to_offset
 

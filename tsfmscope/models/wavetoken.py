@@ -200,7 +200,10 @@ class WaveToken(T5Ids, T5Family):
     block = "wavetoken_config"
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
-        """Wrap a T5 whose config has `wavetoken_config`; batch: windows per forward pass."""
+        """Wrap a T5ForConditionalGeneration whose config contains `wavetoken_config`.
+
+        batch: windows per forward pass.
+        """
         from tsfmscope.models.t5_decoding import use_windowwise
 
         super().__init__(network, batch=batch)
@@ -249,7 +252,10 @@ class WaveToken(T5Ids, T5Family):
         return {"encoder": self._round_up(min(context, self.max_context)), "decoder": self._round_up(horizon) - 1}
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Return the cross entropy of the future's ids that read no missing and no added step."""
+        """Return the cross entropy of the future's ids.
+
+        Ids of coefficients that read a missing step, or one that was added, are left out.
+        """
         import torch
 
         device = self.network.device

@@ -37,7 +37,10 @@ def apply_style(chart: Chart) -> Chart:
 
 
 def draw_svg(chart: Chart, description: str = "") -> str:
-    """Draw a chart as SVG with `description` as its title; the same chart gives the same text."""
+    """Draw a chart with all its rows as SVG. The same chart gives the same text.
+
+    description: alternative text, which the SVG contains as its title.
+    """
     import altair as alt
     import vl_convert
 
@@ -58,7 +61,10 @@ def convert_svg(svg: str, suffix: str) -> bytes:
 
 
 def draw_inline(chart: Chart, name: str) -> str:
-    """Draw an SVG element in the page's colours; the figure's name makes its ids unique."""
+    """Draw a chart as an SVG element for a page, in the page's colours.
+
+    name: of the figure in the page; it makes the identifiers inside the element unique.
+    """
     from tsfmscope.report.style import GRID, INK, LINE, PAPER, SOFT
 
     svg = draw_svg(chart)

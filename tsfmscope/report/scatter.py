@@ -49,7 +49,10 @@ def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) 
 
 
 def mark_models(base: alt.Chart, rows: pd.DataFrame, models: Sequence[str]) -> Chart:
-    """Draw a mark per row, in colour and symbol of its model in `models`; `is_filled` fills it."""
+    """Draw one mark per row, whose colour and symbol are those of the model; `is_filled` fills it.
+
+    models: the models of the whole page, which determine colours and symbols.
+    """
     shown = sorted(set(rows["model"]), key=lambda name: (style.find_position(name, models), name))
     colours = {name: style.choose_colour(name, models) for name in shown}
     symbols = {name: SYMBOLS[style.find_position(name, models) % len(SYMBOLS)] for name in shown}

@@ -45,7 +45,10 @@ class Clock(NamedTuple):
 
 
 def start_of(start: datetime | None) -> np.datetime64:
-    """Convert the local time of a first value to datetime64[ms], without zone; NaT for None."""
+    """Convert the time of a first value to datetime64[ms]; NaT for None. A time zone is dropped.
+
+    The local time stays as it is.
+    """
     return np.datetime64("NaT", "ms") if start is None else np.datetime64(start.replace(tzinfo=None), "ms")
 
 
@@ -93,7 +96,10 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
 
 
 def window_dates(windows: Windows, before: int) -> Dates:
-    """Return dates [W, before + H], datetime64[s], of each window's last steps and future."""
+    """Return the dates of each window's last `before` context steps and its future.
+
+    Shape [W, before + H], datetime64[s].
+    """
     starts = windows.starts
     if starts is None:
         starts = np.full(len(windows), "NaT", dtype="datetime64[ms]")

@@ -82,7 +82,10 @@ class Windows:
 
 
 class Skip(NamedTuple):
-    """A series that cannot be used, and why; equal causes have equal texts, to be counted."""
+    """A series that cannot be used, and the reason.
+
+    The same cause always has the same text, so that reasons can be counted.
+    """
 
     series: str
     reason: str

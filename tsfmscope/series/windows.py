@@ -219,5 +219,8 @@ class Observed:
 
 
 def longest_context(series: Sequence[Series], horizon: int) -> int:
-    """Return the steps, observed or missing, before the longest series' horizon, or 0."""
+    """Return the steps, observed or missing, that the longest series has before its horizon.
+
+    Returns 0 if there is no series.
+    """
     return max([len(item.values) - horizon for item in series], default=0)

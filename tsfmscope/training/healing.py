@@ -140,7 +140,10 @@ def heal(
 
 
 def loss_batches(model: Family, windows: Sequence[Windows], size: int) -> Iterator[Parts]:
-    """Yield batches of at most `size` windows, futures cut or NaN-filled to the loss's horizon."""
+    """Yield the arguments of the family's loss for at most `size` windows of one data set at a time.
+
+    Futures are cut, or filled with NaN, to the horizon that the loss needs.
+    """
     import torch
 
     horizon = model.loss_horizon or min(item.horizon for item in windows)

@@ -259,7 +259,10 @@ def _flat(heads: np.ndarray) -> np.ndarray:
 
 
 def make_linear(old: Any, rows: int, columns: int, bias: bool | None = None) -> Any:
-    """Return a Linear of this shape like an old one; bias None: it has one if the old one has."""
+    """Return a Linear of this shape on the device and in the dtype of an old one.
+
+    bias: None gives it one if the old one has one.
+    """
     import torch
 
     has_bias = old.bias is not None if bias is None else bias

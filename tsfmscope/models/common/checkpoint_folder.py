@@ -87,7 +87,10 @@ def broken_checkpoint(problem: str) -> ModelError:
 def filled_config(
     config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
 ) -> dict[str, Any]:
-    """Return the config with defaults; ValueError names missing or unknown keys and `location`."""
+    """Return the config, filled up with defaults.
+
+    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    """
     allowed = set(required) | set(defaults)
     if unknown := sorted(set(config) - allowed):
         raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
@@ -331,7 +334,10 @@ def limit_parameters(folder: Path) -> Iterator[None]:
 
 
 def read_weights(folder: Path) -> dict[str, Any]:
-    """Read all tensors by name, int8 matrices as float32; ModelError for an unreadable file."""
+    """Read all tensors of a folder's weight files, by name; int8 matrices as float32.
+
+    Raises ModelError if a file cannot be read.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -416,7 +422,10 @@ def _check_values(values: Mapping[str, Any], path: Path) -> None:
 
 
 def write_recipe(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write recipe.json after checksums that cover it too: a folder that has it is complete."""
+    """Write recipe.json last, after checksums that cover it too.
+
+    A folder that contains recipe.json is therefore complete.
+    """
     text = json.dumps(facts, indent=2) + "\n"
     write_sums(folder, {RECIPE: hashlib.sha256(text.encode()).hexdigest()})
     (folder / RECIPE).write_text(text, encoding="utf-8")

@@ -41,7 +41,10 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, loca
 
 
 def block_of(network: Any) -> dict[str, Any] | None:
-    """Return the `compression` block that a network, or its transformers config, stores."""
+    """Return the `compression` block of a network, or None.
+
+    It is stored in the network's transformers config, or in the network itself if it has no config.
+    """
     block: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
     return block
 
@@ -71,7 +74,10 @@ def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[At
 
 
 def config_block(network: Any) -> dict[str, Any]:
-    """Return the block's entry in config.json of a network that is not from transformers."""
+    """Return the entries to add to config.json for a network that is not from transformers.
+
+    Contains the `compression` block if the network has one, and nothing otherwise.
+    """
     block = block_of(network)
     return {} if block is None else {BLOCK: block}
 
@@ -112,7 +118,10 @@ def keep_neurons(
     weight: Float[np.ndarray, "out neuron"],
     bias: Float[np.ndarray, " out"] | None,
 ) -> None:
-    """Remove the other neurons of an MLP and set its output Linear; `bias` None keeps the bias."""
+    """Remove the other neurons of an MLP, and set weight and bias of its output Linear.
+
+    bias: None keeps the bias that there is, if any.
+    """
     import torch
 
     _resize(network, mlp.inputs, mlp.output, neuron_ids)

@@ -71,7 +71,10 @@ def dequantise(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def stored_bytes(network: torch.nn.Module, *, rounded: bool) -> int:
-    """Return the bytes of the weights as float32 or as packed; shared memory counts once."""
+    """Return the bytes of a network's weights in a file, as float32 or as `pack` stores them.
+
+    Weights that share memory are counted once.
+    """
     weights = {weight.data_ptr(): weight for weight in network.state_dict().values()}.values()
     count = 0
     for weight in weights:

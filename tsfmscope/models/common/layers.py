@@ -75,7 +75,10 @@ class LowRank(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """Product [rows, columns], computed at each access, so that writing has no effect."""
+        """Product of the factors, [rows, columns].
+
+        It is computed at each access, so writing to it has no effect.
+        """
         # In float32, because the factors may be stored in bfloat16 (`RoundedLinear`).
         product: torch.Tensor = self.wide.weight.float() @ self.narrow.weight.float()
         return product
@@ -127,7 +130,10 @@ def compression_entries(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
 
 
 def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
-    """Return layer -> q, k, v or o -> rank of all matrices that are stored as factors."""
+    """Return the ranks of all matrices that are stored as factors: layer -> q, k, v or o -> rank.
+
+    `apply_factors` reads the result.
+    """
     ranks_by_name = {
         layer.name: {
             projection: linear.rank for projection in NAMES if isinstance(linear := layer.linear(projection), LowRank)

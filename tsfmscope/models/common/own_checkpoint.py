@@ -161,7 +161,10 @@ def make_empty(
 
 
 def without_prefix(weights: Mapping[str, torch.Tensor], prefix: str, folder: Path) -> dict[str, torch.Tensor]:
-    """Return the weights without `prefix`; ModelError where a name occurs with and without it."""
+    """Return the weights with `prefix` removed from the names that have it.
+
+    ModelError names weights that a file has both with and without it.
+    """
     if twice := sorted(name for name in weights if not name.startswith(prefix) and prefix + name in weights):
         raise ModelError(
             f"{folder}: got weights {twice[:5]} both with and without the prefix {prefix!r}, expected one of each; "

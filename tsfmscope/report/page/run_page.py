@@ -51,7 +51,10 @@ def find_date(runs: pd.DataFrame) -> str:
 
 
 def list_provenance(runs: pd.DataFrame, outs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (name, value) pairs on the numbers' origin, with all values where stages differ."""
+    """Return (name, value) pairs on the origin of the numbers, such as commit, hardware and versions.
+
+    Values that differ between stages are all listed.
+    """
     facts = []
     for column in ("commit", "hardware", "seed"):
         values = sorted({str(v) for v in runs.get(column, []) if v is not None})

@@ -35,7 +35,10 @@ QUANTITIES = {
 
 
 def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    """Draw a study's figures, named by position; `models` of the whole page assign colours."""
+    """Draw the study's figures, each named after the study and its position; empty if nothing can be drawn.
+
+    models: the models of the whole page, which determine the colours.
+    """
     figures = load_plot(study.plot).draw(study, models)
     name = study.name
     return tuple(replace(f, name=f"{name}-{at}", source=f"{name}-{f.name}") for at, f in enumerate(figures))

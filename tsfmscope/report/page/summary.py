@@ -59,7 +59,11 @@ class Part(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Median share of the full rank in the first and last layer; number of stacks that rise."""
+    """Rank at the first and the last layer of a set of stacks.
+
+    first, last: median over stacks of the rank as a share of the full rank.
+    rises: number of stacks whose share is larger at the last layer than at the first.
+    """
 
     first: float
     last: float
@@ -69,7 +73,10 @@ class Ends(NamedTuple):
 
 
 def summarise(tables: ReportTables) -> list[Part]:
-    """Return questions and answers in plain text; a question without a study has no answer."""
+    """Return questions and answers, in plain text, for a reader who knows neither paper.
+
+    A question that no study is about has no sentences.
+    """
     scope = require(tables.scope, ("models", "datasets", "conditions", "forecasts", "series")).iloc[0]
     models, printed = int(scope["models"]), require(tables.printed, verdicts.COLUMNS)
     studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
@@ -288,7 +295,10 @@ def _describe_sensitivity(detectable: pd.Series) -> list[str]:
 
 
 def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
-    """Describe how rank grows with depth in the study with the most models, if it is measured."""
+    """Describe how rank grows through the layers, from the study with the most models.
+
+    Empty if no study has ranks of layer inputs.
+    """
     flows = [study for study in studies if "inputs" in study.answers and len(study.answers["inputs"].frame)]
     if not flows:
         return []
@@ -355,7 +365,10 @@ def describe_compression(studies: Sequence[StudyTables]) -> list[str]:
 
 
 def _describe_losses(rows: pd.DataFrame) -> list[str]:
-    """Return a sentence per original: each method's error at its largest size up to QUARTER."""
+    """Return one sentence per original model: the relative error of each method.
+
+    Each method is taken at its largest size up to QUARTER.
+    """
     ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9) & rows["wql_ratio"].notna()]
     sentences = []
     for base, part in ours.groupby(ours["model"].str.split("@").str[0], sort=True):
@@ -372,7 +385,10 @@ def _describe_losses(rows: pd.DataFrame) -> list[str]:
 
 
 def describe_bounds(tables: ReportTables) -> list[str]:
-    """Count printed and repaired bounds that hold at every instance; empty if none was tried."""
+    """Count the bounds that hold as printed at every random instance, and the repaired bounds that do.
+
+    Empty if no printed bound was tried.
+    """
     bounds = tables.theory_violations.frame
     tried = bounds[bounds["kind"] == "instance"]
     printed = tried[tried["form"] == "printed"]

@@ -183,7 +183,10 @@ def tabulate_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_verdicts(published: pd.DataFrame) -> str:
-    """Summarise the verdicts on printed numbers, one per compared model; empty without any."""
+    """Summarise the verdicts on the printed numbers in one or two sentences; empty if there are none.
+
+    A printed number counts once for every model that it is compared with.
+    """
     rows = published[published["published"].notna()]
     if rows.empty:
         return ""
@@ -318,7 +321,10 @@ def _effect(row: Mapping[Hashable, Any]) -> str:
 
 
 def is_shown(tables: ReportTables) -> bool:
-    """Return whether a study reproduces a figure, or a printed number was measured here."""
+    """Return whether to show the section of printed numbers.
+
+    True if a study reproduces a paper's figure, or if any printed number has a measured counterpart.
+    """
     frame = require(tables.printed, COLUMNS)
     return any(study.figure for study in tables.studies) or bool((frame["verdict"] != "not measured").any())
 

@@ -95,7 +95,10 @@ def draw_angles(frame: pd.DataFrame) -> Chart:
 
 
 def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the rows of each set of vectors: models in the order of x, Gaussian vectors last."""
+    """Return the rows of each set of vectors.
+
+    Models are in the order of x, the quantity that a grid of models varies; Gaussian vectors come last.
+    """
     placed = frame.assign(gaussian=frame["what"] == "gaussian", head=frame["head"].astype("Float64"))
     order = placed.sort_values(["gaussian", "x", "model", "dataset", "row"], kind="stable")
     return [part.sort_values("row") for _, part in order.groupby(PANEL, sort=False, dropna=False)]

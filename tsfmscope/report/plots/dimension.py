@@ -236,7 +236,10 @@ def _name_bases(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _place_layers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return layers in the order of computation, with position, name, tip; stacks stand apart."""
+    """Return the layers of a model in the order of computation, with position, name and tip.
+
+    Free positions stand between stacks.
+    """
     rows = rows.assign(is_decoder=rows["stack"] == "decoder").sort_values(["is_decoder", "stack", "layer", "normed"])
     new_stack = (rows["stack"] != rows["stack"].shift()).cumsum() - 1
     names = [name_layer(int(layer), bool(normed)) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]

@@ -32,7 +32,10 @@ COMPOSITION, VALUES = 0, 1
 
 
 class Streams:
-    """Generator that each call resets to the start of a stream, which ends the last stream."""
+    """One generator that is reset to the start of a stream at each call.
+
+    A call invalidates the stream of the previous call.
+    """
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=[0, 0])
@@ -125,7 +128,10 @@ class Composition(NamedTuple):
         return joined
 
     def expand_products(self) -> Iterator[tuple[Leaf, ...]]:
-        """Yield products of leaves: each leaf that was added times all later ones that multiply."""
+        """Yield the products of leaves whose sum is the kernel.
+
+        Each leaf that was added is multiplied with all later leaves that multiply.
+        """
         for first, leaf in enumerate(self.leaves):
             if first == 0 or not self.products[first - 1]:
                 later = zip(self.leaves[first + 1 :], self.products[first:], strict=True)
@@ -134,7 +140,10 @@ class Composition(NamedTuple):
 
 @lru_cache(maxsize=8)
 def bank(length: int = LENGTH) -> tuple[Leaf, ...]:
-    """Return the 33 kernels of the Chronos release (Ansari et al. 2024), duplicates included."""
+    """Return the 33 kernels of the Chronos release (Ansari et al. 2024) for a grid of `length` steps.
+
+    Duplicates are kept.
+    """
     return (
         *(Leaf("ExpSineSquared", (1.0, period / length)) for period in PERIODS),
         *(Leaf("DotProduct", (sigma,)) for sigma in (0.0, 1.0, 10.0)),
@@ -201,7 +210,10 @@ def leaf_of(kernel: Kernel) -> Leaf:
 
 
 def kernel_expression(kernel: Kernel) -> str:
-    """Write the kernel as an equal scikit-learn expression, with every digit and its tree kept."""
+    """Write the kernel as a scikit-learn expression that evaluates to an equal kernel.
+
+    Every digit and the tree of sums and products are kept.
+    """
     from sklearn.gaussian_process.kernels import Product, Sum
 
     if isinstance(kernel, Sum):

@@ -46,7 +46,10 @@ class Drawn(NamedTuple):
 
 
 def covariance(kernel: Kernel, length: int = LENGTH) -> Float64[np.ndarray, "step step"]:
-    """Return the covariance [L, L] of what `draw` samples; takes seconds for a large L."""
+    """Return the covariance [L, L] of what `draw` samples, for comparison with the kernel's own matrix.
+
+    Takes seconds where L is large.
+    """
     from tsfmscope.series.synthetic.synthesis import sampled_covariance
 
     return sampled_covariance(products_of(kernel), length)

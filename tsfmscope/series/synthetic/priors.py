@@ -429,7 +429,10 @@ def draw_weekdays(rng: np.random.Generator, count: int, length: int) -> Rows:
 
 
 def _levels(rng: np.random.Generator, per_day: np.ndarray, at: np.ndarray, weekday: np.ndarray) -> np.ndarray:
-    """Return every step's level, at least 0; at: step of the day, weekday: 0..6, both [N, L]."""
+    """Return the level of every step, at least 0.
+
+    at: number of the step in its day. weekday: 0 to 6; both [N, L].
+    """
     count = len(per_day)
     hour = np.arange(per_day.max()) / per_day[:, None]
     working = _bumps(rng, hour)

@@ -48,7 +48,10 @@ class Mixture(NamedTuple):
     weights: Float64[np.ndarray, " part"]
 
     def of(self, series: Sequence[np.ndarray]) -> Float32[np.ndarray, " step"]:
-        """Mix the picked series, in that order; a step that any window misses stays missing."""
+        """Mix the picked series, given in the order of `picked`.
+
+        A step missing in any window is missing in the mixture.
+        """
         mixed = np.zeros(self.length)
         for values, start, weight in zip(series, self.starts, self.weights, strict=True):
             mixed += weight * scale_by_mean(values[start : start + self.length])
@@ -98,7 +101,10 @@ def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[
 
 
 def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
-    """Divide values by their mean absolute value, unless that is 0 or nothing is observed."""
+    """Divide values by their mean absolute value (NaN left out).
+
+    Unscaled where that mean is 0 or nothing is observed.
+    """
     values = np.asarray(values, dtype=np.float64)
     observed = np.abs(values[~np.isnan(values)])
     scale = observed.mean() if observed.size else 0.0

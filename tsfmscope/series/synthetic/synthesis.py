@@ -188,7 +188,10 @@ def _check_lines(lines: float) -> int:
 
 
 def _merge(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Spectrum:
-    """Sort lines, merge equal frequencies, drop the weakest while they sum to at most `error`."""
+    """Sort lines by frequency and merge equal frequencies.
+
+    The weakest lines are dropped as long as their weights sum to at most `error`.
+    """
     ascending = np.argsort(frequency)
     frequency, weight = frequency[ascending], weight[ascending]
     starts = np.flatnonzero(np.diff(frequency, prepend=-1.0) > _SAME)
@@ -228,7 +231,10 @@ def _thin(lines: Spectrum, error: float) -> Spectrum:
 
 
 def _lanczos(atoms: np.ndarray, weight: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return diagonal and off-diagonal of a measure's Jacobi matrix, orthogonalised twice."""
+    """Return the diagonal and off-diagonal of the Jacobi matrix of a discrete measure.
+
+    Each vector is orthogonalised twice against all earlier ones.
+    """
     steps = min(max_steps, len(atoms))
     basis = np.zeros((steps, len(atoms)))
     basis[0] = np.sqrt(weight / weight.sum())
@@ -533,7 +539,10 @@ def _spread(  # type: ignore[no-untyped-def]
 def _assemble(  # type: ignore[no-untyped-def]
     steps, correction, level, powers, series, degree, values
 ):  # pragma: no cover - compiled
-    """Compute values[series] += (step * correction + level) * x^degree; step 0 is the middle."""
+    """Compute values[series] += (step * correction + level) * x^degree.
+
+    Step 0 of the transform is the series' middle.
+    """
     size, length = steps.shape[1], values.shape[1]
     half = length // 2
     for row in range(len(steps)):
