@@ -91,14 +91,14 @@ def guided_parts() -> Iterator[Part]:
                 )
 
 
-def report_parts(corpus: Path) -> Iterator[Part]:
-    """Yield the frequencies of the data sets of the group `report`; files of other groups are not opened."""
+def corpus_parts(corpus: Path, group: str) -> Iterator[Part]:
+    """Yield the frequencies of the data sets of one group of the corpus; files of other groups are not opened."""
     with (corpus / "groups.csv").open(encoding="utf-8", newline="") as file:
-        names = [row["dataset"] for row in csv.DictReader(file) if row["group"] == "report"]
+        names = [row["dataset"] for row in csv.DictReader(file) if row["group"] == group]
     for name in sorted(names):
         series = select(load_parquet(corpus / f"{name}.parquet", dataset=name), min_length=MIN_LENGTH).series
         for freq in sorted({item.freq for item in series}):
-            yield Part("report", name, HORIZONS.get(freq, 48), [item for item in series if item.freq == freq])
+            yield Part(group, name, HORIZONS.get(freq, 48), [item for item in series if item.freq == freq])
 
 
 def cut_windows(parts: Sequence[Part]) -> list[tuple[Part, Windows]]:
@@ -179,7 +179,7 @@ def main() -> None:
     minis = sorted(folder.name for folder in (ROOT / "tsfmscope" / "checkpoints").glob("*-mini"))
     names = options.models or (["gluonts-naive", "patchtst-mini"] if options.quick else [*BASELINES, *minis])
     out = options.out or (None if options.quick else OUT)
-    pairs = cut_windows([*guided_parts(), *report_parts(options.corpus)])
+    pairs = cut_windows([*guided_parts(), *corpus_parts(options.corpus, "report")])
     rows = read_rows(out) if out and out.is_file() else []
     for name in names:
         start = time.process_time()

@@ -35,21 +35,21 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_a_set_of_several_frequencies_has_a_season_and_a_horizon_for_each(corpus: Path) -> None:
-    pairs = skill.cut_windows(list(skill.report_parts(corpus)))
+    pairs = skill.cut_windows(list(skill.corpus_parts(corpus, "report")))
     facts = {windows.freq: (windows.season, part.horizon, len(windows)) for part, windows in pairs}
     assert facts == {"D": (7, 30, 6), "W": (52, 8, 3), "YS": (1, 6, 1)}
     assert {part.dataset for part, _ in pairs} == {"mixed"}
 
 
 def test_the_windows_of_a_set_are_evenly_spaced_over_its_frequencies(corpus: Path) -> None:
-    pairs = skill.cut_windows(list(skill.report_parts(corpus)))
+    pairs = skill.cut_windows(list(skill.corpus_parts(corpus, "report")))
     chosen = [(windows.freq, windows.series) for _, windows in skill.spread_parts(pairs, 5)]
     assert chosen == [("D", ["s0", "s2", "s4"]), ("W", ["s6", "s8"])]
     assert sum(len(windows) for _, windows in skill.spread_parts(pairs, 99)) == 10
 
 
 def test_rows_are_relative_to_seasonal_naive_and_gluonts_s_repeats_the_last_day(corpus: Path) -> None:
-    pairs = skill.cut_windows(list(skill.report_parts(corpus)))
+    pairs = skill.cut_windows(list(skill.corpus_parts(corpus, "report")))
     rows = [row for name in ("gluonts-naive", "chronos-bolt-mini") for row in skill.measure(name, pairs, 64)]
     assert {tuple(row) for row in rows} == {COLUMNS}
     naive = {row["freq"]: row for row in rows if row["model"] == "gluonts-naive"}
