@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tsfmscope.cli.certify import CODES
 from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_table
 from tsfmscope.errors import printable
@@ -18,11 +19,15 @@ from tsfmscope.functions.compress import CompressedModel, compress
 EXAMPLES = """
 tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64
 tsfmscope compress chronos-bolt-mini smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
+tsfmscope compress chronos-bolt-mini smallest --certified 0.02 --data shops.csv
+
+Exit codes with --certified and --data are those of `tsfmscope certify`.
 """
 # Heading of the table of data sets -> column of the tasks.
 COLUMNS = {
     "data set": "dataset", "series": "n_series", "WQL before": "wql_base", "WQL after": "wql_small", "ratio": "ratio",
 }  # fmt: skip
+LADDER = ("method", "share asked", "share of the file", "ratio of WQL", "upper limit", "seconds", "")
 Folder = Annotated[Path, typer.Argument(help="New folder for the compressed model.")]
 
 
@@ -31,6 +36,8 @@ def _save(model: CompressedModel, folder: Path) -> dict[str, Any]:
     model.save(folder)
     costs = model.costs.astype(object).where(model.costs.notna(), None).to_dict("records")
     facts: dict[str, Any] = {"costs": costs, "calibration": dict(model.windows), "folder": str(folder)}
+    if model.ladder:
+        facts["search"] = model.record["search"]
     if model.license is not None:
         facts |= model.license.columns
     return facts | (model.judged.facts() if model.judged else {})
@@ -59,11 +66,35 @@ def _sentences(model: CompressedModel, folder: Path) -> list[str]:
         seasons = ", ".join(dict.fromkeys(f"{row['dataset']} {row['season']}" for row in judged.tasks))
         lines.insert(1, f"mase: over the error of repeating the last season, in steps: {seasons}")
         lines += [*judged.notes(), judged.describe_scope(), judged.describe_exclusion(), judged.describe_outcome()]
+    if model.ladder:
+        lines += _search_sentences(model, folder)
     return lines
+
+
+def _search_sentences(model: CompressedModel, folder: Path) -> list[str]:
+    """Return what was chosen, and the next command."""
+    search, judged = model.record["search"], model.judged
+    best = [rung for rung in model.ladder if rung.passes][-1]
+    (size,) = model.costs.loc[model.costs["quantity"] == "file_bytes", "after"]
+    chosen = (
+        f"chosen on series that are not yours: {best.method} {best.requested:g}, {best.share:.3f} of the bytes, "
+        f"{size / 1000:,.0f} kB"
+    )
+    if judged is None:
+        base = model.record["recipe"]["base_model"]
+        return [chosen, f"not certified: no data; next: tsfmscope certify {base} {folder} --data YOURS.csv"]
+    if search["outcome"] != "certified":
+        chosen += "; recipe.json says that it is not certified, and no other size was tried on your data"
+    return [chosen, f"next: tsfmscope forecast {folder} {judged.tasks[0]['data']}"]
 
 
 def _show(model: CompressedModel, folder: Path) -> None:
     costs = _save(model, folder)["costs"]
+    if model.ladder:
+        margin = model.record["search"]["margin"]
+        print_table(f"search, upper 95 % limit below {margin:g}; the first size above it ends the search", [*LADDER], [
+            [*rung[:-1], "pass" if rung.passes else "fail"] for rung in model.ladder
+        ])  # fmt: skip
     print_table(model.name, ["", "before", "after", "ratio"], [
         [row["quantity"], row["before"], row["after"], _ratio(row)] for row in costs
     ])  # fmt: skip
@@ -77,4 +108,5 @@ def _show(model: CompressedModel, folder: Path) -> None:
 COMMAND = Command(
     compress, _show, _save, EXAMPLES, extras={"folder": (Folder, Parameter.empty)}, before=check_new,
     without=("precision",),
+    exit_code=lambda model: CODES[model.judged.certificate.outcome] if model.ladder and model.judged else 0,
 )  # fmt: skip

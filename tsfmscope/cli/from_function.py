@@ -149,9 +149,8 @@ def _parameters(
             readers[name] = partial(_read_value, name, is_word_or_number)
         is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         if is_argument and name == "data" and any(get_args(kind) == (Data,) for kind in types_of(annotation)):
-            parameters[name] = (
-                Annotated[list[str], typer.Option("--data", help=help_texts[name])], inspect.Parameter.empty,
-            )  # fmt: skip
+            kind = list[str] if parameter.default is parameter.empty else list[str] | None
+            parameters[name] = (Annotated[kind, typer.Option("--data", help=help_texts[name])], parameter.default)
         elif is_argument:
             kind = Path if types_of(annotation) == {str, Path} else str
             parameters[name] = (Annotated[kind, typer.Argument(help=help_texts[name])], inspect.Parameter.empty)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +25,17 @@ PATH_IN_TEXT = re.compile(r"(?<![\w:/.~<-])(?:file:|~|\.\.?|[A-Za-z]:)?[/\\][^\s
 
 
 class Calibration(NamedTuple):
-    """Series that calibrated or healed a model.
+    """Series that calibrated or healed a model, or chose its size.
 
     series: their digests. datasets: names of data sets, from a recipe.json without digests.
     """
 
     series: frozenset[str] = frozenset()
     datasets: frozenset[str] = frozenset()
+
+    def joined(self, series: Iterable[str]) -> Calibration:
+        """Return the record with the digests of further series."""
+        return self._replace(series=self.series.union(series))
 
     @property
     def facts(self) -> dict[str, list[str]]:

@@ -7,11 +7,12 @@ a series or a group of series.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -30,7 +31,7 @@ from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, chec
 from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
-from tsfmscope.series.types import describe_reasons, digests, name_sources
+from tsfmscope.series.types import Skip, describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics import noninferiority
 from tsfmscope.statistics.noninferiority import MARGIN, WORST, Certificate, Losses, log_ratio, pool, to_ratio
@@ -45,6 +46,9 @@ LOW, HIGH = 0.1, 0.9
 # Largest number of windows per series for a certificate of one table, each a horizon before the next one.
 ORIGINS = 5
 SCORES = ScoreOptions(levels=QUANTILES, samples=20, batch=64, keep_quantiles=True)
+# Reasons why a series of a table is no unit.
+REPEATED = "the values of another series"
+NO_LOSS = "the small model has no loss, so the log ratio is minus infinity"
 CALIBRATED = "it calibrated or healed the small model"
 SUFFIXES = (".png", ".svg", ".pdf")
 # Limit of a ratio.
@@ -66,7 +70,8 @@ class CertifyResult:
     Attributes:
         base: name of the base.
         small: name of the small model.
-        tasks: one row per task: data, dataset, source, horizon, context, n_series, season (of mase), n_values (observed
+        tasks: one row per task: data, dataset, source, horizon, context, n_series, sample_of (usable series, where
+            only a sample of them was read; else None), season (of mase), n_values (observed
             targets), wql_base, wql_small, ratio, mase_base, mase_small (None where it is undefined), coverage_base,
             coverage_small, skipped (reason -> number of series).
         left_out: data, horizon and reason of what was not tested.
@@ -77,6 +82,7 @@ class CertifyResult:
         calibrated: names of the tested data that calibrated or healed the small model.
         margin: largest mean ratio.
         worst: largest ratio of a part.
+        fingerprint: digest of all usable series of the data that were read.
     """
 
     base: str
@@ -90,6 +96,7 @@ class CertifyResult:
     calibrated: list[str]
     margin: float
     worst: float
+    fingerprint: str
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -101,8 +108,9 @@ class CertifyResult:
         seen = f"; these calibrated or healed the small model: {', '.join(self.calibrated)}" if self.calibrated else ""
         if self.table is None:
             return f"scope: general; {self.count_units()}, data sets told apart by their values{seen}"
-        n_series = self.tasks[0]["n_series"]
-        of_series = f" of {n_series} series" if n_series > len(self.units) else ""
+        of_series = f" of {self._n_series} series" if self._is_grouped else ""
+        if sample_of := self.tasks[0]["sample_of"]:
+            of_series += f", a seeded sample of {sample_of} series"
         return f"scope: series like those of {self.table}, and nothing else; {self.count_units()}{of_series}{seen}"
 
     def describe_outcome(self) -> str:
@@ -119,9 +127,13 @@ class CertifyResult:
         if certificate.outcome == "not certified":
             return f"not certified: {self.small} against {self.base} fails: {'; '.join(failed)}."
         needed = certificate.needed if enough.is_met else int(enough.limit)
+        more = needed - len(self.units)
+        advice = f"Name data sets of {more} more sources" if self.table is None else f"Give {more} more series"
+        if self.table is not None and self.tasks[0]["sample_of"]:
+            advice = f"Read {more} more series: max_series is too small"
         return (
             f"too few tasks: {self.count_units()}, needed {needed} or more for {self.small} against {self.base}; this "
-            f"is neither pass nor fail. {'Name more data sets' if self.table is None else 'Give more series'}."
+            f"is neither pass nor fail. {advice}."
         )
 
     def describe_exclusion(self) -> str:
@@ -160,6 +172,7 @@ class CertifyResult:
             "bootstrap_limit": to_ratio(certificate.bootstrap_limit), "bootstrap_method": certificate.bootstrap_method,
             "conditions": [condition._asdict() for condition in certificate.conditions], "tasks": self.tasks,
             "units": self.units, "parts": self.parts, "calibrated": self.calibrated, "left_out": self.left_out,
+            "fingerprint": self.fingerprint,
         }  # fmt: skip
         return {name: _finite(value) for name, value in facts.items()}
 
@@ -197,10 +210,19 @@ class CertifyResult:
         """Return the number of units, in words."""
         return f"{len(self.units)} {self._name_units(len(self.units))}"
 
+    @property
+    def _n_series(self) -> int:
+        """Number of series of a table that were scored."""
+        return max(int(row["n_series"]) for row in self.tasks)
+
+    @property
+    def _is_grouped(self) -> bool:
+        return self._n_series > noninferiority.MOST_SERIES
+
     def _name_units(self, count: int) -> str:
         if self.table is None:
             return "source" if count == 1 else "sources"
-        return "groups" if self.tasks[0]["n_series"] > len(self.units) else "series"
+        return "groups" if self._is_grouped else "series"
 
 
 @checked
@@ -292,11 +314,14 @@ def certify_pair(
             left_out.append({"data": label, "horizon": None, "reason": str(error)})
             continue
         contents[label] = digests(series.loaded.usable)
+        sample_of = series.loaded.available if len(series.loaded.series) < series.loaded.available else None
         if calibration.contains(contents[label], label, series.name):
             if not keeps_calibrated and table is None:
                 left_out.append({"data": label, "horizon": None, "reason": CALIBRATED})
                 continue
             calibrated.append(label)
+        if table is not None:
+            series = _without_repeats(series)
         for steps in dict.fromkeys(horizons):
             try:
                 case = make_case(base, series, context=context, horizon=steps, seed=seed)
@@ -305,7 +330,7 @@ def certify_pair(
             except DataError as error:
                 left_out.append({"data": label, "horizon": steps, "reason": str(error)})
             else:
-                scored.append(task._replace(row={"data": label} | task.row))
+                scored.append(task._replace(row={"data": label, **task.row, "sample_of": sample_of}))
     if not scored:
         first = f"{left_out[0]['data']}: {left_out[0]['reason']}" if left_out else "no data"
         raise ArgumentError(
@@ -329,7 +354,20 @@ def certify_pair(
     )  # fmt: skip
     for row in (*units, *parts):
         row["ratio"] = to_ratio(row.pop("log_ratio"))
-    return CertifyResult(base.name, name, tasks, left_out, certificate, table, units, parts, calibrated, margin, worst)
+    values = sorted(frozenset[str]().union(*contents.values()))
+    return CertifyResult(
+        base.name, name, tasks, left_out, certificate, table, units, parts, calibrated, margin, worst,
+        fingerprint=hashlib.sha256("".join(values).encode()).hexdigest(),
+    )  # fmt: skip
+
+
+def _without_repeats(data: NamedSeries) -> NamedSeries:
+    """Return the data without series whose values another one has: a copy is no unit of its own."""
+    unique = {next(iter(digests([item]))): item for item in reversed(data.loaded.series)}
+    kept = {item.series for item in unique.values()}
+    series = [item for item in data.loaded.series if item.series in kept]
+    skipped = [Skip(item.series, REPEATED) for item in data.loaded.series if item.series not in kept]
+    return data._replace(loaded=replace(data.loaded, series=series, skipped=[*data.loaded.skipped, *skipped]))
 
 
 def _finite(value: Any) -> Any:
@@ -376,6 +414,8 @@ def _table_ratios(scored: Sequence[ScoredTask], seed: int) -> tuple[dict[str, li
         for unit, losses in units.items():
             if (ratio := log_ratio(losses)) > -math.inf:
                 by_unit.setdefault(unit, []).append(ratio)
+            else:
+                task.row["skipped"][NO_LOSS] = task.row["skipped"].get(NO_LOSS, 0) + 1
         for group, losses in sorted(pool(units, group_of).items()):
             if (ratio := log_ratio(losses)) > -math.inf:
                 parts.append({"name": group, "horizon": task.row["horizon"], "log_ratio": ratio})

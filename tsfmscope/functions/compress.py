@@ -33,13 +33,15 @@ from tsfmscope.compression.options import (
     MethodName,
     Ranks,
 )
+from tsfmscope.compression.record import Calibration as Seen
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
-from tsfmscope.functions.certify import CertifyResult, certify_pair
+from tsfmscope.functions.certify import CertifyResult, certify_pair, check_forecasters
 from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
+from tsfmscope.functions.smallest import BUNDLED, Rung, find_smallest
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.cards import License, license_of
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
@@ -52,6 +54,10 @@ from tsfmscope.training.healing import healer
 SYNTHETIC = 8
 # Excess over a budget in seconds that is not reported: measurements vary by that much.
 TOLERANCE = 0.05
+# Outcome of a search without data.
+NO_TABLE = "not tested"
+# Largest loss, 0.02 for a mean ratio of 1.02.
+Loss = Annotated[float | None, Bounds(0, 1, excludes_least=True)]
 # Share that is kept.
 Kept = Annotated[float | None, Bounds(0, 1, excludes_least=True)]
 
@@ -69,6 +75,7 @@ class CompressedModel(Model):
         license: licence of the weights, which is that of the base model.
         record: content of recipe.json.
         note: the final measurement, if it exceeds a budget in seconds.
+        ladder: sizes that the search for the smallest one tried, from large to small; empty without `certified`.
     """
 
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -78,6 +85,7 @@ class CompressedModel(Model):
     license: License | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
     note: str | None = None
+    ladder: Sequence[Rung] = ()
 
     def save(self, folder: str | Path) -> Path:
         """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
@@ -96,9 +104,10 @@ class CompressedModel(Model):
 @checked
 def compress(
     model: Model | str | Path,
-    data: Data | Sequence[Data],
+    data: Data | Sequence[Data] | None = None,
     *,
     to: Kept = None,
+    certified: Loss = None,
     budget_seconds: Kept = None,
     method: MethodName = METHOD,
     windows: Count = WINDOWS,
@@ -119,9 +128,12 @@ def compress(
 
     Args:
         model: model, as in `inspect`; it is not changed.
-        data: data set as in `inspect`, or a list of them; every file of a folder is a data set.
+        data: data set as in `inspect`, or a list of them; every file of a folder is a data set. None: only with
+            `certified`, whose search reads none.
         to: share of attention's parameters to keep; with whole-model, of the bytes of the weights in a file; in
             (0, 1]; None: a quarter.
+        certified: instead of `to`: search the smallest file whose mean loss is below this margin, such as 0.02, on
+            series that are not yours; then certify it on the data, which are read once.
         budget_seconds: instead of `to`, for whole-model: share of the original's seconds of a forecast, measured.
         method: compression method of docs/compression.md.
         windows: number of calibration windows per data set.
@@ -148,16 +160,26 @@ def compress(
         DataError: no series can be read, calibrate or be judged.
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
+    if certified is not None:
+        chosen = {"to": to, "budget_seconds": budget_seconds, "heal": heal, "method": method != METHOD}
+        chosen |= {"bits": bits != 32, "windows": windows != WINDOWS, "calibrate_on": calibrate_on != "both"}
+        if given := next((name for name, value in chosen.items() if value), None):
+            raise ArgumentError(f"certified: got {given} too; the search chooses size and method; leave {given} out")
+    elif data is None:
+        raise ArgumentError("data: expected a data set; only a search with certified needs none")
     steps = _choose_method(method, to, budget_seconds, heal, bits)
     rule, share = steps.ranks.rule
+    reads = {} if data is None else readers(data, max_series=max_series, seed=seed, columns=columns)
     progress.show("loading the model")
     model = as_model(model)
     if isinstance(model, CompressedModel):
         raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
     forecasts = isinstance(model.family, Forecaster)
+    if certified is not None:
+        return _search(model, reads, certified, context=context, horizon=horizon, seed=seed)
     if budget_seconds is not None and not forecasts:
         raise ArgumentError(f"budget_seconds: expected a model that forecasts; family {model.family.name} does not")
-    series = _read_all(readers(data, max_series=max_series, seed=seed, columns=columns))
+    series = _read_all(reads)
     cases = {
         name: make_case(model, item, context=context, horizon=horizon, seed=seed)
         for name, item in series.items()
@@ -180,11 +202,7 @@ def compress(
         # Users type the budget, not the key of `ranks` that the error names.
         reason = str(error).removeprefix(f"ranks {rule}: ")
         raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
-    seen = model.calibration
-    seen = seen._replace(series=seen.series.union(record[CALIBRATION_SERIES]))
-    license = license_of(model.source.folder, model.source.reference)
-    recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
-    recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
+    seen = model.calibration.joined(record[CALIBRATION_SERIES])
     judged, seconds, note = None, None, None
     if forecasts:
         seconds = _compare_seconds(model.family, small.family, arguments, next(iter(cases.values())), budget_seconds)
@@ -197,10 +215,59 @@ def compress(
             model, label, small.family, seen, {name: partial(_recall, item) for name, item in series.items()},
             horizons=[horizon], context=context, seed=seed, keeps_calibrated=True,
         )  # fmt: skip
+    return _with_record(
+        model, small, label, record, arguments, seen, judged, seconds, windows=counts, note=note
+    )  # fmt: skip
+
+
+def _search(
+    model: Model, data: Mapping[str, Callable[[], NamedSeries]], loss: float, *, context: int | None,
+    horizon: int | None, seed: int,
+) -> CompressedModel:  # fmt: skip
+    """Return the smallest model that loses less than `loss` on the search series, certified on the data if there are.
+
+    data: name -> function that reads, called once, after the search.
+    """
+    check_forecasters(model.family)
+    if model.family.modality != "series":
+        raise ArgumentError(f"certified: family {model.family.name} reads {model.family.modality}, expected series")
+    if chose := sorted(set(data) & set(BUNDLED)):
+        raise ArgumentError(
+            f"data: {chose[0]} is one of the data sets that choose the size; name data that chose nothing"
+        )
+    label, margin = f"{model.name}@certified-{loss:g}", 1 + loss
+    found = find_smallest(model, name=label, margin=margin, context=context, horizon=horizon, seed=seed)
+    small, record = found.model, found.record
+    seconds = _compare_seconds(model.family, small.family, found.arguments, found.case, None)
+    # What chose the size may not certify it either.
+    seen = model.calibration.joined(found.series)
+    judged = None
+    if data:
+        judged = certify_pair(
+            model, label, small.family, seen, data, horizons=[horizon], context=context, seed=seed, margin=margin
+        )
+    search = {"margin": margin, "ladder": [rung._asdict() for rung in found.ladder], "outcome": NO_TABLE}
+    if judged is not None:
+        names = list(dict.fromkeys(row["dataset"] for row in judged.tasks))
+        search |= {"outcome": judged.certificate.outcome, "data": names, "fingerprint": judged.fingerprint}
+    return _with_record(
+        model, small, label, record | {"search": search}, found.arguments, seen, judged, seconds, windows=found.counts,
+        ladder=found.ladder,
+    )  # fmt: skip
+
+
+def _with_record(
+    model: Model, small: Model, label: str, record: Mapping[str, Any], arguments: Mapping[str, Any], seen: Seen,
+    judged: CertifyResult | None, seconds: PairedSeconds | None, **others: Any,
+) -> CompressedModel:  # fmt: skip
+    """Return the compressed model with its costs and the content of recipe.json."""
+    license = license_of(model.source.folder, model.source.reference)
+    recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
+    recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
     return CompressedModel(
         label, small.family, small.source, model.device, seen,
         costs=pd.DataFrame(_costs(model.family, small.family, judged, seconds)), parts=pd.DataFrame(record["parts"]),
-        judged=judged, windows=counts, license=license, record={"recipe": recipe, **record, **seen.facts}, note=note,
+        judged=judged, license=license, record={"recipe": recipe, **record, **seen.facts}, **others,
     )  # fmt: skip
 
 

@@ -223,11 +223,7 @@ def _read_named(text: str, columns: Columns, max_series: int | None, seed: int, 
         if not loaded.series or len(loaded.series) < loaded.available:
             _log_series(text, loaded)
         return NamedSeries(text, dataset, loaded)
-    path = Path(os.path.expanduser(text))
-    if not os.path.exists(path):
-        near = difflib.get_close_matches(text, CATALOG, 2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(CATALOG)}"
-        raise ArgumentError(f"data: got {text!r}, which is no file, no folder and no data set; {hint}")
+    path = _existing_path(text)
     name = slug(path.resolve().name.partition(".")[0]) or "data"
     sample = None if max_series is None else (max_series, seed)
     loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
@@ -235,12 +231,23 @@ def _read_named(text: str, columns: Columns, max_series: int | None, seed: int, 
     return NamedSeries(name, OWN, loaded)
 
 
+def _existing_path(text: str) -> Path:
+    """Return the path of a file or folder. Raises ArgumentError, with similar names of data sets, for none."""
+    path = Path(os.path.expanduser(text))
+    if not os.path.exists(path):
+        near = difflib.get_close_matches(text, CATALOG, 2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(CATALOG)}"
+        raise ArgumentError(f"data: got {text!r}, which is no file, no folder and no data set; {hint}")
+    return path
+
+
 def readers(
     data: Data | Sequence[Data], *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None
 ) -> dict[str, Callable[[], NamedSeries]]:
     """Return the reader of each data set, by its name; each file of a folder is one.
 
-    data: one data set as in `usable_series`, or a list of them. Raises ArgumentError for an empty list.
+    data: one data set as in `usable_series`, or a list of them. Nothing is opened. Raises ArgumentError for an empty
+    list, and for a name that is no file, no folder and no data set.
     """
     items: list[tuple[str, Data]] = []
     data_sets: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
@@ -249,7 +256,7 @@ def readers(
     for number, item in enumerate(data_sets):
         if not isinstance(item, str | Path):
             items.append((f"data[{number}]", item))
-        elif find_data_set(str(item)) is None and (path := Path(os.path.expanduser(item))).is_dir():
+        elif find_data_set(str(item)) is None and (path := _existing_path(str(item))).is_dir():
             items += [(str(file), str(file)) for file in list_files(path)]
         else:
             items.append((str(item), str(item)))

@@ -195,7 +195,23 @@ def test_a_table_of_many_series_is_judged_by_groups_of_them(copy_of_mini: str) -
     assert sample["n_units"] == 20 and len(sample["parts"]) == 5
     few = run("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW, "--max-series", "9")
     assert few.exit_code == 3 and "too few tasks: 9 series, needed 10 or more" in few.stdout
-    assert "Give more series." in few.stdout
+    assert few.stdout.startswith(
+        "scope: series like those of shops.csv, and nothing else; 9 series, a seeded sample of 204 series\n"
+    )
+    assert "Read 1 more series: max_series is too small." in few.stdout
+    write_table("eight.csv", 8)
+    few = run("chronos-bolt-mini", copy_of_mini, "--data", "eight.csv", *HOW)
+    assert few.exit_code == 3 and "too few tasks: 8 series, needed 10 or more" in few.stdout
+    assert "Give 2 more series." in few.stdout
+
+
+def test_a_series_that_is_repeated_in_a_table_counts_once(copy_of_mini: str) -> None:
+    write_table("shops.csv", 9)
+    frame = pd.read_csv("shops.csv")
+    frame.assign(copy=frame["shop 3"], again=frame["shop 3"].round(12)).to_csv("shops.csv", index=False)
+    done = run("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW)
+    assert done.exit_code == 3 and "too few tasks: 9 series, needed 10 or more" in done.stdout
+    assert "left out: 2 series: the values of another series" in done.stdout
 
 
 def test_copies_of_a_file_are_one_source(copy_of_mini: str) -> None:

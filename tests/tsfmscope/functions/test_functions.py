@@ -33,8 +33,8 @@ CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, columns",
     "compress": (
-        "model, data, *, to, budget_seconds, method, windows, calibrate_on, heal, bits, context, horizon, max_series, "
-        "seed, columns"
+        "model, data, *, to, certified, budget_seconds, method, windows, calibrate_on, heal, bits, context, horizon, "
+        "max_series, seed, columns"
     ),
     "doctor": "",
     "effective_dimension": "x, share",
