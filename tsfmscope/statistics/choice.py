@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Standard deviations of the prior between data sets and of a window, in log WQL: those of 20 pairs with the least WQL of
-# the chosen model on 23 guided sets and the group `tune` (bench/choice.py, 2026-11-29). All pairs are within 4 %.
+# Standard deviations, in log WQL, of a candidate between data sets and of a data set between windows: the pair out of
+# 20 with the least WQL of the chosen model on 23 guided sets and the group `tune` (bench/choice.py, 2026-11-29). All
+# pairs are within 4 %.
 SPREAD = 0.15
 DRIFT = 0.15
 
