@@ -20,6 +20,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 PARTS = {
     "tsfmscope/checkpoints/chronos-bolt-mini/model.safetensors",
     "tsfmscope/models/bundled.yaml",
+    "tsfmscope/models/skill.csv",
     "tsfmscope/series/catalog.yaml",
     "tsfmscope/report/page/layout.html.j2",
 }

@@ -13,7 +13,7 @@ from stages.planning.sweeping import PlannedJob
 from store.dumps import read_table
 from tasks.dataset_skill import DatasetSkillSpec, ModelSkillSpec
 from tasks.job import Job, Task
-from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES
+from tsfmscope.defaults import HELD_OUT, MIN_CONTEXT, RANDOM_SOURCES, REAL
 from tsfmscope.forecasting.skill import mean_skill
 from tsfmscope.models.references import split_checkpoint
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
@@ -113,10 +113,12 @@ def _contains(recipe: Recipe, dataset: str, is_bundled: bool) -> bool | None:
     """Return whether the training data of a recipe contain series of a data set; None if they are not known.
 
     The first part of every bundled series is in the mixtures bundled and tsmixup. Any series may be in the Parquet
-    files that a corpus of shards mixes in.
+    files that a corpus of shards mixes in. A file of the source `real` is the data set of its name.
     """
+    if recipe.real and dataset in recipe.real.files:
+        return True
     if recipe.corpus is None:
-        known = set(recipe.mixture) <= GENERATED | WITH_BUNDLED
+        known = set(recipe.mixture) <= GENERATED | WITH_BUNDLED | {REAL}
         return is_bundled and bool(set(recipe.mixture) & WITH_BUNDLED) if known else None
     real = json.loads(Path(recipe.corpus, CORPUS_FILE).read_text())["real"]
     if f"{REAL_PREFIX}{dataset}" in real:

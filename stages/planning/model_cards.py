@@ -34,6 +34,7 @@ SOURCES = {
     "bundled": "bundled real series",
     "priors": "random series with the features of real ones: seasons, trends, walks, noise, counts, gaps",
     "periodic": "random periodic series with little noise",
+    "real": "real series of the files that recipe.json names",
     "weekdays": "random series whose daily profile differs on weekends and holidays",
     "text": "bytes of the English help texts of Python",
     "images": "crops of the two sample photographs of scikit-learn",
@@ -127,6 +128,11 @@ def _data(recipes: Mapping[str, Recipe], name: str) -> str:
     if recipe.phases:
         until = recipe.phases[-1].until
         text += f"\nThe first {until:,} steps mixed these sources in other shares: `phases` in recipe.json.\n"
+    if then := recipe.then:
+        mixture = ", ".join(f"{source} {_percent(share)}" for source, share in then.mixture.items())
+        text += f"\nThe last {then.steps:,} steps mixed: {mixture}.\n"
+    if recipe.real:
+        real += [f"the files {', '.join(recipe.real.files)} (checksums in recipe.json)"]
     if real:
         text += f"\nReal series: {', '.join(real)}.\n"
     elif set(recipe.mixture) <= GENERATED | {SHARDS}:
@@ -153,7 +159,7 @@ def _facts(folder: Path, recipe: Recipe) -> str:
         "parameters": f"{registry.facts(folder)['parameters']:,}",
         "shape": shape,
         "heads": json.dumps(recipe.heads.to_dict()) if recipe.heads else None,
-        "steps": f"{recipe.steps:,}",
+        "steps": f"{recipe.all_steps:,}",
         "training points (observed values)": missing if n_values is None else f"{n_values:,}",
         "hours of training": missing if seconds is None else f"{seconds / 3600:.3g}",
         "processor": ", ".join(run.get("processors", ())) or missing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,32 +13,34 @@ from tsfmscope.series.catalog import MODALITIES
 from tsfmscope.strict import Seed, Strict
 
 
-class Phase(Strict):
-    """First part of a training with another mixture, and optionally other batches, than the rest."""
+class Mixed(Strict):
+    """Part of a training with a mixture of sources, and optionally other batches than the recipe's."""
 
-    until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
     mixture: dict[RandomSource | Literal["real"], float] = Field(description="shares of the sources, which sum to 1")
-    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
-        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
-    )
     contexts: list[int] | None = Field(None, min_length=1, description="as in the recipe; null: those of the recipe")
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Phase:
+    def _adds_up(self) -> Self:
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         return self
 
 
-class Continuation(Strict):
+class Phase(Mixed):
+    """First part of a training with another mixture, and optionally other batches, than the rest."""
+
+    until: int = Field(ge=1, description="last step of the phase")
+    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
+        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
+    )
+
+
+class Continuation(Mixed):
     """Second part of a training: further steps from the weights that the first would save, with a new optimizer."""
 
     steps: int = Field(ge=1, description="further steps")
     learning_rate: float = Field(gt=0)
-    mixture: dict[RandomSource | Literal["real"], float] = Field(description="shares of the sources, which sum to 1")
-    batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
-    contexts: list[int] | None = Field(None, min_length=1, description="as in the recipe; null: those of the recipe")
 
 
 class RealSeries(Strict):

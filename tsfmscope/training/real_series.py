@@ -89,8 +89,9 @@ def _read(path: Path, sums: str, without: str | None) -> Sequence[np.ndarray]:
 
 def _mix(rng: np.random.Generator, row: np.ndarray, other: np.ndarray) -> None:
     """Add another window to `row`, in place, with a random weight relative to their standard deviations."""
-    spread, own = (float(np.nanstd(part)) if np.isfinite(part).any() else 0.0 for part in (other, row))
-    if spread > 0 and own > 0:
-        added = (other - np.nanmean(other)) / spread * own * rng.uniform(0.1, 1.0)
-        known = np.isfinite(added)
-        row[known] += added[known]
+    known = np.isfinite(row) & np.isfinite(other)
+    # In float64, because squares of large float32 values overflow.
+    own, added = row[known].astype(np.float64), other[known].astype(np.float64)
+    weight = rng.uniform(0.1, 1.0)
+    if len(own) and own.std() > 0 and added.std() > 0:
+        row[known] += weight * own.std() * (added - added.mean()) / added.std()

@@ -25,6 +25,24 @@ def test_the_covariance_is_near_that_of_drawn_series_and_windows() -> None:
     np.testing.assert_allclose(pooled_log_errors(table)[1], np.cov(drawn), rtol=0.25, atol=2e-4)
 
 
+def test_the_estimate_is_that_of_a_joint_normal_distribution_given_the_errors() -> None:
+    errors, covariance = pooled_log_errors(losses(5))
+    spread, drift, n = 0.2, 0.3, 3
+    # Candidate's error = difficulty + skill + deviation. The difficulty is as good as unknown.
+    error = 1e6 * np.ones((4, 4)) + spread**2 * np.eye(4)
+    observed = error + covariance + drift**2 / n * np.eye(4)
+    expected = SKILL + error @ np.linalg.solve(observed, errors - SKILL)
+    estimate = combine(errors, covariance, SKILL, n_windows=n, spread=spread, drift=drift)
+    np.testing.assert_allclose(estimate.mean, expected, atol=1e-4)
+
+
+def test_an_unknown_skill_is_the_mean_of_the_others_and_moves_more() -> None:
+    errors, unknown = np.array([0.0, 0.0, 0.0, 0.5]), np.array([-0.2, -0.2, -0.2, np.nan])
+    estimate = combine(errors, np.zeros((4, 4)), unknown, n_windows=1)
+    known = combine(errors, np.zeros((4, 4)), np.full(4, -0.2), n_windows=1)
+    assert estimate.mean[3] > known.mean[3] and estimate.sd[3] > known.sd[3]
+
+
 def test_equal_errors_leave_the_order_of_the_skill() -> None:
     estimate = combine(np.ones(4), np.zeros((4, 4)), SKILL, n_windows=1)
     assert np.argsort(estimate.mean).tolist() == [0, 1, 2, 3]

@@ -1,0 +1,34 @@
+"""Skill of the bundled models and of the baselines on the data sets that guided the recipes.
+
+`python -m bench.choice --skill` writes the file, and must run again when a checkpoint changes.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+PATH = Path(__file__).with_name("skill.csv")
+COLUMNS = ("model", "weights", "log_ratio", "sd", "n_datasets")
+
+
+class StoredSkill(NamedTuple):
+    """Mean over data sets of log WQL over that of point seasonal naive, and its standard deviation.
+
+    weights: first 12 digits of the checkpoint's fingerprint; "" for a baseline.
+    """
+
+    weights: str
+    log_ratio: float
+    sd: float
+    n_datasets: int
+
+
+def bundled_skill() -> dict[str, StoredSkill]:
+    """Return the stored skill by the name of the model or baseline."""
+    with PATH.open(encoding="utf-8", newline="") as file:
+        return {
+            row["model"]: StoredSkill(row["weights"], float(row["log_ratio"]), float(row["sd"]), int(row["n_datasets"]))
+            for row in csv.DictReader(file)
+        }
