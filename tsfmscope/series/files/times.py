@@ -84,8 +84,8 @@ def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd
     distinct = column.drop_duplicates()
     if 2 * len(distinct) < len(column):
         with contextlib.suppress(DataError):
-            times = parse_times(distinct, time_format, location)
-            return pd.Series(times.array[pd.factorize(column, use_na_sentinel=False)[0]], column.index)
+            parsed = parse_times(distinct, time_format, location)
+            return pd.Series(parsed.array[pd.factorize(column, use_na_sentinel=False)[0]], column.index)
     if types.is_numeric_dtype(column):
         whole: pd.Series = column.where(column % 1 == 0).astype("Int64")
         is_whole = time_format in DIGITS or (time_format is None and whole.notna().equals(column.notna()))
