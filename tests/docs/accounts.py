@@ -19,6 +19,7 @@ IN_ORDER = (  # pages whose commands and Python are run here, one after another,
     "docs/own_model.md",
     "docs/own_data.md",
     "docs/python.md",
+    "docs/forecasting.md",
     "docs/paper_scale.md",
 )
 TUTORIAL = "docs/tutorial.md"  # in a copy of its own: what it prints is compared

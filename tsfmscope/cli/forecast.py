@@ -15,7 +15,7 @@ from tsfmscope.functions.forecast import PICTURES, TABLES, ForecastResult, forec
 EXAMPLES = """
 tsfmscope forecast chronos-bolt-mini mine.csv --horizon 28 --out forecast.csv
 tsfmscope forecast chronos-bolt-mini mine.csv --horizon 28 --out forecast.png
-tsfmscope forecast small-onnx mine.csv --tz Europe/Berlin --json
+tsfmscope forecast patchtst-mini mine.csv --context 128 --tz Europe/Berlin --json
 """
 # Rows that the table shows; a file and JSON contain all of them.
 ROWS = 8

@@ -51,9 +51,9 @@ class RealWindows:
         for row in values:
             self._fill(rng, row, context, min_past)
             if rng.random() < MIXED:
-                other = np.full_like(row, np.nan)
-                self._fill(rng, other, context, min_past)
-                _mix(rng, row, other)
+                second = np.full_like(row, np.nan)
+                self._fill(rng, second, context, min_past)
+                _mix(rng, row, second)
             if rng.random() < NEGATED:
                 row *= -1
         return values
@@ -87,11 +87,11 @@ def _read(path: Path, sums: str, without: str | None) -> Sequence[np.ndarray]:
     return [np.asarray(item.values, dtype=np.float32) for item in series]
 
 
-def _mix(rng: np.random.Generator, row: np.ndarray, other: np.ndarray) -> None:
+def _mix(rng: np.random.Generator, row: np.ndarray, second: np.ndarray) -> None:
     """Add another window to `row`, in place, with a random weight relative to their standard deviations."""
-    known = np.isfinite(row) & np.isfinite(other)
+    known = np.isfinite(row) & np.isfinite(second)
     # In float64, because squares of large float32 values overflow.
-    own, added = row[known].astype(np.float64), other[known].astype(np.float64)
+    own, added = row[known].astype(np.float64), second[known].astype(np.float64)
     weight = rng.uniform(0.1, 1.0)
     if len(own) and own.std() > 0 and added.std() > 0:
         row[known] += weight * own.std() * (added - added.mean()) / added.std()

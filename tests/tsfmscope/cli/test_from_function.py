@@ -100,6 +100,17 @@ def test_compress_has_the_costs_and_writes_the_files_of_the_function(options: di
     assert {"config.json", "recipe.json", "compressed.safetensors", "checksums.sha256"} <= set(files("command"))
 
 
+def test_forecast_has_the_rows_and_writes_the_files_of_the_function() -> None:
+    result = ts.forecast(MODEL, "mine.csv", horizon=5, context=64)
+    for name in ("f.csv", "f.svg"):
+        result.save(f"function/{name}")
+    outs = ("--out", "command/f.csv", "--out", "command/f.svg")
+    found = document("forecast", MODEL, "mine.csv", *outs, horizon=5, context=64)
+    frame = result.frame.assign(timestamp=result.frame["timestamp"].astype(str))
+    assert found["forecasts"] == plain(frame.to_dict("records")) and found["skipped"] == []
+    assert files("command") == files("function")
+
+
 @pytest.mark.parametrize("options", [{}, {"dense": True}])
 def test_export_has_the_facts_and_writes_the_files_of_the_function(options: dict[str, Any]) -> None:
     ts.compress(MODEL, "nile", to=0.5, method="joint", **STEPS).save("small")
