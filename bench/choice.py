@@ -9,7 +9,8 @@ candidates of the tables are the bundled models that forecast and are not in `SL
 A rule chooses a candidate by the windows before a held-out one, and by the skill on other data sets: the mean over
 the guided sets, without the set itself and those of the same origin (`SAME_ORIGIN`), of the log WQL over point seasonal
 naive. The result is WQL(chosen) / WQL(best) on the held-out window: the last one, or the mean over the last five.
-"combine, fitted elsewhere" has the constants of `GRID` with the least mean on the sets of other origins.
+"combine, fitted elsewhere" has the constants of `GRID` with the least mean on the sets of other origins. The numbers
+of `tune` are those of unknown data only for checkpoints that were not trained on it.
 
 --losses: folder that keeps the losses of each model; a model with the same weights is not measured again. --skill:
 write the stored skill, tsfmscope/models/skill.csv. --report: look at the group `report` too, with the stored skill, and
@@ -63,6 +64,8 @@ SAME_ORIGIN = (
 # Constants (spread, drift) of `combine` among which the fit chooses.
 GRID = tuple(itertools.product((0.1, 0.15, 0.2, 0.3), (0.1, 0.15, 0.2, 0.3, 0.4)))
 FITTED = "combine, fitted elsewhere"
+# Reference that no rule can use: the least error over all eight windows, the held-out one included.
+HINDSIGHT = "all windows, held-out one included"
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray]
 
 
@@ -191,12 +194,13 @@ def regrets(table: Table, skill: np.ndarray, rules: dict[str, Rule], windows: in
             continue
         errors, covariance = pooled_log_errors(past)
         n_windows = int(np.isfinite(past).any(axis=(0, 1)).sum())
+        estimates = {name: rule(errors, covariance, skill, n_windows) for name, rule in rules.items()}
+        estimates[HINDSIGHT] = np.nansum(table.losses[:, usable], axis=(1, 2))
         row = {}
-        for name, rule in rules.items():
-            estimate = rule(errors, covariance, skill, n_windows)
+        for name, estimate in estimates.items():
             row[name] = np.log(later)[estimate == estimate.min()].mean() - np.log(later).min()
         rows.append(row)
-    return pd.DataFrame(rows, columns=list(rules))
+    return pd.DataFrame(rows, columns=[*rules, HINDSIGHT])
 
 
 def compare(tables: dict[str, Table], windows: int, held_out: int, skill: np.ndarray | None = None) -> pd.DataFrame:
@@ -227,7 +231,7 @@ def summarize(frame: pd.DataFrame, groups: pd.Series, **facts: Any) -> list[dict
     tie = 1e-9
     for group in [*dict.fromkeys(groups), "all"] if groups.nunique() > 1 else groups.unique():
         part = frame[groups == group] if group != "all" else frame
-        for rule in [name for name in part if name in RULES or name == FITTED]:
+        for rule in [name for name in part if name in RULES or name in (FITTED, HINDSIGHT)]:
             mean, ends = geometric_mean(np.exp(part[[rule]].to_numpy()), bootstrap=2000, seed=0)
             low, high = (None, None) if ends is None else (round(float(end), 3) for end in ends[:, 0])
             alone = {name: part[rule] - part[f"{name} alone"] for name in ("windows", "skill elsewhere")}

@@ -27,7 +27,17 @@ Exit codes with --certified and --data are those of `tsfmscope certify`.
 COLUMNS = {
     "data set": "dataset", "series": "n_series", "WQL before": "wql_base", "WQL after": "wql_small", "ratio": "ratio",
 }  # fmt: skip
-LADDER = ("method", "share asked", "share of the file", "ratio of WQL", "upper limit", "seconds", "")
+LADDER = (
+    "method",
+    "share asked",
+    "share of the file",
+    "ratio of WQL",
+    "upper limit",
+    "largest",
+    "coverage",
+    "seconds",
+    "",
+)
 Folder = Annotated[Path, typer.Argument(help="New folder for the compressed model.")]
 
 
@@ -92,7 +102,7 @@ def _show(model: CompressedModel, folder: Path) -> None:
     costs = _save(model, folder)["costs"]
     if model.ladder:
         margin = model.record["search"]["margin"]
-        print_table(f"search, upper 95 % limit below {margin:g}; the first size above it ends the search", [*LADDER], [
+        print_table(f"search for an upper 95 % limit below {margin:g}; the first failure ends it", [*LADDER], [
             [*rung[:-1], "pass" if rung.passes else "fail"] for rung in model.ladder
         ])  # fmt: skip
     print_table(model.name, ["", "before", "after", "ratio"], [

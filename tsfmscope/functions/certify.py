@@ -325,7 +325,7 @@ def certify_pair(
         for steps in dict.fromkeys(horizons):
             try:
                 case = make_case(base, series, context=context, horizon=steps, seed=seed)
-                task = _score_task(case, small, ORIGINS if table else 1)
+                task = score_task(case, small, ORIGINS if table else 1)
                 notes |= dict.fromkeys(_reading_notes(case, small))
             except DataError as error:
                 left_out.append({"data": label, "horizon": steps, "reason": str(error)})
@@ -437,7 +437,7 @@ def _reading_notes(case: Case, small: Family | OnnxForecaster) -> Iterator[str]:
             yield from floor_notes(model, model.name, case.data.name, near, len(windows))
 
 
-def _score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> ScoredTask:
+def score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> ScoredTask:
     """Return the row of one task and the losses by series, pooled over origins.
 
     origins: largest number of windows per series. Raises DataError with the reason if it has no ratio of two WQL.

@@ -33,7 +33,7 @@ from tsfmscope.compression.options import (
     MethodName,
     Ranks,
 )
-from tsfmscope.compression.record import Calibration as Seen
+from tsfmscope.compression.record import Calibration as SeenSeries
 from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
@@ -202,7 +202,7 @@ def compress(
         # Users type the budget, not the key of `ranks` that the error names.
         reason = str(error).removeprefix(f"ranks {rule}: ")
         raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
-    seen = model.calibration.joined(record[CALIBRATION_SERIES])
+    calibration = model.calibration.joined(record[CALIBRATION_SERIES])
     judged, seconds, note = None, None, None
     if forecasts:
         seconds = _compare_seconds(model.family, small.family, arguments, next(iter(cases.values())), budget_seconds)
@@ -212,11 +212,11 @@ def compress(
                 f"budget of {budget_seconds:g}; repeat on a machine with less other work, or ask for less"
             )
         judged = certify_pair(
-            model, label, small.family, seen, {name: partial(_recall, item) for name, item in series.items()},
+            model, label, small.family, calibration, {name: partial(_recall, item) for name, item in series.items()},
             horizons=[horizon], context=context, seed=seed, keeps_calibrated=True,
         )  # fmt: skip
     return _with_record(
-        model, small, label, record, arguments, seen, judged, seconds, windows=counts, note=note
+        model, small, label, record, arguments, calibration, judged, seconds, windows=counts, note=note
     )  # fmt: skip
 
 
@@ -240,34 +240,34 @@ def _search(
     small, record = found.model, found.record
     seconds = _compare_seconds(model.family, small.family, found.arguments, found.case, None)
     # What chose the size may not certify it either.
-    seen = model.calibration.joined(found.series)
+    calibration = model.calibration.joined(found.series)
     judged = None
     if data:
         judged = certify_pair(
-            model, label, small.family, seen, data, horizons=[horizon], context=context, seed=seed, margin=margin
+            model, label, small.family, calibration, data, horizons=[horizon], context=context, seed=seed, margin=margin
         )
     search = {"margin": margin, "ladder": [rung._asdict() for rung in found.ladder], "outcome": NO_TABLE}
     if judged is not None:
         names = list(dict.fromkeys(row["dataset"] for row in judged.tasks))
         search |= {"outcome": judged.certificate.outcome, "data": names, "fingerprint": judged.fingerprint}
     return _with_record(
-        model, small, label, record | {"search": search}, found.arguments, seen, judged, seconds, windows=found.counts,
-        ladder=found.ladder,
+        model, small, label, record | {"search": search}, found.arguments, calibration, judged, seconds,
+        windows=found.counts, ladder=found.ladder,
     )  # fmt: skip
 
 
 def _with_record(
-    model: Model, small: Model, label: str, record: Mapping[str, Any], arguments: Mapping[str, Any], seen: Seen,
-    judged: CertifyResult | None, seconds: PairedSeconds | None, **others: Any,
+    model: Model, small: Model, label: str, record: Mapping[str, Any], arguments: Mapping[str, Any],
+    calibration: SeenSeries, judged: CertifyResult | None, seconds: PairedSeconds | None, **others: Any,
 ) -> CompressedModel:  # fmt: skip
     """Return the compressed model with its costs and the content of recipe.json."""
     license = license_of(model.source.folder, model.source.reference)
     recipe = {"base_model": model.source.reference} | ({"license": license.name} if license.name else {})
     recipe |= {key: arguments[key] and arguments[key].to_dict() for key in ("method", "calibration")}
     return CompressedModel(
-        label, small.family, small.source, model.device, seen,
+        label, small.family, small.source, model.device, calibration,
         costs=pd.DataFrame(_costs(model.family, small.family, judged, seconds)), parts=pd.DataFrame(record["parts"]),
-        judged=judged, license=license, record={"recipe": recipe, **record, **seen.facts}, **others,
+        judged=judged, license=license, record={"recipe": recipe, **record, **calibration.facts}, **others,
     )  # fmt: skip
 
 

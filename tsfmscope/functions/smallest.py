@@ -6,6 +6,7 @@ series, on which the sizes are compared.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,22 +20,21 @@ from tsfmscope.compression.compress import compress_and_record
 from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.options import METHOD, METHODS, WHOLE, Calibration, Method, Ranks
 from tsfmscope.defaults import HELD_OUT, HORIZON
-from tsfmscope.errors import ModelError
-from tsfmscope.functions.certify import forecast_windows
+from tsfmscope.errors import DataError, ModelError
+from tsfmscope.functions.certify import score_task
 from tsfmscope.functions.load import Case, Model, load_source, make_case
-from tsfmscope.models.base import QUANTILES
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.data_sets import OWN, NamedSeries, usable_series
 from tsfmscope.series.files.sources import LoadedSeries
 from tsfmscope.series.synthetic.priors import draw_priors
 from tsfmscope.series.types import Series, digests
-from tsfmscope.statistics.noninferiority import bootstrap_limit, log_ratio, t_limit, to_ratio
+from tsfmscope.statistics.noninferiority import Certificate, CoverageChange, assess, log_ratio, to_ratio
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
 
 # Synthetic data sets that calibrate, and the windows of each.
-CALIBRATING, WINDOWS = 8, 8
+CALIBRATING, WINDOWS = 8, 16
 # Search series: synthetic data sets, the series of each, and the steps of a series. The steps of every second data set
 # are a quarter, as many series of users are short.
 SETS, SERIES, STEPS = 35, 8, 1024
@@ -50,8 +50,10 @@ BYTES, ATTENTION = (0.22, 0.2, 0.18, 0.165, 0.15, 0.135, 0.12, 0.1), (0.5, 0.25,
 class Rung(NamedTuple):
     """One size that was tried.
 
-    share: of the bytes of the files of weights. ratio, upper: mean ratio of WQL over the search series, and its upper
-    95 % limit. seconds: of compressing and scoring. passes: whether the limit is below the margin.
+    requested: share that the method was asked for. share: of the bytes of the files of weights. ratio, upper, largest:
+    mean ratio of WQL over the search series, its upper 95 % limit, and the largest ratio of a data set. coverage: mean
+    size of the change of the coverage of the 80 % interval. seconds: of compressing and scoring. passes: whether all
+    conditions of a certificate hold.
     """
 
     method: str
@@ -59,6 +61,8 @@ class Rung(NamedTuple):
     share: float
     ratio: float
     upper: float
+    largest: float
+    coverage: float
     seconds: float
     passes: bool
 
@@ -87,20 +91,16 @@ def find_smallest(
 
     The order of the sizes is fixed before scoring and the first failure ends the search, so each size is tested at the
     full level: with 95 % confidence, no size that loses the margin or more on average over such search series is
-    chosen (a fixed sequence of hypotheses, Maurer, Hothorn and Lehmacher 1995). A size passes if the larger one of the
-    t limit and the BCa limit of the mean log ratio, over the data sets, is below the margin.
+    chosen (a fixed sequence of hypotheses, Maurer, Hothorn and Lehmacher 1995). A size passes if all conditions of a
+    general certificate hold, where a unit is a data set.
 
     name: that of the smaller model. margin: largest mean ratio. Raises ModelError if the first size fails, and the
     errors of `compress_model`.
     """
-    progress.show("forecasting the search series")
-    scored: list[tuple[Case, float]] = []
-    for data in _search_series(horizon, seed):
-        case = make_case(model, data, context=context, horizon=horizon, seed=seed)
-        # A bundled data set may be too short for the horizon.
-        if "wql" in (scores := forecast_windows(case, model.family).accuracy(len(QUANTILES))):
-            scored.append((case, scores["wql"]))
-    first, _ = scored[-1]
+    cases = [
+        make_case(model, data, context=context, horizon=horizon, seed=seed) for data in _search_series(horizon, seed)
+    ]
+    first = cases[-1]
     calibration = Calibration(
         datasets=(), windows=WINDOWS, context=first.context, horizon=first.horizon, held_out=HELD_OUT, seed=seed,
         synthetic=CALIBRATING,
@@ -124,11 +124,12 @@ def find_smallest(
         except BudgetError:
             # This size and all smaller ones do not exist.
             break
-        ratios = _log_ratios(scored, small.family)
-        upper = to_ratio(max(t_limit(ratios), bootstrap_limit(ratios, seed=seed)[0]))
+        certificate = _assess(cases, small.family, margin, seed)
+        _, largest, _, change, _ = certificate.conditions
         rung = Rung(
-            method.method, method.ranks.rule[1], file_bytes(small.family) / full, to_ratio(float(ratios.mean())), upper,
-            time.monotonic() - began, upper < margin,
+            method.method, method.ranks.rule[1], file_bytes(small.family) / full, to_ratio(certificate.mean),
+            to_ratio(certificate.upper_limit), largest.value, change.value, time.monotonic() - began,
+            certificate.outcome == "certified",
         )  # fmt: skip
         ladder.append(rung)
         if not rung.passes:
@@ -136,18 +137,25 @@ def find_smallest(
         best = small, record, arguments
     if best is None:
         raise ModelError(
-            f"{model.name}: even weights of eight bits lose too much: a mean ratio of WQL of {ladder[0].ratio:.4f}, "
-            f"upper limit {ladder[0].upper:.4f}, expected below {margin:g}; allow a larger loss"
+            f"{model.name}: even weights of eight bits lose too much on the search series: a mean ratio of WQL of "
+            f"{ladder[0].ratio:.4f}, upper limit {ladder[0].upper:.4f}, largest {ladder[0].largest:.4f}, expected an "
+            f"upper limit below {margin:g}; allow a larger loss, or compress with `to`"
         )
     counts = {"synthetic": CALIBRATING * WINDOWS} if best[2]["calibration"] else {}
-    seen = frozenset[str]().union(*(digests(case.data.loaded.usable) for case, _ in scored))
+    seen = frozenset[str]().union(*(digests(case.data.loaded.usable) for case in cases))
     return Smallest(*best, counts, first, ladder, seen)
 
 
-def _log_ratios(scored: Sequence[tuple[Case, float]], family: Family) -> np.ndarray:
-    """Return the log ratio of WQL of each data set, model over base. scored: cases, and the WQL of the base."""
-    wql = [forecast_windows(case, family).accuracy(len(QUANTILES))["wql"] for case, _ in scored]
-    return np.array([log_ratio((base, small)) for (_, base), small in zip(scored, wql, strict=True)])
+def _assess(cases: Sequence[Case], family: Family, margin: float, seed: int) -> Certificate:
+    """Return the test of a model on the search series; a unit is a data set."""
+    rows = []
+    for case in cases:
+        # A bundled data set may be too short for the horizon.
+        with contextlib.suppress(DataError):
+            rows.append(score_task(case, family, 1).row)
+    ratios = [log_ratio((row["wql_base"], row["wql_small"])) for row in rows]
+    changes = [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in rows]
+    return assess(ratios, ratios, changes, margin=margin, seed=seed)
 
 
 def _methods(family: Family) -> Iterator[Method]:
