@@ -18,6 +18,7 @@ IN_ORDER = (  # pages whose commands and Python are run here, one after another,
     "docs/models.md",
     "docs/own_model.md",
     "docs/own_data.md",
+    "docs/forecasting.md",
     "docs/python.md",
     "docs/paper_scale.md",
 )

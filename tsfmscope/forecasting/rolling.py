@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import scipy.stats
+from jaxtyping import Bool, Float
 
 from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, check_finite, quantile_losses, seasonal_error
 from tsfmscope.series.types import Windows
@@ -46,9 +47,9 @@ class Errors:
     n_inside: Grid
 
     @property
-    def is_scored(self) -> np.ndarray:
+    def is_scored(self) -> Bool[np.ndarray, "series origin"]:
         """Whether each window was forecast."""
-        return np.isfinite(self.loss)
+        return np.asarray(np.isfinite(self.loss))
 
 
 class Interval(NamedTuple):
@@ -142,17 +143,55 @@ def draw_resamples(n_series: int, n_origins: int, *, seed: int, draws: int = RES
 
 
 def ratio_interval(numerator: Grid, denominator: Grid, resamples: Resamples) -> Interval:
-    """Return the percentile interval of sum(numerator) / sum(denominator), both on the windows that have both.
+    """Return the interval of sum(numerator) / sum(denominator), both on the windows that have both.
 
-    Resamples without any of these windows, or with a denominator of 0, are left out.
+    The percentile ends of the log ratio over the resamples, stretched about the log ratio by `small_sample_factor`. A
+    ratio of 0 has no width. Resamples without any of these windows, or with a denominator of 0, are left out.
     """
     both = np.isfinite(numerator) & np.isfinite(denominator)
-    if both.sum() < 2:
+    above, below = (np.where(both, grid, 0.0) for grid in (numerator, denominator))
+    if both.sum() < 2 or not below.sum() > 0:
         return Interval(None, None)
-    above, below = (resamples.sums(np.where(both, grid, 0.0)) for grid in (numerator, denominator))
-    ratios = above[below > 0] / below[below > 0]
-    if not len(ratios):
-        return Interval(None, None)
+    if not above.sum() > 0:
+        return Interval(0.0, 0.0)
+    whole = float(np.log(above.sum() / below.sum()))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, (tail, 1 - tail))
+    ends = np.quantile(_log_ratios(above, below, resamples), (tail, 1 - tail))
+    # Each number of units, and the variance of the log ratio when they alone are drawn.
+    parts = [
+        (grid.shape[1], float(np.var(_log_ratios(above, below, resamples._replace(**fixed)))))
+        for grid, fixed in (
+            (resamples.series, {"origins": np.ones_like(resamples.origins)}),
+            (resamples.origins, {"series": np.ones_like(resamples.series)}),
+        )
+    ]
+    factor = small_sample_factor(parts)
+    low, high = np.exp(whole + factor * (ends - whole))
     return Interval(float(low), float(high))
+
+
+def _log_ratios(above: Grid, below: Grid, resamples: Resamples) -> Float[np.ndarray, " resample"]:
+    numerators, denominators = resamples.sums(above), resamples.sums(below)
+    is_defined = (numerators > 0) & (denominators > 0)
+    return np.asarray(np.log(numerators[is_defined] / denominators[is_defined]))
+
+
+def small_sample_factor(parts: Sequence[tuple[int, float]]) -> float:
+    """Return the factor by which percentile ends are too near for few units.
+
+    sqrt(sum v_i / sum u_i) * t(df) / z, with the bootstrap's variance u_i of n_i units, v_i = u_i n_i / (n_i - 1), and
+    df = (sum v_i)^2 / sum(v_i^2 / (n_i - 1)). Three origins of one series, for example, have 2 degrees of freedom.
+
+    Source: Hesterberg 2015, "What teachers should know about the bootstrap", section 4.1.3, for one kind of units; the
+    degrees of freedom are those of Satterthwaite 1946. parts: number of units and variance; one unit tells nothing of
+    its variance. Without any variance, the factor is 1.
+    """
+    known = [(count, variance) for count, variance in parts if count > 1 and variance > 0]
+    if not known:
+        return 1.0
+    corrected = [(count, variance * count / (count - 1)) for count, variance in known]
+    total = sum(variance for _, variance in corrected)
+    freedom = total**2 / sum(variance**2 / (count - 1) for count, variance in corrected)
+    level = (1 + CONFIDENCE) / 2
+    wider = np.sqrt(total / sum(variance for _, variance in known))
+    return float(wider * scipy.stats.t.ppf(level, freedom) / scipy.stats.norm.ppf(level))

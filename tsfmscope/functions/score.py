@@ -136,16 +136,16 @@ class ScoreResult:
 
     def describe_choice(self) -> str:
         """Return one sentence: the best, the smallest near it, and what the data cannot decide."""
-        rows = self.rows.set_index("candidate")
-        best, small = rows.loc[self.best], rows.loc[self.smallest]
-        estimate = "" if pd.isna(best["estimate"]) else f" (estimate {best['estimate']:.3f})"
-        size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "a baseline, which has no weights"
-        same = ", also the smallest within 2 % of it" if self.smallest == self.best else ""
-        text = f"best: {self.best}{estimate}{same}"
-        if not same:
+        rows = {row["candidate"]: row for row in self.rows.to_dict("records")}
+        best, small = rows[self.best], rows[self.smallest]
+        text = f"best: {self.best}" + ("" if pd.isna(best["estimate"]) else f" (estimate {best['estimate']:.3f})")
+        if self.smallest == self.best:
+            text += ", also the smallest within 2 % of it"
+        else:
+            size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "a baseline, which has no weights"
             text += f"; the smallest within 2 % of it: {self.smallest} ({size})"
-        undecided = rows.index[rows["is_undecided"] & (rows.index != self.best)].tolist()
-        windows = f"{int(best['n_windows'])} windows of {self.n_series} series"
+        undecided = [name for name, row in rows.items() if row["is_undecided"] and name != self.best]
+        windows = f"{best['n_windows']:,} windows of {self.n_series} series"
         if not undecided:
             return f"{text}; on the {windows}, every other candidate is worse (95 % intervals, each alone)."
         shown = ", ".join(undecided[:6]) + (f" and {len(undecided) - 6} more" if len(undecided) > 6 else "")
@@ -224,7 +224,7 @@ def _text(value: float, form: str = "{:.3f}") -> str:
     return "–" if pd.isna(value) else form.format(value)
 
 
-def _with_ends(row: Mapping[str, Any], name: str) -> str:
+def _with_ends(row: Mapping[Any, Any], name: str) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return _text(row[name]) + ("" if pd.isna(low) else f" [{_text(low)}, {_text(high)}]")
 
@@ -531,7 +531,8 @@ def _score_baseline(task: _Task, name: str, *, show: Callable[[int, int], None])
     show(0, len(task.baseline_windows))
     # The first fit compiles code.
     task.forecast(Local(name), task.gather(task.baseline_windows[:1], task.reach))
-    parts, seconds, failed = [], 0.0, []
+    parts, seconds = [], 0.0
+    failed: list[str] = []
     for done, position in enumerate(task.baseline_windows):
         if seconds > task.time_limit:
             break

@@ -31,7 +31,8 @@ from tsfmscope.functions import doctor as doctor_checks
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("inspect", "compress", "certify", "embed", "export", "push", "verify", "check-family", "doctor"),
+    *("inspect", "score", "compress", "certify", "embed", "export", "push", "verify", "check-family"),
+    "doctor",
     *("sql", "tables", "report"),
     *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
 )
@@ -111,6 +112,7 @@ def test_every_command_that_prints_results_has_json() -> None:
 @pytest.mark.parametrize(("arguments", "keys"), [
     (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
     (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
+    (("score", "nile", "--models", "ttm-mini", "--horizon", "6"), {"candidates", "best", "choice"}),
     (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
     (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
     (("tables", "geometry"), {"name", "meaning", "columns"}),
