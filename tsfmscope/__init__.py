@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.embed import embed
     from tsfmscope.functions.export import export
     from tsfmscope.functions.fev_model import fev_model
+    from tsfmscope.functions.forecast import forecast
     from tsfmscope.functions.inspect import inspect
     from tsfmscope.functions.load import load
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "functions.certify": ["certify"], "functions.compress": ["compress"], "functions.doctor": ["doctor"],
     "functions.embed": ["embed"],
-    "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.inspect": ["inspect"],
+    "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.forecast": ["forecast"],
+    "functions.inspect": ["inspect"],
     "functions.load": ["load"], "functions.push": ["push"], "functions.results": ["results"],
     "functions.score": ["score"], "functions.states": ["states"], "functions.verify": ["verify"],
     "functions.weights": ["states_of", "weights"],
@@ -45,7 +47,7 @@ _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for 
 
 __all__ = [
     "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compress", "doctor", "effective_dimension", "embed",
-    "export", "fast", "fev_model", "inspect", "isotropy", "load", "numerical_rank", "push", "results",
+    "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "push", "results",
     "score", "singular_values", "states", "states_of", "verify", "weights",
 ]  # fmt: skip
 

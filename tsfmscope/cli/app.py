@@ -27,6 +27,7 @@ ALLOCATIONS = 200_000
 USAGE_ERROR: Any = typer.BadParameter.__base__
 # Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
 COMMANDS = {
+    "forecast": ("tsfmscope.cli.forecast:COMMAND", "Forecast the steps after every series of a table."),
     "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
     "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
     "score": ("tsfmscope.cli.score:COMMAND", "Score models on your data, and choose one."),
@@ -134,6 +135,7 @@ HELP = """Look inside time-series foundation models.
 
 \b
 tsfmscope doctor                           # what is installed here, and how to fix what is not
+tsfmscope forecast chronos-bolt-mini mine.csv --horizon 28 --out forecast.png
 tsfmscope inspect chronos-bolt-mini nile   # isotropy, dimension and rank of every layer
 tsfmscope embed chronos-bolt-mini nile     # one vector per series
 tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64

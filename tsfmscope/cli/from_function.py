@@ -23,7 +23,7 @@ from tsfmscope.errors import ArgumentError
 from tsfmscope.functions import load as loading
 from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of
 from tsfmscope.functions.inspect import inspect as inspect_layers
-from tsfmscope.functions.load import Model
+from tsfmscope.functions.load import LoadedForecaster, Model
 from tsfmscope.series.data_sets import Data
 
 # Arguments of `load`, which are options of every command with a model.
@@ -143,7 +143,8 @@ def _parameters(
             of_load, texts = inspect.signature(loading.load).parameters, _arguments_of_docstring(loading.load)
             for key in keys:
                 parameters[key] = _option(key, annotations_of(loading.load)[key], of_load[key].default, texts)
-            readers[name] = partial(_load_model, name, keys)
+            loader = loading.as_forecaster if LoadedForecaster in types_of(annotation) else loading.load
+            readers[name] = partial(_load_model, loader, name, keys)
         else:
             is_word_or_number = bool(choices_of(annotation)) and int in types_of(annotation)
             readers[name] = partial(_read_value, name, is_word_or_number)
@@ -200,8 +201,8 @@ def _read_names(name: str, values: Mapping[str, Any]) -> list[str] | None:
     return [item for text in values[name] or () for item in text.split(",")] or None
 
 
-def _load_model(name: str, keys: Sequence[str], values: Mapping[str, Any]) -> Model:
-    return loading.load(values[name], **{key: values[key] for key in keys})
+def _load_model(loader: Callable[..., Any], name: str, keys: Sequence[str], values: Mapping[str, Any]) -> Any:
+    return loader(values[name], **{key: values[key] for key in keys})
 
 
 def _read_columns(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -139,10 +140,12 @@ def run_session(
 
 
 def n_threads() -> int:
-    """Return the number of threads of torch, which onnxruntime gets too."""
-    import torch
+    """Return the number of threads for onnxruntime: that of torch, if it is loaded, else OMP_NUM_THREADS; 0: all cores.
 
-    return torch.get_num_threads()
+    An ONNX model runs where torch is not installed.
+    """
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or 0)
 
 
 def first_line(error: Exception) -> str:

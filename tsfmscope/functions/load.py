@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope import layer_states
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster, read_description
 from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT, Precision
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import checked
-from tsfmscope.models.base import NEAR_FLOOR, Family
+from tsfmscope.models.base import NEAR_FLOOR, Family, Forecaster
+from tsfmscope.models.cards import License, license_of
 from tsfmscope.models.references import Source, load_family, resolve
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.catalog import modality
@@ -99,6 +101,64 @@ def load_source(source: Source, device: str) -> Model:
 def as_model(model: Model | str | Path) -> Model:
     """Return the model, loaded first if it is a name or a folder."""
     return model if isinstance(model, Model) else load(model)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedForecaster:
+    """A model that forecasts, of any reference.
+
+    model: the family, or an ONNX model. max_context: most steps of context that it reads; None: no limit. calibration:
+    series that calibrated or healed it. n_bytes: size of the files of its weights.
+    """
+
+    name: str
+    model: Forecaster | OnnxForecaster
+    max_context: int | None
+    license: License
+    calibration: Calibration
+    n_bytes: int
+
+
+@checked
+def as_forecaster(
+    model: LoadedForecaster | Model | str | Path,
+    *,
+    family: str | None = None,
+    device: str = "cpu",
+    precision: Precision | None = None,
+) -> LoadedForecaster:
+    """Return a model that forecasts: a name or folder as in `load`, or a folder that `export` wrote with onnx.
+
+    An ONNX model needs no torch; it runs on the CPU, as it was exported. Raises the errors of `load`; ArgumentError for
+    a model that does not forecast.
+    """
+    if isinstance(model, LoadedForecaster):
+        return model
+    if not isinstance(model, Model) and Path(model, DESCRIPTION).is_file():
+        if family is not None or precision is not None or device != "cpu":
+            raise ArgumentError(
+                f"family, device, precision: {model} is an ONNX model, which has its own; leave them out"
+            )
+        folder = Path(model)
+        onnx, license_name = OnnxForecaster.load(folder), read_description(folder).get("license")
+        found = License(license_name if isinstance(license_name, str) else None, f"{DESCRIPTION} of the export")
+        size = _n_bytes(folder, "model.onnx*")
+        return LoadedForecaster(folder.resolve().name, onnx, onnx.context, found, calibration_of(folder), size)
+    loaded = model if isinstance(model, Model) else load(model, family=family, device=device, precision=precision)
+    source = loaded.source
+    if not isinstance(loaded.family, Forecaster):
+        raise ArgumentError(
+            f"model: got {loaded.name}, which reads {loaded.family.modality} and does not forecast; name a model of "
+            "time series, such as chronos-bolt-mini"
+        )
+    return LoadedForecaster(
+        loaded.name, loaded.family, loaded.family.max_context, license_of(source.folder, source.reference),
+        loaded.calibration, _n_bytes(source.folder, "*.safetensors"),
+    )  # fmt: skip
+
+
+def _n_bytes(folder: Path, pattern: str) -> int:
+    return sum(path.stat().st_size for path in folder.glob(pattern))
 
 
 class Tokenized(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tsfmscope import layer_states, progress
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION
 from tsfmscope.defaults import HELD_OUT, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.errors import KNOWN, ArgumentError, DataError
 from tsfmscope.files import write_atomic
@@ -24,11 +25,9 @@ from tsfmscope.forecasting.baselines import Local, seasonal_naive
 from tsfmscope.forecasting.rolling import Errors, Targets
 from tsfmscope.forecasting.scores import window_seed
 from tsfmscope.functions.arguments import Bounds, Count, Horizon, Seed, checked
-from tsfmscope.functions.load import Model, load, reading_notes
+from tsfmscope.functions.load import LoadedForecaster, Model, as_forecaster, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.models.bundled_skill import bundled_skill
-from tsfmscope.models.cards import license_of
-from tsfmscope.models.common.checkpoint_folder import weight_files
 from tsfmscope.models.references import load_catalog, resolve
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import Forecast
@@ -63,6 +62,7 @@ ISOTROPY = (
     "isoscore: IsoScore of the last layer. It says nothing about the error: choosing by isotropy was no better than "
     "chance (docs/findings/advice.md)."
 )
+Reference = LoadedForecaster | Model | str | Path
 Contexts = Annotated[int | Sequence[int] | None, Bounds(MIN_CONTEXT, MAX_CONTEXT)]
 
 
@@ -233,7 +233,7 @@ def _with_ends(row: Mapping[Any, Any], name: str) -> str:
 def score(
     data: Data,
     *,
-    models: Sequence[Model | str | Path] | None = None,
+    models: Sequence[Reference] | None = None,
     hub: Sequence[str] | None = None,
     contexts: Contexts = None,
     horizon: Horizon = None,
@@ -307,21 +307,19 @@ def score(
             raise
     if not candidates:
         raise DataError(f"{series.name}: no candidate gave a forecast: {'; '.join(left_out.values())}")
-    return _rank(task, candidates, left_out, missing)
+    return _rank(task, candidates, left_out, missing, with_isotropy=isotropy)
 
 
-def _named_models(
-    models: Sequence[Model | str | Path] | None, hub: Sequence[str] | None
-) -> list[tuple[Model | str | Path, bool]]:
+def _named_models(models: Sequence[Reference] | None, hub: Sequence[str] | None) -> list[tuple[Reference, bool]]:
     """Return the models, and whether each is of the hub.
 
     Raises ArgumentError for a name that is unknown, twice there, or that of a model which does not forecast series.
     """
-    if isinstance(models, str | Path | Model):
+    if isinstance(models, str | Path | Model | LoadedForecaster):
         models = [models]
     if models is None:
         catalog = load_catalog()["models"]
-        named: list[tuple[Model | str | Path, bool]] = [(name, False) for name in bundled_skill() if name in catalog]
+        named: list[tuple[Reference, bool]] = [(name, False) for name in bundled_skill() if name in catalog]
     elif not len(models):
         raise ArgumentError("models: got an empty list, expected a model; leave it out for all bundled ones")
     else:
@@ -329,18 +327,24 @@ def _named_models(
     named += [(f"hub:{name.removeprefix('hub:')}", True) for name in hub or ()]
     if len({_name_of(model) for model, _ in named}) < len(named):
         raise ArgumentError(f"models: got a name twice: {', '.join(_name_of(model) for model, _ in named)}")
-    if models is not None:
-        for model, is_hub in named:
-            if not is_hub:
-                family = type(model.family) if isinstance(model, Model) else family_class(resolve(model).family)
-                if family.modality != "series" or not issubclass(family, Forecaster):
-                    reads = "does not forecast" if family.modality == "series" else f"reads {family.modality}"
-                    raise ArgumentError(f"models: {_name_of(model)} {reads}, expected a model that forecasts series")
+    for model, is_hub in named:
+        # A name that is wrong must not be found after minutes of work; those of the hub are looked up in their turn.
+        if (
+            models is not None
+            and not is_hub
+            and isinstance(model, str | Path)
+            and not Path(model, DESCRIPTION).is_file()
+        ):
+            family = family_class(resolve(model).family)
+            if not issubclass(family, Forecaster):
+                raise ArgumentError(
+                    f"models: {model} reads {family.modality} and does not forecast; name a model of time series"
+                )
     return named
 
 
-def _name_of(model: Model | str | Path) -> str:
-    if isinstance(model, Model):
+def _name_of(model: Reference) -> str:
+    if isinstance(model, Model | LoadedForecaster):
         return model.name
     return Path(model).name if str(model).count("/") and not str(model).startswith("hub:") else str(model)
 
@@ -475,16 +479,14 @@ def _describe_windows(
 
 
 def _score_model(
-    task: _Task, model: Model | str | Path, context: int, *, device: str, may_be_slow: bool, with_isotropy: bool,
+    task: _Task, model: Reference, context: int, *, device: str, may_be_slow: bool, with_isotropy: bool,
     show: Callable[[int, int], None],
 ) -> _Candidate:  # fmt: skip
     """Forecast all windows with a model. Raises DataError for a bundled one that would take too long."""
     show(0, len(task.picks))
-    loaded = model if isinstance(model, Model) else load(model, device=device)
-    family = loaded.family
-    if not isinstance(family, Forecaster):
-        raise ArgumentError(f"model {loaded.name} does not forecast")
-    forecaster, steps = family.with_condition(context, 0)
+    is_named = isinstance(model, str | Path)
+    loaded = as_forecaster(model, device=device) if is_named and device != "cpu" else as_forecaster(model)
+    forecaster, steps = loaded.model.with_condition(context, 0)
     n_windows, n_probed = len(task.picks), min(PROBE, len(task.picks))
     probe = task.gather(range(n_probed), steps)
     task.forecast(forecaster, probe.take(slice(0, 1)))
@@ -506,15 +508,16 @@ def _score_model(
     return _Candidate(
         task.label(_name_of(model), context), _name_of(model), context,
         rolling.place_errors(parts, task.cells, task.shape), seconds, is_point,
-        n_bytes=sum(file.stat().st_size for file in weight_files(loaded.source.folder)),
-        license=license_of(loaded.source.folder, loaded.source.reference).name,
-        isoscore=_isoscore(task, family, context, device) if with_isotropy else None,
-        notes=[f"{note}." for note in reading_notes(loaded.name, family.max_context, context)],
+        n_bytes=loaded.n_bytes, license=loaded.license.name,
+        isoscore=_isoscore(task, loaded.model, context, device) if with_isotropy else None,
+        notes=[f"{note}." for note in reading_notes(loaded.name, loaded.max_context, context)],
     )  # fmt: skip
 
 
-def _isoscore(task: _Task, family: Family, context: int, device: str) -> float | None:
-    """Return IsoScore of the last layer's states."""
+def _isoscore(task: _Task, family: Any, context: int, device: str) -> float | None:
+    """Return IsoScore of the last layer's states; None for an ONNX model, which has none."""
+    if not isinstance(family, Family):
+        return None
     sample = layer_states.tokenize(
         family, task.series, context=context, horizon=task.horizon, rows=TOKENS, seed=task.seed,
         min_context=MIN_CONTEXT, held_out=task.held_out, noise=0.0,
@@ -556,7 +559,9 @@ def _score_baseline(task: _Task, name: str, *, show: Callable[[int, int], None])
     return _Candidate(name, name, task.reach, errors, seconds, False, notes=notes)
 
 
-def _rank(task: _Task, candidates: list[_Candidate], left_out: dict[str, str], missing: list[str]) -> ScoreResult:
+def _rank(
+    task: _Task, candidates: list[_Candidate], left_out: dict[str, str], missing: list[str], *, with_isotropy: bool
+) -> ScoreResult:
     """Return the result, with the candidates in the order of the estimate."""
     stored = bundled_skill()
     skill = [stored[one.model].log_ratio if one.model in stored else math.nan for one in candidates]
@@ -590,7 +595,7 @@ def _rank(task: _Task, candidates: list[_Candidate], left_out: dict[str, str], m
         columns |= {"is_undecided": one is best or low is None or low <= 1, "is_point": one.is_point}
         columns |= {"seconds": 1_000 * one.seconds / scores["n_windows"], "n_bytes": one.n_bytes}
         columns |= {"license": one.license, "n_windows": scores["n_windows"], "n_series": scores["n_series"]}
-        rows.append(columns | ({} if one.isoscore is None else {"isoscore": one.isoscore}))
+        rows.append(columns | ({"isoscore": one.isoscore} if with_isotropy else {}))
         for (index, origin), cell in zip(task.picks, task.cells, strict=True):
             if one.errors.is_scored[cell]:
                 values = (one.errors.loss[cell], task.naive.loss[cell], task.targets.size[cell])
@@ -599,7 +604,9 @@ def _rank(task: _Task, candidates: list[_Candidate], left_out: dict[str, str], m
     names = ["candidate", "series", "origin", "loss", "naive_loss", "target_abs"]
     notes = [*task.notes, *dict.fromkeys(note for one in candidates for note in one.notes)]
     numbers = [name for name in rows[0] if name.startswith(("estimate", "ratio", "wql", "over_best"))]
-    frame = pd.DataFrame(rows).astype(dict.fromkeys([*numbers, "mase", "coverage"], float))
+    frame = pd.DataFrame(rows).astype(
+        dict.fromkeys([*numbers, "mase", "coverage", *(["isoscore"] if with_isotropy else [])], float)
+    )
     return ScoreResult(
         frame, pd.DataFrame(records, columns=names), best.label,
         min((candidates[position] for position in near), key=lambda one: one.n_bytes).label, task.name, task.horizon,

@@ -14,13 +14,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.types import Series, Windows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # datetime64[s]; jaxtyping has no name for this type.
 Dates = np.ndarray
@@ -177,6 +180,44 @@ def _rule(freq: str) -> tuple[int, int, str]:
                 alias = str(pd.date_range("2000-01-03", periods=1, freq=name).to_period().freqstr)
                 return offset.n, 0, alias
         return offset.n, 0, ""
+
+
+def future_times(start: datetime, freq: str, steps: int, horizon: int, tz: str | None = None) -> pd.DatetimeIndex:
+    """Return the times of the `horizon` steps after a series of `steps` steps, in its zone if it has one.
+
+    Steps of a day and longer keep their local time of day across a clock change; shorter ones are equally long. A start
+    that the frequency does not contain, such as the 15th for MS, stays in its place of the month, quarter or year.
+
+    Raises:
+        DataError: pandas does not know the frequency, or the times leave the years that it can count.
+    """
+    import pandas as pd
+    from pandas.tseries.frequencies import to_offset
+    from pandas.tseries.offsets import Tick
+
+    multiple, _, period = _rule(freq)
+    offset = to_offset(freq)
+    assert offset is not None
+    try:
+        first = pd.Timestamp(start.replace(tzinfo=None))
+        if tz is not None:
+            # Of a time that occurs twice, a series starts with the first.
+            first = first.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
+        if isinstance(offset, Tick) or offset.is_on_offset(first):
+            return pd.date_range(first, periods=steps + horizon, freq=offset)[steps:]
+        days, months = LENGTHS.get(period.partition("-")[0], (0, 0))
+        if not days and not months:
+            return pd.date_range(first, periods=steps + horizon, freq=offset)[steps:]
+        steps_ahead = [multiple * step for step in range(steps, steps + horizon)]
+        return pd.DatetimeIndex([first + pd.DateOffset(days=days * n, months=months * n) for n in steps_ahead])
+    except (OverflowError, ValueError, pd.errors.OutOfBoundsDatetime) as error:
+        raise DataError(
+            f"times after {start:%Y-%m-%d} in steps of {freq}: {error}; remove the column of times"
+        ) from error
+
+
+# Days and months of a pandas period.
+LENGTHS = {"W": (7, 0), "M": (0, 1), "Q": (0, 3), "Y": (0, 12)}
 
 
 # Seasons that GluonTS sets to 1: of days, weeks, business days with holidays, business months and quarters.

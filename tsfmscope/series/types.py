@@ -34,6 +34,8 @@ class Series:
     # Seed that reproduces a synthetic series without the others.
     seed: int | None = None
     provenance: str = ""
+    # Time zone of the local times of `start`, such as Europe/Berlin; None: unknown.
+    tz: str | None = None
     # Steps of a season; None: the season of the frequency.
     season: int | None = None
 

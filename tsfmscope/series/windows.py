@@ -209,9 +209,9 @@ def gather_windows(series: Sequence[Series], picks: Sequence[tuple[int, int]], c
     return Windows(contexts, futures, ids, origins, dataset, freq, season_of(series), starts)
 
 
-def last_contexts(series: Sequence[Series], context: int) -> Windows:
-    """Return the last `context` steps of every series, with one unknown step after them."""
-    return gather_windows(series, [(index, len(item.values)) for index, item in enumerate(series)], context, 1)
+def last_contexts(series: Sequence[Series], context: int, horizon: int = 1) -> Windows:
+    """Return the last `context` steps of every series, with `horizon` unknown steps after them."""
+    return gather_windows(series, [(index, len(item.values)) for index, item in enumerate(series)], context, horizon)
 
 
 @dataclass(frozen=True)

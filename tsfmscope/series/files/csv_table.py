@@ -150,6 +150,9 @@ def _ungroup(column: pd.Series) -> pd.Series:
 
 
 def _is_grouped(cells: pd.Series, decimal: str) -> bool:
+    # The first cell decides most columns, such as a million ids.
+    if cells.empty or not re.fullmatch(GROUPED[decimal], cells.iloc[0]):
+        return False
     has_both = cells.str.contains(".", regex=False) & cells.str.contains(",", regex=False)
     return bool(has_both.any() and cells.str.fullmatch(GROUPED[decimal]).all())
 

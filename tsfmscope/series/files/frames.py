@@ -161,7 +161,7 @@ def _plain_column(column: pd.Series, location: str) -> pd.Series:
         )
     if kind == "period":
         return pd.Series(pd.PeriodIndex(column).to_timestamp(), column.index, name=column.name)
-    if column.dtype != object:
+    if column.dtype != object or kind == "string":
         return column
     if kind in {"date", "datetime"}:
         try:

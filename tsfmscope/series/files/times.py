@@ -5,6 +5,7 @@ Absent timestamps of a grid become missing values.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -79,6 +80,12 @@ def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd
     """
     if types.is_datetime64_any_dtype(column):
         return column
+    # Many series have the same times. An error must name the row, so it is found again in the whole column.
+    distinct = column.drop_duplicates()
+    if 2 * len(distinct) < len(column):
+        with contextlib.suppress(DataError):
+            parsed = parse_times(distinct, time_format, location)
+            return pd.Series(parsed.array[pd.factorize(column, use_na_sentinel=False)[0]], column.index)
     if types.is_numeric_dtype(column):
         whole: pd.Series = column.where(column % 1 == 0).astype("Int64")
         is_whole = time_format in DIGITS or (time_format is None and whole.notna().equals(column.notna()))
