@@ -14,7 +14,7 @@ from tsfmscope.functions.score import SUFFIXES, ScoreResult, score
 
 EXAMPLES = """
 tsfmscope score mine.csv --horizon 28 --out score.html
-tsfmscope score mine.csv --models chronos-bolt-mini,flowstate-mini --contexts 128,512
+tsfmscope score mine.csv --models chronos-bolt-mini,flowstate-mini --contexts 128 --contexts 512
 tsfmscope score nile --horizon 6 --json
 
 Exit codes: 0 all candidates are scored; 1 the work failed; 2 the command is not valid;

@@ -59,7 +59,7 @@ class Interval(NamedTuple):
     high: float | None
 
 
-def place(values: Float[np.ndarray, " window"], cells: Sequence[tuple[int, int]], shape: tuple[int, int]) -> Grid:
+def fill_grid(values: Float[np.ndarray, " window"], cells: Sequence[tuple[int, int]], shape: tuple[int, int]) -> Grid:
     """Return a grid of this shape with each window's value in its cell (row, column), and NaN elsewhere."""
     grid = np.full(shape, np.nan)
     rows, columns = np.array(cells, dtype=int).reshape(-1, 2).T
@@ -70,14 +70,14 @@ def place(values: Float[np.ndarray, " window"], cells: Sequence[tuple[int, int]]
 def measure_targets(
     windows: Windows, pasts: Sequence[Float[np.ndarray, " _"]], cells: Sequence[tuple[int, int]], shape: tuple[int, int]
 ) -> Targets:
-    """Return the targets of windows. pasts: whole history before each window; cells, shape: as in `place`."""
+    """Return the targets of windows. pasts: whole history before each window; cells, shape: as in `fill_grid`."""
     future = windows.future.astype(np.float64)
     values = (
         np.nansum(np.abs(future), axis=1),
         np.isfinite(future).sum(axis=1),
         np.array([seasonal_error(past, windows.season) for past in pasts]),
     )
-    return Targets(*(place(column, cells, shape) for column in values))
+    return Targets(*(fill_grid(column, cells, shape) for column in values))
 
 
 def window_errors(
@@ -91,11 +91,11 @@ def window_errors(
     return np.stack([losses, absolute_errors(windows.future, median), inside.sum(axis=1)])
 
 
-def place_errors(
+def fill_errors(
     parts: Sequence[Float[np.ndarray, "error _"]], cells: Sequence[tuple[int, int]], shape: tuple[int, int]
 ) -> Errors:
     """Return the errors of batches of windows, whose cells follow one another."""
-    return Errors(*(place(values, cells, shape) for values in np.concatenate(parts, axis=1)))
+    return Errors(*(fill_grid(values, cells, shape) for values in np.concatenate(parts, axis=1)))
 
 
 def pool_scores(errors: Errors, naive: Errors, targets: Targets, n_levels: int) -> dict[str, Any]:

@@ -391,7 +391,7 @@ class _Task:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """Scores of one candidate. seconds: of the forecasts alone."""
+    """Scores of one candidate. seconds: of the forecasts alone. skill: stored log ratio on other data; NaN: none."""
 
     label: str
     model: str
@@ -399,6 +399,7 @@ class _Candidate:
     errors: Errors
     seconds: float
     is_point: bool
+    skill: float
     n_bytes: int = 0
     license: str | None = None
     isoscore: float | None = None
@@ -447,7 +448,7 @@ def _plan(
     reach = max(steps[-1], 2 * season)
     all_windows = gather_windows(series, flat, reach, horizon)
     point = rolling.window_errors(all_windows, seasonal_naive(all_windows, len(QUANTILES)), QUANTILES)
-    naive = rolling.place_errors([point], cells, shape)
+    naive = rolling.fill_errors([point], cells, shape)
     targets = rolling.measure_targets(
         all_windows, [series[index].values[:origin] for index, origin in flat], cells, shape
     )
@@ -507,11 +508,18 @@ def _score_model(
         parts.append(rolling.window_errors(windows, quantiles, QUANTILES))
     return _Candidate(
         task.label(_name_of(model), context), _name_of(model), context,
-        rolling.place_errors(parts, task.cells, task.shape), seconds, is_point,
+        rolling.fill_errors(parts, task.cells, task.shape), seconds, is_point, _skill_of(model),
         n_bytes=loaded.n_bytes, license=loaded.license.name,
         isoscore=_isoscore(task, loaded.model, context, device) if with_isotropy else None,
         notes=[f"{note}." for note in reading_notes(loaded.name, loaded.max_context, context)],
     )  # fmt: skip
+
+
+def _skill_of(model: Reference) -> float:
+    """Return the stored skill of a bundled model; NaN for another, also for a folder of the same name."""
+    name = model.source.reference if isinstance(model, Model) else str(model)
+    stored = bundled_skill().get(name) if name in load_catalog()["models"] else None
+    return math.nan if stored is None else stored.log_ratio
 
 
 def _isoscore(task: _Task, family: Any, context: int, device: str) -> float | None:
@@ -555,19 +563,18 @@ def _score_baseline(task: _Task, name: str, *, show: Callable[[int, int], None])
     if failed:
         notes.append(f"{name}: point seasonal naive in {len(failed):,} windows without a fit: {failed[0]}.")
     cells = [task.cells[position] for position in task.baseline_windows[: len(parts)]]
-    errors = rolling.place_errors(parts, cells, task.shape)
-    return _Candidate(name, name, task.reach, errors, seconds, False, notes=notes)
+    errors = rolling.fill_errors(parts, cells, task.shape)
+    return _Candidate(name, name, task.reach, errors, seconds, False, bundled_skill()[name].log_ratio, notes=notes)
 
 
 def _rank(
     task: _Task, candidates: list[_Candidate], left_out: dict[str, str], missing: list[str], *, with_isotropy: bool
 ) -> ScoreResult:
     """Return the result, with the candidates in the order of the estimate."""
-    stored = bundled_skill()
-    skill = [stored[one.model].log_ratio if one.model in stored else math.nan for one in candidates]
-    losses = np.stack([one.errors.loss for one in candidates])
+    losses = np.stack([scored.errors.loss for scored in candidates])
+    skill = np.array([scored.skill for scored in candidates])
     log_errors, covariance = pooled_log_errors(losses)
-    estimates = combine(log_errors, covariance, np.array(skill), n_windows=task.shape[1]).mean
+    estimates = combine(log_errors, covariance, skill, n_windows=task.shape[1]).mean
     order = np.argsort(estimates, kind="stable").tolist()
     best = candidates[order[0]]
     resamples = rolling.draw_resamples(*task.shape, seed=task.seed)
@@ -575,40 +582,40 @@ def _rank(
         log_naive = np.log(np.nansum(task.naive.loss))
     rows, records = [], []
     for position in order:
-        one = candidates[position]
-        scores = rolling.pool_scores(one.errors, task.naive, task.targets, len(QUANTILES))
+        scored = candidates[position]
+        scores = rolling.pool_scores(scored.errors, task.naive, task.targets, len(QUANTILES))
         intervals = {
-            "ratio": rolling.ratio_interval(one.errors.loss, task.naive.loss, resamples),
-            "wql": rolling.ratio_interval(one.errors.loss, len(QUANTILES) * task.targets.size, resamples),
-            "over_best": rolling.ratio_interval(one.errors.loss, best.errors.loss, resamples),
+            "ratio": rolling.ratio_interval(scored.errors.loss, task.naive.loss, resamples),
+            "wql": rolling.ratio_interval(scored.errors.loss, len(QUANTILES) * task.targets.size, resamples),
+            "over_best": rolling.ratio_interval(scored.errors.loss, best.errors.loss, resamples),
         }
-        both = one.errors.is_scored & best.errors.is_scored
+        both = scored.errors.is_scored & best.errors.is_scored
         best_loss = float(best.errors.loss[both].sum())
-        scores["over_best"] = float(one.errors.loss[both].sum()) / best_loss if best_loss else None
+        scores["over_best"] = float(scored.errors.loss[both].sum()) / best_loss if best_loss else None
         low = intervals["over_best"].low
-        columns: dict[str, Any] = {"candidate": one.label, "model": one.model, "context": one.context}
-        columns |= {"is_baseline": one.model in BASELINES}
+        columns: dict[str, Any] = {"candidate": scored.label, "model": scored.model, "context": scored.context}
+        columns |= {"is_baseline": scored.model in BASELINES}
         columns |= {"estimate": float(np.exp(estimates[position] - log_naive)) if np.isfinite(log_naive) else None}
         for name in ("ratio", "wql", "over_best"):
             columns |= {name: scores[name], f"{name}_low": intervals[name].low, f"{name}_high": intervals[name].high}
         columns |= {"mase": scores["mase"], "coverage": scores["coverage"]}
-        columns |= {"is_undecided": one is best or low is None or low <= 1, "is_point": one.is_point}
-        columns |= {"seconds": 1_000 * one.seconds / scores["n_windows"], "n_bytes": one.n_bytes}
-        columns |= {"license": one.license, "n_windows": scores["n_windows"], "n_series": scores["n_series"]}
-        rows.append(columns | ({"isoscore": one.isoscore} if with_isotropy else {}))
+        columns |= {"is_undecided": scored is best or low is None or low <= 1, "is_point": scored.is_point}
+        columns |= {"seconds": 1_000 * scored.seconds / scores["n_windows"], "n_bytes": scored.n_bytes}
+        columns |= {"license": scored.license, "n_windows": scores["n_windows"], "n_series": scores["n_series"]}
+        rows.append(columns | ({"isoscore": scored.isoscore} if with_isotropy else {}))
         for (index, origin), cell in zip(task.picks, task.cells, strict=True):
-            if one.errors.is_scored[cell]:
-                values = (one.errors.loss[cell], task.naive.loss[cell], task.targets.size[cell])
-                records.append((one.label, task.series[index].series, origin, *map(float, values)))
+            if scored.errors.is_scored[cell]:
+                values = (scored.errors.loss[cell], task.naive.loss[cell], task.targets.size[cell])
+                records.append((scored.label, task.series[index].series, origin, *map(float, values)))
     near = [position for position in order if estimates[position] <= estimates[order[0]] + math.log(NEAR)]
     names = ["candidate", "series", "origin", "loss", "naive_loss", "target_abs"]
-    notes = [*task.notes, *dict.fromkeys(note for one in candidates for note in one.notes)]
+    notes = [*task.notes, *dict.fromkeys(note for scored in candidates for note in scored.notes)]
     numbers = [name for name in rows[0] if name.startswith(("estimate", "ratio", "wql", "over_best"))]
     frame = pd.DataFrame(rows).astype(
         dict.fromkeys([*numbers, "mase", "coverage", *(["isoscore"] if with_isotropy else [])], float)
     )
+    smallest = min((candidates[position] for position in near), key=lambda scored: scored.n_bytes)
     return ScoreResult(
-        frame, pd.DataFrame(records, columns=names), best.label,
-        min((candidates[position] for position in near), key=lambda one: one.n_bytes).label, task.name, task.horizon,
-        task.season, *task.shape, left_out, missing, notes,
+        frame, pd.DataFrame(records, columns=names), best.label, smallest.label, task.name, task.horizon, task.season,
+        *task.shape, left_out, missing, notes,
     )  # fmt: skip

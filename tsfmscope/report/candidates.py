@@ -60,8 +60,8 @@ def draw_candidates(rows: pd.DataFrame) -> Chart:
         y=y, shape=style.encode_shape("type", SYMBOLS), fill=style.encode_fill("kind", KINDS), **style.encode_tip()
     )
     is_near = measure == "ratio" and domain[0] < 1 < domain[1]
-    one = alt.Chart(alt.InlineData([{"error": 1}] if is_near else []))
-    guide = one.mark_rule(color=GREY, strokeDash=[4, 3], aria=False).encode(y=y)
+    level = alt.Chart(alt.InlineData([{"error": 1}] if is_near else []))
+    guide = level.mark_rule(color=GREY, strokeDash=[4, 3], aria=False).encode(y=y)
     numbers = style.write_texts(_place_numbers(points, x_axis["scale"].domain, domain))
     panel = alt.layer(guide, style.draw_whiskers(base, y, 1.2), marks, numbers)
     names = (
@@ -79,7 +79,7 @@ def draw_candidates(rows: pd.DataFrame) -> Chart:
 def _place_numbers(
     points: Sequence[dict[str, Any]], x_domain: Sequence[float], y_domain: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Return the number of each mark at a place next to it where no other mark or number is, if there is one."""
+    """Return the number of each mark, next to it and apart from other marks and numbers if there is room."""
     x_log = [math.log10(end) for end in x_domain]
     x_size, y_size = (x_log[1] - x_log[0]) / WIDTH, (y_domain[1] - y_domain[0]) / HEIGHT
     marks = [

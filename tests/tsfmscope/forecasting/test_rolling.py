@@ -67,10 +67,10 @@ def test_pooled_scores_are_those_of_their_definitions() -> None:
     parts = [
         rolling.window_errors(windows.take(slice(a, b)), quantiles[a:b], QUANTILES) for a, b in ((0, 2), (2, len(flat)))
     ]
-    errors = rolling.place_errors(parts, cells, shape)
+    errors = rolling.fill_errors(parts, cells, shape)
     naive_values = np.repeat(np.stack([data[i].values[origin - 1] for i, origin in flat])[:, None, None], 9, axis=1)
     naive_quantiles = np.repeat(naive_values, 4, axis=2)
-    naive = rolling.place_errors([rolling.window_errors(windows, naive_quantiles, QUANTILES)], cells, shape)
+    naive = rolling.fill_errors([rolling.window_errors(windows, naive_quantiles, QUANTILES)], cells, shape)
 
     loss = naive_loss = size = 0.0
     mase, inside, observed = [], 0, 0
