@@ -2,9 +2,9 @@
 
     python -m bench.forecast [--quick]
 
-The table has 5,000 series of 200 days (quick: 500) and a horizon of 24. Both take turns in this process on one thread; the
-medians of three runs are compared. `file` is ours from a CSV file to a CSV file; the peer has a DataFrame and returns one.
-CPU seconds are those of all threads.
+The table has 5,000 series of 200 days (quick: 500) and a horizon of 24. Both run in this process on one thread; the
+medians of three runs are compared. `file` is ours from a CSV file to a CSV file; the peer has a DataFrame and returns
+one. CPU seconds are those of all threads.
 
 Last line JSON: the CPU seconds, and the ratio of `frame` to the peer.
 """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
     from tsfmscope.functions.push import push
     from tsfmscope.functions.results import results
+    from tsfmscope.functions.score import score
     from tsfmscope.functions.states import states
     from tsfmscope.functions.verify import verify
     from tsfmscope.functions.weights import states_of, weights
@@ -36,7 +37,7 @@ _NAMES = {
     "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.forecast": ["forecast"],
     "functions.inspect": ["inspect"],
     "functions.load": ["load"], "functions.push": ["push"], "functions.results": ["results"],
-    "functions.states": ["states"], "functions.verify": ["verify"],
+    "functions.score": ["score"], "functions.states": ["states"], "functions.verify": ["verify"],
     "functions.weights": ["states_of", "weights"],
     "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
     "models.base": ["Family", "Forecaster"], "models.t5_decoding": ["fast"],
@@ -47,7 +48,7 @@ _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for 
 __all__ = [
     "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compress", "doctor", "effective_dimension", "embed",
     "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "push", "results",
-    "singular_values", "states", "states_of", "verify", "weights",
+    "score", "singular_values", "states", "states_of", "verify", "weights",
 ]  # fmt: skip
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "forecast": ("tsfmscope.cli.forecast:COMMAND", "Forecast the steps after every series of a table."),
     "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
     "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
+    "score": ("tsfmscope.cli.score:COMMAND", "Score models on your data, and choose one."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
     "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),

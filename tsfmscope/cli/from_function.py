@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.models import OptionInfo
@@ -148,6 +148,8 @@ def _parameters(
         else:
             is_word_or_number = bool(choices_of(annotation)) and int in types_of(annotation)
             readers[name] = partial(_read_value, name, is_word_or_number)
+            if all(get_origin(kind) is Sequence for kind in types_of(annotation)):
+                readers[name] = partial(_read_names, name)
         is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         if is_argument and name == "data" and any(get_args(kind) == (Data,) for kind in types_of(annotation)):
             kind = list[str] if parameter.default is parameter.empty else list[str] | None
@@ -171,8 +173,8 @@ def _option(name: str, annotation: Any, default: Any, help_texts: Mapping[str, s
         if numbers == [int]:
             limits = {key: None if value is None else int(value) for key, value in limits.items()}
     kind: Any
-    if any(getattr(one, "__origin__", None) is Sequence for one in kinds) and numbers:
-        kind = list[numbers[0]] | None  # type: ignore[valid-type]
+    if any(get_origin(one) is Sequence for one in kinds):
+        kind = list[numbers[0] if numbers else str] | None  # type: ignore[misc]
     elif choices and numbers:
         kind, limits = str, {}
     elif choices and all(isinstance(choice, str) for choice in choices):
@@ -192,6 +194,11 @@ def _read_value(name: str, is_word_or_number: bool, values: Mapping[str, Any]) -
         return int(value)
     # An option that may be repeated is an empty list if it is not given.
     return None if value == [] else value
+
+
+def _read_names(name: str, values: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of an option that may be repeated, or have several with commas."""
+    return [item for text in values[name] or () for item in text.split(",")] or None
 
 
 def _load_model(loader: Callable[..., Any], name: str, keys: Sequence[str], values: Mapping[str, Any]) -> Any:

@@ -58,8 +58,13 @@ def render_page(title: str, rows: pd.DataFrame, notes: Sequence[str] = ()) -> st
     definitions = "".join(
         f"<dt>{term}</dt><dd>{escape(meaning)}</dd>" for term, meaning in DEFINITIONS if term in DEFINED
     )
-    script = files("tsfmscope.report.page").joinpath("tip.js").read_text("utf-8")
     parts += ["<h2>Layers</h2>", _table(rows), f"<h2>What the numbers mean</h2><dl>{definitions}</dl>"]
+    return build_page(title, parts)
+
+
+def build_page(title: str, parts: Sequence[str]) -> str:
+    """Return a self-contained HTML page with this title and these parts, which are HTML."""
+    script = files("tsfmscope.report.page").joinpath("tip.js").read_text("utf-8")
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts, f"<script>{script}</script>"])
     policy = f"default-src 'none'; script-src {hash_script(script)}; style-src 'unsafe-inline'; img-src data:"
     head = (
@@ -75,8 +80,13 @@ def _table(rows: pd.DataFrame) -> str:
     primes = rows["normed"].map({True: "′", False: ""})
     named = rows.assign(layer=rows["layer"].astype(str) + primes)
     columns = {heading.format(**values): column for heading, column in COLUMNS.items() if column in named}
-    table = build_table(named[list(columns.values())])
-    head = "".join(f'<th scope="col">{heading}</th>' for heading in columns)
+    return build_rows(named[list(columns.values())].set_axis(list(columns), axis=1))
+
+
+def build_rows(rows: pd.DataFrame) -> str:
+    """Return rows as an HTML table with their columns' names as heads; –: no value."""
+    table = build_table(rows, rows=len(rows))
+    head = "".join(f'<th scope="col">{escape(str(heading))}</th>' for heading in rows)
     lines = ["<tr>" + "".join(f"<td>{escape(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows]
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 

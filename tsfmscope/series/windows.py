@@ -40,7 +40,7 @@ def last_windows(
             picks.append((index, origin))
         else:
             skipped.append(Skip(item.series, rule.reason(item, earlier)))
-    return _gather(series, picks, context, horizon), skipped
+    return gather_windows(series, picks, context, horizon), skipped
 
 
 def spread_windows(
@@ -101,7 +101,7 @@ def spread_windows(
         ranked += [(j, index, int(backwards[at])) for j, at in enumerate(offsets)]
     # All last windows, then all second windows, and so on.
     picks = [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
-    return _gather(series, picks, context, horizon), skipped
+    return gather_windows(series, picks, context, horizon), skipped
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,35 @@ def _shares(capacities: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], context: int, horizon: int) -> Windows:
+def rolling_origins(
+    series: Sequence[Series], *, context: int, horizon: int, count: int, held_out: float | None = None
+) -> tuple[list[list[tuple[int, int]]], list[Skip]]:
+    """Return the last windows that do not overlap, as pairs of a series' index and an origin.
+
+    A series that is too short for `count` windows gives those that it has, and a list may be empty.
+
+    context: steps in which a window needs MIN_CONTEXT observed ones. count: largest number of windows per series, which
+    do not overlap. held_out: as in `spread_windows`.
+
+    Returns:
+        One list per number of horizons before the last window, and the series without any window, with the reason why
+        their last one is not usable.
+    """
+    rule = _WindowRule(context, horizon, MIN_CONTEXT, held_out)
+    picks: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    skipped = []
+    for index, item in enumerate(series):
+        usable = set(rule.origins(item).tolist())
+        origins = [len(item.values) - (number + 1) * horizon for number in range(count)]
+        for number, origin in enumerate(origins):
+            if origin in usable:
+                picks[number].append((index, origin))
+        if usable.isdisjoint(origins):
+            skipped.append(Skip(item.series, rule.reason(item)))
+    return picks, skipped
+
+
+def gather_windows(series: Sequence[Series], picks: Sequence[tuple[int, int]], context: int, horizon: int) -> Windows:
     """Return the windows with these pairs of a series' index and an origin; steps beyond a series are NaN."""
     names, freqs, seasons = ({getattr(item, name) for item in series} for name in ("dataset", "freq", "season"))
     if max(len(names), len(freqs), len(seasons)) > 1:
@@ -183,7 +211,7 @@ def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], context:
 
 def last_contexts(series: Sequence[Series], context: int, horizon: int = 1) -> Windows:
     """Return the last `context` steps of every series, with `horizon` unknown steps after them."""
-    return _gather(series, [(index, len(item.values)) for index, item in enumerate(series)], context, horizon)
+    return gather_windows(series, [(index, len(item.values)) for index, item in enumerate(series)], context, horizon)
 
 
 @dataclass(frozen=True)

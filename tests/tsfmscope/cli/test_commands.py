@@ -31,8 +31,8 @@ from tsfmscope.functions import doctor as doctor_checks
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    "forecast",
-    *("inspect", "compress", "certify", "embed", "export", "push", "verify", "check-family", "doctor"),
+    *("forecast", "inspect", "score", "compress", "certify", "embed", "export", "push", "verify"),
+    *("check-family", "doctor"),
     *("sql", "tables", "report"),
     *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
 )
@@ -113,6 +113,7 @@ def test_every_command_that_prints_results_has_json() -> None:
     (("inspect", "chronos-bolt-mini", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
     (("embed", "chronos-bolt-mini", "nile", "--context", "64"), {"series", "vector"}),
     (("forecast", "chronos-bolt-mini", "mine.csv", "--horizon", "3"), {"title", "forecasts", "skipped", "license"}),
+    (("score", "nile", "--models", "ttm-mini", "--horizon", "6"), {"candidates", "best", "choice"}),
     (("export", "chronos-bolt-mini", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
     (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
     (("tables", "geometry"), {"name", "meaning", "columns"}),

@@ -133,6 +133,18 @@ def test_certify_has_the_facts_of_the_function(data: tuple[str, ...]) -> None:
     assert document("certify", MODEL, "ttm-mini", *names, code=code, **options) == plain(result.facts())
 
 
+def test_score_has_the_facts_of_the_function() -> None:
+    scored = ts.score("mine.csv", models=["ttm-mini", MODEL], contexts=[32, 64], windows=2, seed=1, horizon=6)
+    contexts = ("--contexts", "32", "--contexts", "64")
+    found = document("score", "mine.csv", "--models", f"ttm-mini,{MODEL}", *contexts, windows=2, seed=1, horizon=6)
+    expected = plain(scored.facts())
+    for facts in (expected, found):
+        for row in facts["candidates"]:
+            # Seconds are measured.
+            assert row.pop("seconds") > 0
+    assert found == expected
+
+
 @pytest.mark.slow
 def test_verify_has_the_checks_of_the_function() -> None:
     expected, found = plain(verify(MODEL, **STEPS).json()), document("verify", MODEL, **STEPS)

@@ -48,6 +48,7 @@ SIGNATURES = {
     "numerical_rank": "x, epsilon",
     "push": "folder, name, *, public",
     "results": "path",
+    "score": "data, *, models, hub, contexts, horizon, windows, all, isotropy, device, seed, columns",
     "singular_values": "x",
     "states": "model, data, *, context, horizon, rows, kinds, max_series, seed, columns",
     "states_of": "module, run, at",
