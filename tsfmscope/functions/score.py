@@ -138,12 +138,12 @@ class ScoreResult:
         """Return one sentence: the best, the smallest near it, and what the data cannot decide."""
         rows = {row["candidate"]: row for row in self.rows.to_dict("records")}
         best, small = rows[self.best], rows[self.smallest]
-        text = f"best: {self.best}" + ("" if pd.isna(best["estimate"]) else f" (estimate {best['estimate']:.3f})")
-        if self.smallest == self.best:
-            text += ", also the smallest within 2 % of it"
-        else:
-            size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "a baseline, which has no weights"
-            text += f"; the smallest within 2 % of it: {self.smallest} ({size})"
+        text = f"best: {_with_estimate(best)}"
+        model = next((row for row in rows.values() if not row["is_baseline"]), None)
+        if best["is_baseline"] and model is not None:
+            text += f", a baseline; the best model: {_with_estimate(model)}"
+        size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "no weights"
+        text += f"; the smallest within 2 % of the best: {'itself' if small is best else f'{self.smallest} ({size})'}"
         undecided = [name for name, row in rows.items() if row["is_undecided"] and name != self.best]
         windows = f"{best['n_windows']:,} windows of {self.n_series} series"
         if not undecided:
@@ -222,6 +222,10 @@ class ScoreResult:
 
 def _text(value: float, form: str = "{:.3f}") -> str:
     return "–" if pd.isna(value) else form.format(value)
+
+
+def _with_estimate(row: Mapping[Any, Any]) -> str:
+    return str(row["candidate"]) + ("" if pd.isna(row["estimate"]) else f" (estimate {row['estimate']:.3f})")
 
 
 def _with_ends(row: Mapping[Any, Any], name: str) -> str:
