@@ -21,6 +21,8 @@ from tsfmscope.series.types import Windows
 LOW, HIGH = 0.1, 0.9
 # Confidence of the intervals, and resamples of series and origins.
 CONFIDENCE, RESAMPLES = 0.95, 2_000
+# Fewest resamples, and most numbers of series in all resamples together.
+FEWEST_RESAMPLES, MOST_COUNTS = 200, 20_000_000
 
 Grid = Float[np.ndarray, "series origin"]
 
@@ -59,25 +61,27 @@ class Interval(NamedTuple):
     high: float | None
 
 
-def fill_grid(values: Float[np.ndarray, " window"], cells: Sequence[tuple[int, int]], shape: tuple[int, int]) -> Grid:
-    """Return a grid of this shape with each window's value in its cell (row, column), and NaN elsewhere."""
-    grid = np.full(shape, np.nan)
+def fill_grids(
+    parts: Sequence[Float[np.ndarray, "fact _"]], cells: Sequence[tuple[int, int]], shape: tuple[int, int]
+) -> list[Grid]:
+    """Return one grid of this shape per fact, with each window's value in its cell (row, column), and NaN elsewhere.
+
+    parts: values of batches of windows, whose cells follow one another.
+    """
+    grids = []
     rows, columns = np.array(cells, dtype=int).reshape(-1, 2).T
-    grid[rows, columns] = values
-    return grid
+    for values in np.concatenate(parts, axis=1):
+        grid = np.full(shape, np.nan)
+        grid[rows, columns] = values
+        grids.append(grid)
+    return grids
 
 
-def measure_targets(
-    windows: Windows, pasts: Sequence[Float[np.ndarray, " _"]], cells: Sequence[tuple[int, int]], shape: tuple[int, int]
-) -> Targets:
-    """Return the targets of windows. pasts: whole history before each window; cells, shape: as in `fill_grid`."""
+def window_targets(windows: Windows, pasts: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray, "fact window"]:
+    """Return size, n_observed and scale of `Targets` per window. pasts: whole history before each window."""
     future = windows.future.astype(np.float64)
-    values = (
-        np.nansum(np.abs(future), axis=1),
-        np.isfinite(future).sum(axis=1),
-        np.array([seasonal_error(past, windows.season) for past in pasts]),
-    )
-    return Targets(*(fill_grid(column, cells, shape) for column in values))
+    scales = [seasonal_error(past, windows.season) for past in pasts]
+    return np.stack([np.nansum(np.abs(future), axis=1), np.isfinite(future).sum(axis=1), np.array(scales)])
 
 
 def window_errors(
@@ -89,13 +93,6 @@ def window_errors(
     inside = np.isfinite(windows.future) & (windows.future >= low) & (windows.future <= high)
     losses = quantile_losses(windows.future, quantiles, levels)
     return np.stack([losses, absolute_errors(windows.future, median), inside.sum(axis=1)])
-
-
-def fill_errors(
-    parts: Sequence[Float[np.ndarray, "error _"]], cells: Sequence[tuple[int, int]], shape: tuple[int, int]
-) -> Errors:
-    """Return the errors of batches of windows, whose cells follow one another."""
-    return Errors(*(fill_grid(values, cells, shape) for values in np.concatenate(parts, axis=1)))
 
 
 def pool_scores(errors: Errors, naive: Errors, targets: Targets, n_levels: int) -> dict[str, Any]:
@@ -131,13 +128,16 @@ class Resamples(NamedTuple):
         return np.asarray(((self.series @ np.nan_to_num(grid)) * self.origins).sum(axis=1))
 
 
-def draw_resamples(n_series: int, n_origins: int, *, seed: int, draws: int = RESAMPLES) -> Resamples:
+def draw_resamples(n_series: int, n_origins: int, *, seed: int, draws: int | None = None) -> Resamples:
     """Draw the series and, independently, the origins with replacement.
+
+    draws: number of resamples; None: RESAMPLES, or fewer of very many series, whose numbers would need much memory.
 
     A window is in a resample as often as its series times as often as its origin: series of one origin share what
     happened then, and origins of one series share its level (Owen 2007, "The pigeonhole bootstrap").
     """
     rng = np.random.default_rng(seed)
+    draws = draws or max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_COUNTS // n_series))
     counts = (rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float64) for n in (n_series, n_origins))
     return Resamples(*counts)
 

@@ -50,8 +50,8 @@ USUAL_CONTEXT = 512
 MAX_SERIES, BASELINE_SERIES = 1_000, 300
 # Seconds that a baseline may take, and that a bundled model which nobody named may be expected to take.
 TIME_LIMIT = 60.0
-# Windows per call of a model, and of the call that its time is predicted from.
-BATCH, PROBE = 64, 8
+# Windows per call of a model, of the call that its time is predicted from, and per call of point seasonal naive.
+BATCH, PROBE, LARGE_BATCH = 64, 8, 4096
 # Sample paths, for models that draw them.
 SAMPLES = 20
 # Tokens whose isotropy is measured.
@@ -145,7 +145,7 @@ class ScoreResult:
         size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "no weights"
         text += f"; the smallest within 2 % of the best: {'itself' if small is best else f'{self.smallest} ({size})'}"
         undecided = [name for name, row in rows.items() if row["is_undecided"] and name != self.best]
-        windows = f"{best['n_windows']:,} windows of {self.n_series} series"
+        windows = f"{best['n_windows']:,} windows of {best['n_series']:,} series"
         if not undecided:
             return f"{text}; on the {windows}, every other candidate is worse (95 % intervals, each alone)."
         shown = ", ".join(undecided[:6]) + (f" and {len(undecided) - 6} more" if len(undecided) > 6 else "")
@@ -450,12 +450,13 @@ def _plan(
     shape = (len(rows), len(used))
     season = gather_windows(series, flat[:1], 1, horizon).season
     reach = max(steps[-1], 2 * season)
-    all_windows = gather_windows(series, flat, reach, horizon)
-    point = rolling.window_errors(all_windows, seasonal_naive(all_windows, len(QUANTILES)), QUANTILES)
-    naive = rolling.fill_errors([point], cells, shape)
-    targets = rolling.measure_targets(
-        all_windows, [series[index].values[:origin] for index, origin in flat], cells, shape
-    )
+    parts, targets = [], []
+    for first in range(0, len(flat), LARGE_BATCH):
+        batch = flat[first : first + LARGE_BATCH]
+        gathered = gather_windows(series, batch, reach, horizon)
+        parts.append(rolling.window_errors(gathered, seasonal_naive(gathered, len(QUANTILES)), QUANTILES))
+        pasts = [series[index].values[:origin] for index, origin in batch]
+        targets.append(rolling.window_targets(gathered, pasts))
     notes = [_describe_windows(data, len(flat), shape, horizon, left_out)]
     order = np.random.default_rng([seed, 1]).permutation(len(rows))
     order = order[: BASELINE_SERIES if is_sampled else None]
@@ -463,7 +464,8 @@ def _plan(
     for position, (row, _) in enumerate(cells):
         of_row.setdefault(row, []).append(position)
     return _Task(
-        data.name, series, flat, cells, shape, steps, reach, horizon, season, held_out, targets, naive,
+        data.name, series, flat, cells, shape, steps, reach, horizon, season, held_out,
+        Targets(*rolling.fill_grids(targets, cells, shape)), Errors(*rolling.fill_grids(parts, cells, shape)),
         [position for row in order.tolist() for position in of_row[row]],
         TIME_LIMIT if is_sampled else math.inf, seed, notes,
     )  # fmt: skip
@@ -512,7 +514,7 @@ def _score_model(
         parts.append(rolling.window_errors(windows, quantiles, QUANTILES))
     return _Candidate(
         task.label(_name_of(model), context), _name_of(model), context,
-        rolling.fill_errors(parts, task.cells, task.shape), seconds, is_point, _skill_of(model),
+        Errors(*rolling.fill_grids(parts, task.cells, task.shape)), seconds, is_point, _skill_of(model),
         n_bytes=loaded.n_bytes, license=loaded.license.name,
         isoscore=_isoscore(task, loaded.model, context, device) if with_isotropy else None,
         notes=[f"{note}." for note in reading_notes(loaded.name, loaded.max_context, context)],
@@ -567,7 +569,7 @@ def _score_baseline(task: _Task, name: str, *, show: Callable[[int, int], None])
     if failed:
         notes.append(f"{name}: point seasonal naive in {len(failed):,} windows without a fit: {failed[0]}.")
     cells = [task.cells[position] for position in task.baseline_windows[: len(parts)]]
-    errors = rolling.fill_errors(parts, cells, task.shape)
+    errors = Errors(*rolling.fill_grids(parts, cells, task.shape))
     return _Candidate(name, name, task.reach, errors, seconds, False, bundled_skill()[name].log_ratio, notes=notes)
 
 
@@ -584,7 +586,14 @@ def _rank(
     resamples = rolling.draw_resamples(*task.shape, seed=task.seed)
     with np.errstate(divide="ignore"):
         log_naive = np.log(np.nansum(task.naive.loss))
-    rows, records = [], []
+    rows, losses_of = [], []
+    at = tuple(np.array(task.cells).T)
+    windows = pd.DataFrame(
+        {
+            "series": [task.series[index].series for index, _ in task.picks],
+            "origin": [origin for _, origin in task.picks],
+        }
+    )
     for position in order:
         scored = candidates[position]
         scores = rolling.pool_scores(scored.errors, task.naive, task.targets, len(QUANTILES))
@@ -607,10 +616,9 @@ def _rank(
         columns |= {"seconds": 1_000 * scored.seconds / scores["n_windows"], "n_bytes": scored.n_bytes}
         columns |= {"license": scored.license, "n_windows": scores["n_windows"], "n_series": scores["n_series"]}
         rows.append(columns | ({"isoscore": scored.isoscore} if with_isotropy else {}))
-        for (index, origin), cell in zip(task.picks, task.cells, strict=True):
-            if scored.errors.is_scored[cell]:
-                values = (scored.errors.loss[cell], task.naive.loss[cell], task.targets.size[cell])
-                records.append((scored.label, task.series[index].series, origin, *map(float, values)))
+        columns = {"loss": scored.errors.loss, "naive_loss": task.naive.loss, "target_abs": task.targets.size}
+        own = windows.assign(candidate=scored.label, **{name: grid[at] for name, grid in columns.items()})
+        losses_of.append(own[scored.errors.is_scored[at]])
     near = [position for position in order if estimates[position] <= estimates[order[0]] + math.log(NEAR)]
     names = ["candidate", "series", "origin", "loss", "naive_loss", "target_abs"]
     notes = [*task.notes, *dict.fromkeys(note for scored in candidates for note in scored.notes)]
@@ -620,6 +628,6 @@ def _rank(
     )
     smallest = min((candidates[position] for position in near), key=lambda scored: scored.n_bytes)
     return ScoreResult(
-        frame, pd.DataFrame(records, columns=names), best.label, smallest.label, task.name, task.horizon, task.season,
-        *task.shape, left_out, missing, notes,
+        frame, pd.concat(losses_of, ignore_index=True)[names], best.label, smallest.label, task.name, task.horizon,
+        task.season, *task.shape, left_out, missing, notes,
     )  # fmt: skip

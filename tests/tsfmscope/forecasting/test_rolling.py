@@ -63,14 +63,16 @@ def grids() -> tuple[Any, ...]:
 def test_pooled_scores_are_those_of_their_definitions() -> None:
     data, flat, cells, windows, quantiles = grids()
     shape = (3, 3)
-    targets = rolling.measure_targets(windows, [data[i].values[:origin] for i, origin in flat], cells, shape)
+    pasts = [data[i].values[:origin] for i, origin in flat]
+    targets = rolling.Targets(*rolling.fill_grids([rolling.window_targets(windows, pasts)], cells, shape))
     parts = [
         rolling.window_errors(windows.take(slice(a, b)), quantiles[a:b], QUANTILES) for a, b in ((0, 2), (2, len(flat)))
     ]
-    errors = rolling.fill_errors(parts, cells, shape)
+    errors = rolling.Errors(*rolling.fill_grids(parts, cells, shape))
     naive_values = np.repeat(np.stack([data[i].values[origin - 1] for i, origin in flat])[:, None, None], 9, axis=1)
     naive_quantiles = np.repeat(naive_values, 4, axis=2)
-    naive = rolling.fill_errors([rolling.window_errors(windows, naive_quantiles, QUANTILES)], cells, shape)
+    of_naive = rolling.window_errors(windows, naive_quantiles, QUANTILES)
+    naive = rolling.Errors(*rolling.fill_grids([of_naive], cells, shape))
 
     loss = naive_loss = size = 0.0
     mase, inside, observed = [], 0, 0
