@@ -329,16 +329,13 @@ def _named_models(models: Sequence[Reference] | None, hub: Sequence[str] | None)
     else:
         named = [(model, False) for model in models]
     named += [(f"hub:{name.removeprefix('hub:')}", True) for name in hub or ()]
-    if len({_name_of(model) for model, _ in named}) < len(named):
-        raise ArgumentError(f"models: got a name twice: {', '.join(_name_of(model) for model, _ in named)}")
+    names = [_name_of(model) for model, _ in named]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ArgumentError(f"models: got {min(twice)} twice; name it once, or rename one of two folders")
     for model, is_hub in named:
         # A name that is wrong must not be found after minutes of work; those of the hub are looked up in their turn.
-        if (
-            models is not None
-            and not is_hub
-            and isinstance(model, str | Path)
-            and not Path(model, DESCRIPTION).is_file()
-        ):
+        is_checkpoint = isinstance(model, str | Path) and not Path(model, DESCRIPTION).is_file()
+        if models is not None and not is_hub and is_checkpoint:
             family = family_class(resolve(model).family)
             if not issubclass(family, Forecaster):
                 raise ArgumentError(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import tsfmscope as ts
 from tsfmscope.errors import ArgumentError, DataError
@@ -189,6 +190,31 @@ def test_one_window_decides_nothing() -> None:
     result.plot()
 
 
+def test_a_candidate_that_fails_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    checkpoint = Path(scoring.__file__).parents[1] / "checkpoints" / "ttm-mini"
+    (folder / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    weights = load_file(checkpoint / "model.safetensors")
+    save_file({name: np.full_like(values, np.nan) for name, values in weights.items()}, folder / "model.safetensors")
+    result = ts.score(shops(), models=["chronos-bolt-mini", str(folder)], contexts=32, horizon=7, windows=1)
+    assert [*result.left_out] == ["broken"]
+    assert len(result.rows) == 4
+    assert any(line.startswith("left out: broken: ") and "NaN" in line for line in result.sentences())
+
+
+def test_a_folder_with_the_name_of_a_bundled_model_has_no_stored_skill(tmp_path: Path) -> None:
+    folder = tmp_path / "ttm-mini"
+    folder.symlink_to(Path(scoring.__file__).parents[1] / "checkpoints" / "ttm-mini")
+    arguments: dict[str, Any] = {"contexts": 32, "horizon": 7, "windows": 1}
+    bundled, own, loaded = (
+        ts.score(shops(), models=[model], **arguments).rows.set_index("model").loc["ttm-mini"]
+        for model in ("ttm-mini", str(folder), ts.load("ttm-mini"))
+    )
+    assert bundled["ratio"] == own["ratio"] == loaded["ratio"]
+    assert bundled["estimate"] == loaded["estimate"] != own["estimate"]
+
+
 @pytest.mark.parametrize(("data", "arguments", "error", "line"), [
     (pd.DataFrame(), {}, DataError, "expected a column of numbers"),
     ([5.0], {}, DataError, "no usable series"),
@@ -197,7 +223,7 @@ def test_one_window_decides_nothing() -> None:
     (np.sin(np.arange(40.0)), {"models": []}, ArgumentError, "models: got an empty list"),
     (np.sin(np.arange(40.0)), {"models": ["vit-nano"]}, ArgumentError, "models: vit-nano reads image"),
     (np.sin(np.arange(40.0)), {"models": ["ttm-min"]}, ArgumentError, "did you mean ttm-mini"),
-    (np.sin(np.arange(40.0)), {"models": ["ttm-mini", "ttm-mini"]}, ArgumentError, "a name twice"),
+    (np.sin(np.arange(40.0)), {"models": ["ttm-mini", "ttm-mini"]}, ArgumentError, "got ttm-mini twice; name it once"),
     (np.sin(np.arange(40.0)), {"contexts": []}, ArgumentError, "contexts: got an empty list"),
     (np.sin(np.arange(40.0)), {"contexts": 8}, ArgumentError, "contexts: got 8"),
     (np.sin(np.arange(40.0)), {"windows": 0}, ArgumentError, "windows: got 0"),
