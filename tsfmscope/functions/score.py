@@ -256,9 +256,10 @@ def score(
 
     Args:
         data: as in `inspect`.
-        models: models as in `inspect`, or folders that `export` wrote with onnx; None: all bundled models that
-            forecast, but those that would take more than 60 seconds.
-        hub: names ORG/NAME of further models of the Hugging Face hub.
+        models: names of bundled models, folders (also those that `export` wrote with onnx), FAMILY:FOLDER or
+            hub:ORG/NAME, with commas; None: all bundled models that forecast, but those that would take more than 60
+            seconds; in Python a list, also of models that `load` returned.
+        hub: names ORG/NAME of further models of the Hugging Face hub, with commas; in Python a list.
         contexts: steps of context, one number or several, 16 to 32,768; None: 512, or the longest history if that is
             shorter.
         horizon: steps to forecast; None: the data set's, or 24.

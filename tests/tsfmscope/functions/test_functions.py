@@ -42,6 +42,7 @@ SIGNATURES = {
     "export": "model, folder, *, dense, onnx, context, horizon, bits",
     "fast": "pipeline",
     "fev_model": "model, *, context, samples, seed",
+    "forecast": "model, data, *, horizon, context, max_series, seed, columns",
     "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed, columns",
     "isotropy": "x, types, *, seed",
     "load": "name, *, family, device, precision",

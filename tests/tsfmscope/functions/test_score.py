@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import tsfmscope as ts
+from tsfmscope import progress
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions import score as scoring
 from tsfmscope.functions.score import BASELINES, ScoreResult
@@ -180,6 +182,17 @@ def test_a_baseline_without_a_fit_forecasts_as_seasonal_naive() -> None:
     assert "point seasonal naive in 1 windows without a fit: auto-ets: the context is constant" in " ".join(
         result.sentences()
     )
+
+
+def test_progress_names_the_candidate_and_the_time_left() -> None:
+    steps: list[str] = []
+    token = progress.WATCHER.set(lambda step, n_done, total: steps.append(step))
+    try:
+        ts.score(shops(2), models=["ttm-mini"], contexts=32, horizon=7, windows=1)
+    finally:
+        progress.WATCHER.reset(token)
+    assert "ttm-mini, candidate 1 of 4" in steps
+    assert re.fullmatch(r"auto-ets, candidate 3 of 4, 0:0\d:\d\d left", steps[-4])
 
 
 def test_one_window_decides_nothing() -> None:
