@@ -71,6 +71,26 @@ def test_hours_are_equally_long_and_days_keep_their_time_of_day(
     assert [str(time) for time in times] == expected
 
 
+@pytest.mark.parametrize(
+    ("form", "options", "expected"),
+    [
+        # The table ends on 30 March 2024 at 23:00; the clocks go forward in the third hour after it.
+        ("%Y-%m-%d %H:%M", {"tz": "Europe/Berlin"}, ["00:00:00+0100", "01:00:00+0100", "03:00:00+0200"]),
+        ("%Y-%m-%d %H:%M", {}, ["00:00:00", "01:00:00", "02:00:00"]),
+        ("%Y-%m-%d %H:%M%z", {}, ["00:00:00+0100", "01:00:00+0100", "02:00:00+0100"]),
+    ],
+)
+def test_times_of_a_file_go_on_in_its_zone(
+    form: str, options: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    times = pd.date_range("2024-03-28", "2024-03-30 23:00", freq="h", tz="Europe/Berlin")
+    values = np.sin(np.arange(len(times)) / 4)
+    pd.DataFrame({"timestamp": times.strftime(form), "y": values}).to_csv(tmp_path / "a.csv", index=False)
+    ts.forecast(BOLT, tmp_path / "a.csv", horizon=3, columns=options).save(tmp_path / "f.csv")
+    written = pd.read_csv(tmp_path / "f.csv", dtype=str)["timestamp"].tolist()
+    assert written == [f"2024-03-31 {text}" for text in expected]
+
+
 def test_a_forecast_is_that_of_the_package() -> None:
     from chronos import BaseChronosPipeline
 

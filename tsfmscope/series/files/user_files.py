@@ -236,7 +236,9 @@ def _series(
                 on_grid[clock.grid.at] = values
                 values = on_grid
             yield (
-                Series(name, label, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}"),
+                Series(
+                    name, label, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}", tz=clock.tz
+                ),
                 clock.grid.missing if clock.grid else 0,
             )
 
@@ -257,12 +259,13 @@ class _Clock:
     """Times of a series' values.
 
     start: local time of the first value, without time zone; grid: the regular times, where some of them are
-    missing.
+    missing; tz: name of the time zone, if the times have one.
     """
 
     start: datetime | None = None
     freq: str = ""
     grid: Grid | None = None
+    tz: str | None = None
 
 
 def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _Clock]:
@@ -282,7 +285,7 @@ def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _C
         if fit is None and not (freq and len(part) <= FREQ_STEPS):
             fit = grid(part, [freq] if freq else known_freqs)
         start = part[0].tz_localize(None).to_pydatetime()
-        clocks[item] = _Clock(start, fit.freq if fit else freq, fit)
+        clocks[item] = _Clock(start, fit.freq if fit else freq, fit, None if part.tz is None else str(part.tz))
     return clocks
 
 
