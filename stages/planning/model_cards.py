@@ -130,7 +130,7 @@ def _data(recipes: Mapping[str, Recipe], name: str) -> str:
         text += f"\nThe first {until:,} steps mixed these sources in other shares: `phases` in recipe.json.\n"
     if then := recipe.then:
         mixture = ", ".join(f"{source} {_percent(share)}" for source, share in then.mixture.items())
-        text += f"\nThe last {then.steps:,} steps mixed: {mixture}.\n"
+        text += f"\nThe last {recipe.all_steps - recipe.steps:,} steps mixed: {mixture}.\n"
     if recipe.real:
         real += [f"the files {', '.join(recipe.real.files)} (checksums in recipe.json)"]
     if real:

@@ -26,7 +26,7 @@ from tsfmscope.series.synthetic.kernelsynth import draw_many
 from tsfmscope.series.synthetic.priors import draw_periodic, draw_priors, draw_weekdays
 from tsfmscope.series.synthetic.shards import CORPUS_FILE, tsmixup
 from tsfmscope.series.tables import list_values
-from tsfmscope.training.options import Mixed, Phase, Recipe
+from tsfmscope.training.options import Phase, Recipe
 from tsfmscope.training.real_series import RealWindows
 
 # Key of a mixture that reads the shards in the folder recipe.corpus.
@@ -272,8 +272,8 @@ def recipe_corpus(recipe: Recipe) -> AnyCorpus:
         return StreamedCorpus(Path(recipe.corpus), recipe.seed)
     if set(mixture) <= {*RANDOM_SOURCES, REAL}:
         phases = [*recipe.phases, Phase(until=recipe.steps, mixture=recipe.mixture)]
-        if then := recipe.then:
-            phases.append(Phase(until=recipe.all_steps, **then.part(Mixed)))
+        if recipe.then:
+            phases.append(recipe.then)
         real = RealWindows(recipe.real) if recipe.real else None
         return PriorsCorpus(mixture, phases, recipe.seed, real)
     if source in MODALITIES:

@@ -13,11 +13,15 @@ from tsfmscope.series.catalog import MODALITIES
 from tsfmscope.strict import Seed, Strict
 
 
-class Mixed(Strict):
-    """Part of a training with a mixture of sources, and optionally other batches than the recipe's."""
+class Phase(Strict):
+    """First part of a training with another mixture, and optionally other batches, than the rest."""
 
+    until: int = Field(ge=1, description="last step of the phase")
     batch_steps: int | None = Field(None, ge=1, description="as in the recipe; null: that of the recipe")
     mixture: dict[RandomSource | Literal["real"], float] = Field(description="shares of the sources, which sum to 1")
+    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
+        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
+    )
     contexts: list[int] | None = Field(None, min_length=1, description="as in the recipe; null: those of the recipe")
 
     @model_validator(mode="after")
@@ -27,19 +31,9 @@ class Mixed(Strict):
         return self
 
 
-class Phase(Mixed):
-    """First part of a training with another mixture, and optionally other batches, than the rest."""
+class Continuation(Phase):
+    """Second part of a training: it starts from the weights that the first would save, with a new optimizer."""
 
-    until: int = Field(ge=1, description="last step of the phase")
-    periods: list[Annotated[float, Field(ge=2)]] | None = Field(
-        None, min_length=1, description="periods, in steps, of plain periodic series; null: any from 3 to 200"
-    )
-
-
-class Continuation(Mixed):
-    """Second part of a training: further steps from the weights that the first would save, with a new optimizer."""
-
-    steps: int = Field(ge=1, description="further steps")
     learning_rate: float = Field(gt=0)
 
 
@@ -111,7 +105,7 @@ class Recipe(Strict):
     @property
     def all_steps(self) -> int:
         """Number of steps of both parts of the training."""
-        return self.steps + (self.then.steps if self.then else 0)
+        return self.then.until if self.then else self.steps
 
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
@@ -145,8 +139,10 @@ class Recipe(Strict):
         if (self.phases or self.then) and others:
             raise ValueError(
                 f"phases, then: got mixture {others}, expected priors, periodic, weekdays or real; change it, or drop "
-                "them"
+                "phases and then"
             )
+        if self.then and self.then.until <= self.steps:
+            raise ValueError(f"then: got until {self.then.until}, expected more than steps {self.steps}")
         untils = [phase.until for phase in self.phases]
         if untils != sorted(set(untils)) or any(until >= self.steps for until in untils):
             raise ValueError(f"phases: got until {untils}, expected ascending steps below steps {self.steps}")

@@ -342,10 +342,12 @@ def _optimizer(
     """Return the optimizer and the schedule of the learning rate of a part of the training."""
     import torch
 
-    part = recipe.then if is_second and recipe.then else recipe
+    part, steps = (
+        (recipe.then, recipe.all_steps - recipe.steps) if is_second and recipe.then else (recipe, recipe.steps)
+    )
     optimizer = torch.optim.AdamW(network.parameters(), lr=part.learning_rate, weight_decay=recipe.weight_decay)
     return optimizer, torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate(step, part.steps, recipe.warm_up, recipe.schedule)
+        optimizer, lambda step: rate(step, steps, recipe.warm_up, recipe.schedule)
     )
 
 

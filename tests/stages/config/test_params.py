@@ -112,12 +112,12 @@ def in_catalogue(entry: dict) -> str:
         (
             "checkpoints/recipes/chronos-t5-mini/mixture",
             {"priors": 0.5, "bundled": 0.5},
-            ["priors, periodic and weekdays mix only with each other", "drop ['bundled']"],
+            ["priors, periodic, weekdays and real mix only with each other", "drop ['bundled']"],
         ),
         (
             "checkpoints/recipes/t5-text-nano/phases",
             [{"until": 5, "batch_steps": 64, "mixture": {"periodic": 1.0}}],
-            ["expected priors, periodic or weekdays", "drop phases"],
+            ["expected priors, periodic, weekdays or real", "drop phases"],
         ),
         (
             "checkpoints/recipes/mine",

@@ -82,7 +82,7 @@ def test_a_file_of_another_version_and_a_missing_one_are_named(tmp_path: Path) -
 def test_a_second_part_starts_from_the_saved_weights_and_survives_a_kill(tmp_path: Path, dies_at: object) -> None:
     real = write(tmp_path / "series", a=np.sin(np.arange(300) / 3), b=np.arange(200.0))
     first = {"mixture": {"priors": 1.0}, "averaging": 0.9, "schedule": "cosine"}
-    then = {"steps": 4, "learning_rate": 0.005, "mixture": {"real": 0.5, "priors": 0.5}}
+    then = {"until": 10, "learning_rate": 0.005, "mixture": {"real": 0.5, "priors": 0.5}}
     alone = pretrain(job("chronos-bolt", **first), tmp_path / "first", None)
     asked = job("chronos-bolt", **first, then=then, real=real.to_dict())
     whole = pretrain(asked, tmp_path / "whole", None)
@@ -99,7 +99,7 @@ def test_a_second_part_starts_from_the_saved_weights_and_survives_a_kill(tmp_pat
 
 def test_a_second_part_of_no_learning_keeps_the_weights_that_the_first_would_save(tmp_path: Path) -> None:
     first = {"mixture": {"priors": 1.0}, "averaging": 0.9}
-    then = {"steps": 2, "learning_rate": 1e-30, "mixture": {"priors": 1.0}}
+    then = {"until": 8, "learning_rate": 1e-30, "mixture": {"priors": 1.0}}
     pretrain(job("chronos-bolt", **first), tmp_path / "first", None)
     pretrain(job("chronos-bolt", **first, then=then), tmp_path / "both", None)
     for name, weight in weights(tmp_path / "both", "chronos-bolt").items():
@@ -111,9 +111,9 @@ def test_a_second_part_of_no_learning_keeps_the_weights_that_the_first_would_sav
     [
         ({"mixture": {"real": 1.0}}, "one without the other"),
         ({"mixture": {"kernelsynth": 0.5, "real": 0.5}}, "mix only with each other"),
-        ({"then": {"steps": 1, "learning_rate": 0.1, "mixture": {"priors": 1.0}}}, "phases, then: got mixture"),
+        ({"then": {"until": 7, "learning_rate": 0.1, "mixture": {"priors": 1.0}}}, "phases, then: got mixture"),
         (
-            {"mixture": {"priors": 1.0}, "then": {"steps": 1, "learning_rate": 0.1, "mixture": {"priors": 0.5}}},
+            {"mixture": {"priors": 1.0}, "then": {"until": 7, "learning_rate": 0.1, "mixture": {"priors": 0.5}}},
             "mixture sums to 0.5",
         ),
     ],
