@@ -253,11 +253,12 @@ def test_data_of_another_modality_are_refused() -> None:
 
 
 def test_an_interrupt_keeps_the_finished_candidates(tmp_path: Path) -> None:
-    # Fits of 40 series by AutoTheta and AutoETS take many seconds after the model.
     shops(40, 400).rename_axis("ds").to_csv(tmp_path / "mine.csv")
     command = [sys.executable, "-m", "tsfmscope", "score", "mine.csv", "--models", "ttm-mini", "--horizon", "7"]
     code = (
         "import os, signal, sys, tsfmscope.functions.score as s\n"
+        # A shell starts background jobs with SIGINT ignored, and this test perhaps in one.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def baseline(task, name, *, show):\n"
         "    print('ready', file=sys.stderr, flush=True)\n"
         "    import time; time.sleep(60)\n"
@@ -276,7 +277,10 @@ def test_an_interrupt_keeps_the_finished_candidates(tmp_path: Path) -> None:
             break
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "ttm-mini" in out
     assert "interrupted: not finished: seasonal-naive, auto-ets, auto-theta." in out
