@@ -41,7 +41,10 @@ NOT_RUN = {
     "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install", "python -c ", "tsfmscope inspect random"),
-    "docs/compression.md": ("tsfmscope export data", "tsfmscope certify chronos"),
+    # The search for a size takes a minute: tests/e2e/test_one_csv.py
+    "docs/compression.md": (
+        "tsfmscope export data", "tsfmscope certify chronos", "tsfmscope compress chronos-bolt-mini smallest",
+    ),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),

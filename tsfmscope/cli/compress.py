@@ -19,7 +19,7 @@ from tsfmscope.functions.compress import CompressedModel, compress
 EXAMPLES = """
 tsfmscope compress chronos-bolt-mini smaller --to 0.25 --data nile --context 64
 tsfmscope compress chronos-bolt-mini smaller-half --to 0.5 --data mine.csv --data nile --horizon 12 --json
-tsfmscope compress chronos-bolt-mini smallest --certified 0.02 --data shops.csv
+tsfmscope compress chronos-bolt-mini smallest --certified 0.02 --data mine.csv
 
 Exit codes with --certified and --data are those of `tsfmscope certify`.
 """

@@ -41,7 +41,7 @@ WITHOUT_EXAMPLES = {
     *("push", "status", "failures", "corpus", "commit-checkpoints", "check-family", "verify", "profile")
 }
 # Exit codes of the examples: not certified and too few tasks are outcomes, and nobody has a token of the hub here.
-OUTCOMES = {"certify": (0, 3, 4), "push": (1,)}
+OUTCOMES = {"certify": (0, 3, 4), "compress": (0, 3), "push": (1,)}
 EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
 
 
