@@ -1,4 +1,4 @@
-"""Windows of real series for a training, varied by sums over steps, mixing and sign, so that few series suffice."""
+"""Windows of real series for a training, varied by longer steps, mixing and sign, so that few series suffice."""
 
 from __future__ import annotations
 
