@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 from jaxtyping import Float32
@@ -24,6 +24,11 @@ MODEL, DESCRIPTION = "model.onnx", "onnx.json"
 # Bytes of DESCRIPTION.
 LARGEST_DESCRIPTION = 2**20
 KEYS = ("family", "context", "horizon", "levels")
+
+
+def is_onnx(model: object) -> TypeGuard[str | Path]:
+    """Return whether a model is named by a folder that `export` wrote with onnx."""
+    return isinstance(model, str | Path) and Path(model, DESCRIPTION).is_file()
 
 
 def read_description(folder: Path) -> Any:

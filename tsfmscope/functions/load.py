@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope import layer_states
-from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster, read_description
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster, is_onnx, read_description
 from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT, Precision
 from tsfmscope.errors import ArgumentError, DataError
@@ -134,7 +134,7 @@ def as_forecaster(
     """
     if isinstance(model, LoadedForecaster):
         return model
-    if not isinstance(model, Model) and Path(model, DESCRIPTION).is_file():
+    if is_onnx(model):
         if family is not None or precision is not None or device != "cpu":
             raise ArgumentError(
                 f"family, device, precision: {model} is an ONNX model, which has its own; leave them out"

@@ -21,7 +21,8 @@ from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.options import METHOD, METHODS, WHOLE, Calibration, Method, Ranks
 from tsfmscope.defaults import HELD_OUT, HORIZON
 from tsfmscope.errors import DataError, ModelError
-from tsfmscope.functions.certify import score_task
+from tsfmscope.forecasting.scores import ScoredWindows
+from tsfmscope.functions.certify import forecast_windows, score_task
 from tsfmscope.functions.load import Case, Model, load_source, make_case
 from tsfmscope.series.catalog import CATALOG
 from tsfmscope.series.data_sets import OWN, NamedSeries, usable_series
@@ -107,6 +108,8 @@ def find_smallest(
     )  # fmt: skip
     methods = list(_methods(model.family))
     full = file_bytes(model.family)
+    progress.show("forecasting the search series")
+    scored = [(case, forecast_windows(case, model.family)) for case in cases]
     show = progress.with_rate("searching the smallest size")
     ladder: list[Rung] = []
     best: tuple[Model, dict[str, Any], dict[str, Any]] | None = None
@@ -124,7 +127,7 @@ def find_smallest(
         except BudgetError:
             # This size and all smaller ones do not exist.
             break
-        certificate = _assess(cases, small.family, margin, seed)
+        certificate = _assess(scored, small.family, margin, seed)
         _, largest, _, change, _ = certificate.conditions
         rung = Rung(
             method.method, method.ranks.rule[1], file_bytes(small.family) / full, to_ratio(certificate.mean),
@@ -146,13 +149,16 @@ def find_smallest(
     return Smallest(*best, counts, first, ladder, seen)
 
 
-def _assess(cases: Sequence[Case], family: Family, margin: float, seed: int) -> Certificate:
-    """Return the test of a model on the search series; a unit is a data set."""
+def _assess(cases: Sequence[tuple[Case, ScoredWindows]], family: Family, margin: float, seed: int) -> Certificate:
+    """Return the test of a model on the search series, where a unit is a data set.
+
+    cases: each with the scored forecasts of the base.
+    """
     rows = []
-    for case in cases:
+    for case, of_base in cases:
         # A bundled data set may be too short for the horizon.
         with contextlib.suppress(DataError):
-            rows.append(score_task(case, family, 1).row)
+            rows.append(score_task(case, of_base, forecast_windows(case, family)).row)
     ratios = [log_ratio((row["wql_base"], row["wql_small"])) for row in rows]
     changes = [CoverageChange(row["coverage_small"] - row["coverage_base"], row["n_values"]) for row in rows]
     return assess(ratios, ratios, changes, margin=margin, seed=seed)

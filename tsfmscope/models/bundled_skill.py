@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class StoredSkill(NamedTuple):
     n_datasets: int
 
 
+@functools.cache
 def bundled_skill() -> dict[str, StoredSkill]:
     """Return the stored skill by the name of the model or baseline."""
     with PATH.open(encoding="utf-8", newline="") as file:

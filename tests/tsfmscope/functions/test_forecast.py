@@ -91,6 +91,12 @@ def test_times_of_a_file_go_on_in_its_zone(
     assert written == [f"2024-03-31 {text}" for text in expected]
 
 
+def test_weekly_series_of_one_table_keep_their_own_weekday() -> None:
+    frame = pd.concat([table(60, freq=f"W-{day}").assign(item_id=day) for day in ("MON", "SUN")])
+    times = ts.forecast(BOLT, frame, horizon=2).frame.groupby("item_id")["timestamp"]
+    assert {day: {time.day_name() for time in own} for day, own in times} == {"MON": {"Monday"}, "SUN": {"Sunday"}}
+
+
 def test_a_forecast_is_that_of_the_package() -> None:
     from chronos import BaseChronosPipeline
 
