@@ -14,12 +14,20 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tsfmscope.errors import ArgumentError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Function that writes a file of this path.
+Writer = Callable[[Path], object]
+# Suffixes of tables.
+TABLES = (".csv", ".parquet")
 # Prefix of files that are being written; readers ignore them.
 TEMPORARY = ".tmp-"
 
@@ -57,6 +65,35 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def table_writers(table: pd.DataFrame) -> dict[str, Writer]:
+    """Return the writers of a table without its index, by suffix: TABLES."""
+    return {
+        ".csv": lambda path: table.to_csv(path, index=False),
+        ".parquet": lambda path: table.to_parquet(path, index=False),
+    }
+
+
+def save_as(path: str | Path, writers: Mapping[str, Writer]) -> Path:
+    """Write a file with the writer of its suffix, completely or not at all; return the path.
+
+    Missing parent folders are made.
+
+    Args:
+        path: the file.
+        writers: suffix -> function that writes a file of that suffix.
+
+    Raises:
+        ValueError: no writer has the suffix.
+        OSError: the file cannot be written.
+    """
+    target = Path(path)
+    if target.suffix not in writers:
+        raise ValueError(f"{target}: expected a name that ends in {', '.join(writers)}")
+    with write_atomic(target) as temporary:
+        writers[target.suffix](temporary)
+    return target
 
 
 def check_regular(path: Path, largest: int | None = None) -> int:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
-
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import check_plot_file, print_table
+from tsfmscope.cli.output import print_table
 from tsfmscope.errors import NOT_CERTIFIED, TOO_FEW, printable
-from tsfmscope.functions.certify import SUFFIXES, CertifyResult, certify
+from tsfmscope.functions.certify import CertifyResult, certify
+from tsfmscope.report.render import SUFFIXES
 
 EXAMPLES = """
 tsfmscope certify chronos-bolt-mini patchtst-mini --data nile --data co2 --context 64
@@ -30,17 +28,10 @@ TEXTS = (
     (1, "{:.4f}", "below {:g}"), (1, "{:.4f}", "at most {:g}"), (100, "{:.2f} points", "at most {:g} points"),
     (100, "{:.2f} points", "below {:g} points"), (1, "{:g}", "at least {:g}"),
 )  # fmt: skip
-Picture = Annotated[Path | None, typer.Option(help="File of a plot of the ratios of all tasks: .png, .svg or .pdf.")]
+FILES = "File of a plot of the ratios of all tasks: .png, .svg or .pdf"
 
 
-def _json(result: CertifyResult, picture: Path | None) -> dict[str, Any]:
-    if picture is not None:
-        result.save(picture)
-    return result.facts()
-
-
-def _show(result: CertifyResult, picture: Path | None) -> None:
-    _json(result, picture)
+def _show(result: CertifyResult) -> None:
     typer.echo(printable(result.describe_scope()))
     rows = [[row[column] for column in COLUMNS.values()] for row in result.tasks]
     print_table(f"{result.small} against {result.base}, context {result.tasks[0]['context']}", [*COLUMNS], rows)
@@ -53,12 +44,9 @@ def _show(result: CertifyResult, picture: Path | None) -> None:
     print_table("", ["condition", "value", "limit", ""], conditions)
     for sentence in (*result.notes(), result.describe_exclusion(), result.describe_outcome()):
         typer.echo(printable(sentence))
-    if picture is not None:
-        typer.echo(f"plot: {picture}")
 
 
 COMMAND = Command(
-    certify, _show, _json, EXAMPLES, extras={"picture": (Picture, None)},
-    before=lambda picture: check_plot_file("--picture", picture, SUFFIXES),
+    certify, _show, CertifyResult.facts, EXAMPLES, files=(FILES, SUFFIXES),
     exit_code=lambda result: CODES[result.certificate.outcome],
 )  # fmt: skip

@@ -28,16 +28,8 @@ COLUMNS = {
     "data set": "dataset", "series": "n_series", "WQL before": "wql_base", "WQL after": "wql_small", "ratio": "ratio",
 }  # fmt: skip
 LADDER = (
-    "method",
-    "share asked",
-    "share of the file",
-    "ratio of WQL",
-    "upper limit",
-    "largest",
-    "coverage",
-    "seconds",
-    "",
-)
+    "method", "share asked", "share of the file", "ratio of WQL", "upper limit", "largest", "coverage", "seconds", "",
+)  # fmt: skip
 Folder = Annotated[Path, typer.Argument(help="New folder for the compressed model.")]
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import check_suffix, print_table
-from tsfmscope.files import write_atomic
+from tsfmscope.cli.output import check_file, print_table
+from tsfmscope.files import TABLES, write_atomic
 from tsfmscope.functions.embed import embed
 
 EXAMPLES = """
@@ -51,5 +51,5 @@ def _show_vectors(vectors: pd.DataFrame, out: Path | None) -> None:
 
 COMMAND = Command(
     embed, _show_vectors, _vectors_json, EXAMPLES, extras={"out": (VectorFile, None)},
-    before=lambda out: check_suffix("--out", out, (".csv", ".parquet")),
+    before=lambda out: None if out is None else check_file(out, TABLES),
 )  # fmt: skip

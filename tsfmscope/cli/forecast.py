@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import check_suffix, print_table
+from tsfmscope.cli.output import print_table
 from tsfmscope.errors import printable
-from tsfmscope.functions.forecast import PICTURES, TABLES, ForecastResult, forecast
+from tsfmscope.functions.forecast import SUFFIXES, ForecastResult, forecast
 
 EXAMPLES = """
 tsfmscope forecast chronos-bolt-mini mine.csv --horizon 28 --out forecast.csv
@@ -19,26 +18,16 @@ tsfmscope forecast patchtst-mini mine.csv --context 128 --tz Europe/Berlin --jso
 """
 # Rows that the table shows; a file and JSON contain all of them.
 ROWS = 8
-ForecastFile = Annotated[
-    list[Path] | None,
-    typer.Option(help="File: .csv or .parquet (the table), .png, .svg or .pdf (a picture of six series); repeatable."),
-]
+FILES = "File: .csv or .parquet (the table), .png, .svg or .pdf (a picture of six series)"
 
 
-def _save(result: ForecastResult, out: list[Path] | None) -> None:
-    for path in out or ():
-        result.save(path)
-
-
-def _forecast_json(result: ForecastResult, out: list[Path] | None) -> dict[str, Any]:
-    _save(result, out)
+def _forecast_json(result: ForecastResult) -> dict[str, Any]:
     rows = result.frame.assign(timestamp=result.frame["timestamp"].astype(str)).to_dict("records")
     skipped = [{"item_id": skip.series, "reason": skip.reason} for skip in result.skipped]
     return {"title": result.title, "forecasts": rows, "skipped": skipped, **result.license.columns}
 
 
-def _show_forecast(result: ForecastResult, out: list[Path] | None) -> None:
-    _save(result, out)
+def _show_forecast(result: ForecastResult) -> None:
     shown = result.frame.head(ROWS)[["item_id", "timestamp", "0.1", "mean", "0.9"]]
     rows = [[row[0], str(row[1]), *row[2:]] for row in shown.itertuples(index=False)]
     print_table(result.title, [str(name) for name in shown], rows)
@@ -46,15 +35,6 @@ def _show_forecast(result: ForecastResult, out: list[Path] | None) -> None:
         typer.echo(f"{ROWS} of {len(result.frame):,} rows; --out FILE and --json give all of them, and all quantiles")
     typer.echo("mean: the median of the forecast; 0.1 and 0.9: ends of the 80 % interval")
     typer.echo(printable(str(result.license)))
-    for path in out or ():
-        typer.echo(f"file: {path}")
 
 
-def _check(out: list[Path] | None) -> None:
-    for path in out or ():
-        check_suffix("--out", path, (*TABLES, *PICTURES))
-
-
-COMMAND = Command(
-    forecast, _show_forecast, _forecast_json, EXAMPLES, extras={"out": (ForecastFile, None)}, before=_check
-)
+COMMAND = Command(forecast, _show_forecast, _forecast_json, EXAMPLES, files=(FILES, SUFFIXES))

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.models import OptionInfo
 
-from tsfmscope.cli.output import Json, print_json, show_progress
+from tsfmscope.cli.output import Json, check_file, print_json, show_progress
 from tsfmscope.errors import ArgumentError
 from tsfmscope.functions import load as loading
 from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of, types_of
@@ -58,7 +58,8 @@ class Command:
     show: takes the result and the values of `extras`, and prints. json: returns the document of `--json`, which is
     printed instead. extras: options and arguments of the command alone, by name, as annotation and default. before:
     checks the extras before the work. without: arguments of `load` or of the function that the command lacks.
-    exit_code: returns the exit code for a result.
+    exit_code: returns the exit code for a result. files: help and suffixes of the option --out, whose files the
+    result's `save` writes.
     """
 
     function: Callable[..., Any]
@@ -69,10 +70,14 @@ class Command:
     before: Callable[..., None] | None = None
     without: Sequence[str] = ()
     exit_code: Callable[[Any], int] = lambda result: 0
+    files: tuple[str, Sequence[str]] | None = None
 
     def callback(self) -> Callable[..., None]:
         """Return the function that typer calls."""
         parameters, readers = _parameters(self.function, self.without)
+        help_text, suffixes = self.files or ("", ())
+        if self.files:
+            parameters["out"] = (Annotated[list[Path] | None, typer.Option(help=f"{help_text}; repeatable.")], None)
         parameters |= {**self.extras, "as_json": (Json, False)}
         # Arguments first, in their order; then options.
         ordered = sorted(parameters.items(), key=lambda item: item[1][1] is not inspect.Parameter.empty)
@@ -82,17 +87,23 @@ class Command:
             # A model, file or folder may have the name of an option, and an error may begin with it.
             given = {Path(str(value)).stem for name, value in values.items() if name not in options}
             own = {name: values.pop(name) for name in self.extras}
-            as_json = values.pop("as_json")
+            as_json, paths = values.pop("as_json"), values.pop("out", None) or () if self.files else ()
+            for path in paths:
+                check_file(path, suffixes)
             if self.before is not None:
                 self.before(**own)
             with show_progress(), _argument_errors({*options} - given):
                 result = self.function(**{name: read(values) for name, read in readers.items()})
+                for path in paths:
+                    result.save(path)
                 if as_json:
                     document = self.json(result, **own)
             if as_json:
                 print_json(document)
             else:
                 self.show(result, **own)
+                for path in paths:
+                    typer.echo(f"file: {path}")
             if code := self.exit_code(result):
                 raise typer.Exit(code)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import check_plot_file, print_table, with_spread
+from tsfmscope.cli.output import print_table, with_spread
 from tsfmscope.errors import printable
 from tsfmscope.functions.inspect import COLUMNS, MEANING, SUFFIXES, LayerReport, inspect
 
@@ -19,14 +18,10 @@ tsfmscope inspect patchtst-mini mine.csv --json
 """
 # Columns of whole numbers, some of which may be missing.
 COUNTS = ("k", "cai_k", "n_clusters_used", "n_clusters_small")
-PlotFile = Annotated[
-    Path | None, typer.Option(help="File: .html (a page with both figures), .png, .svg, .pdf, .csv or .parquet.")
-]
+FILES = "File: .html (a page with both figures), .png, .svg, .pdf, .csv or .parquet"
 
 
-def _layers_json(report: LayerReport, out: Path | None) -> list[dict[str, Any]]:
-    if out is not None:
-        report.save(out)
+def _layers_json(report: LayerReport) -> list[dict[str, Any]]:
     layers = report.layers.astype(dict.fromkeys(COUNTS, "Int64"))
     table = layers.astype(object).where(layers.notna(), None)
     return [
@@ -34,8 +29,8 @@ def _layers_json(report: LayerReport, out: Path | None) -> list[dict[str, Any]]:
     ]
 
 
-def _show_layers(report: LayerReport, out: Path | None) -> None:
-    rows = _layers_json(report, out)
+def _show_layers(report: LayerReport) -> None:
+    rows = _layers_json(report)
     first = rows[0]
     values = {"share": first["share"], "epsilon": first["epsilon"], "percent": 100 * first["share"]}
     lines = []
@@ -53,11 +48,6 @@ def _show_layers(report: LayerReport, out: Path | None) -> None:
         if sentence not in logged:
             typer.echo(printable(sentence))
     typer.echo(printable(str(report.license)))
-    if out is not None:
-        typer.echo(f"file: {out}")
 
 
-COMMAND = Command(
-    inspect, _show_layers, _layers_json, EXAMPLES, extras={"out": (PlotFile, None)},
-    before=lambda out: check_plot_file("--out", out, SUFFIXES),
-)  # fmt: skip
+COMMAND = Command(inspect, _show_layers, _layers_json, EXAMPLES, files=(FILES, SUFFIXES))

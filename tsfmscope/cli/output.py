@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tsfmscope.errors import ArgumentError, printable
+from tsfmscope.files import TABLES
 from tsfmscope.progress import WATCHER, Watcher
 
 if TYPE_CHECKING:
@@ -40,20 +41,15 @@ WORD = 30
 ROW, COLUMN = "·", "…"
 
 
-def check_plot_file(option: str, path: Path | None, suffixes: Sequence[str]) -> None:
-    """Check, before the work, that a plot can be drawn into a file of this name, if there is one.
+def check_file(path: Path, suffixes: Sequence[str]) -> None:
+    """Check, before the work, that a result can be written into a file of this name.
 
-    Raises ArgumentError for another suffix, and ModuleNotFoundError without the extra `report`.
+    Raises ArgumentError for another suffix, and ModuleNotFoundError for a plot without the extra `report`.
     """
-    check_suffix(option, path, suffixes)
-    if path is not None:
+    if path.suffix not in suffixes:
+        raise ArgumentError(f"--out {path}: expected a name that ends in {', '.join(suffixes)}")
+    if path.suffix not in TABLES:
         importlib.import_module("altair")
-
-
-def check_suffix(option: str, path: Path | None, suffixes: Sequence[str]) -> None:
-    """Raise ArgumentError for a file of another suffix."""
-    if path is not None and path.suffix not in suffixes:
-        raise ArgumentError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
 
 
 def print_json(value: Any) -> None:

@@ -20,16 +20,17 @@ import numpy as np
 import pandas as pd
 
 from tsfmscope import progress
-from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster
-from tsfmscope.compression.record import Calibration, calibration_of
+from tsfmscope.compression.onnx_forecaster import OnnxForecaster, is_onnx
+from tsfmscope.compression.record import Calibration
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
-from tsfmscope.files import write_atomic
+from tsfmscope.files import save_as
 from tsfmscope.forecasting.options import ScoreOptions
 from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
-from tsfmscope.functions.load import Case, Model, as_model, floor_notes, load, make_case, reading_notes
+from tsfmscope.functions.load import Case, Model, as_forecaster, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
+from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
 from tsfmscope.series.types import Skip, describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
@@ -50,7 +51,6 @@ SCORES = ScoreOptions(levels=QUANTILES, samples=20, batch=64, keep_quantiles=Tru
 REPEATED = "the values of another series"
 NO_LOSS = "the small model has no loss, so the log ratio is minus infinity"
 CALIBRATED = "it calibrated or healed the small model"
-SUFFIXES = (".png", ".svg", ".pdf")
 # Limit of a ratio.
 Limit = Annotated[float, Bounds(1, excludes_least=True)]
 Horizons = Annotated[int | Sequence[int] | None, Bounds(1, 1024)]
@@ -178,8 +178,6 @@ class CertifyResult:
 
     def plot(self) -> Chart:
         """Return an Altair chart of the ratios of all tasks, or groups of series, with the mean and its limit."""
-        from tsfmscope.report.render import apply_style
-
         return apply_style(self._chart())
 
     def _chart(self) -> Chart:
@@ -196,15 +194,7 @@ class CertifyResult:
 
         Raises ValueError for another suffix, OSError if the file cannot be written.
         """
-        from tsfmscope.report.render import convert_svg, draw_svg
-
-        target = Path(path)
-        if target.suffix not in SUFFIXES:
-            raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
-        data = convert_svg(draw_svg(self._chart()), target.suffix)
-        with write_atomic(target) as temporary:
-            temporary.write_bytes(data)
-        return target
+        return save_as(path, image_writers(self._chart))
 
     def count_units(self) -> str:
         """Return the number of units, in words."""
@@ -270,19 +260,16 @@ def certify(
     """
     progress.show("loading the models")
     base = as_model(base)
-    other: Family | OnnxForecaster
-    if not isinstance(small, Model) and Path(small, DESCRIPTION).is_file():
-        name, other, seen = Path(small).name, OnnxForecaster.load(Path(small)), calibration_of(Path(small))
-    else:
-        loaded = small if isinstance(small, Model) else load(small, device=base.device)
-        sources = [(one.source.folder.resolve(), one.source.options, one.family.compression) for one in (base, loaded)]
+    if not is_onnx(small):
+        small = small if isinstance(small, Model) else load(small, device=base.device)
+        sources = [(one.source.folder.resolve(), one.source.options, one.family.compression) for one in (base, small)]
         if sources[0] == sources[1]:
             raise ArgumentError(f"small: expected another model than the base, got the same checkpoint, {base.name}")
-        name, other = loaded.name, loaded.family
-        seen = loaded.calibration
+    other = as_forecaster(small)
     horizons: list[int | None] = [*horizon] if isinstance(horizon, Sequence) else [horizon]
+    read = readers(data, max_series=max_series, seed=seed, columns=columns)
     return certify_pair(
-        base, name, other, seen, readers(data, max_series=max_series, seed=seed, columns=columns),
+        base, other.name, other.model, other.calibration, read,
         horizons=horizons, context=context, seed=seed, margin=margin, worst=worst,
     )  # fmt: skip
 
@@ -301,6 +288,7 @@ def certify_pair(
     """
     check_forecasters(base.family, small)
     table = next(iter(data)) if len(data) == 1 else None
+    n_origins = ORIGINS if table else 1
     scored: list[ScoredTask] = []
     left_out: list[dict[str, Any]] = []
     contents: dict[str, frozenset[str]] = {}
@@ -325,7 +313,7 @@ def certify_pair(
         for steps in dict.fromkeys(horizons):
             try:
                 case = make_case(base, series, context=context, horizon=steps, seed=seed)
-                task = score_task(case, small, ORIGINS if table else 1)
+                task = score_task(case, *(forecast_windows(case, one, n_origins) for one in (base.family, small)))
                 notes |= dict.fromkeys(_reading_notes(case, small))
             except DataError as error:
                 left_out.append({"data": label, "horizon": steps, "reason": str(error)})
@@ -437,12 +425,12 @@ def _reading_notes(case: Case, small: Family | OnnxForecaster) -> Iterator[str]:
             yield from floor_notes(model, model.name, case.data.name, near, len(windows))
 
 
-def score_task(case: Case, small: Family | OnnxForecaster, origins: int) -> ScoredTask:
+def score_task(case: Case, of_base: ScoredWindows, of_small: ScoredWindows) -> ScoredTask:
     """Return the row of one task and the losses by series, pooled over origins.
 
-    origins: largest number of windows per series. Raises DataError with the reason if it has no ratio of two WQL.
+    of_base, of_small: the same windows of the case as both models forecast them. Raises DataError with the reason if
+    there is no ratio of two WQL.
     """
-    of_base, of_small = (forecast_windows(case, model, origins) for model in (case.model.family, small))
     assert of_base.rows.keys() == of_small.rows.keys()
     usable = {row["series"] for row in of_base.rows.values() if row["n_future"]}
     reasons = {row["series"]: row["reason"] for row in of_base.rows.values()}

@@ -13,12 +13,14 @@ import pandas as pd
 
 from tsfmscope import progress
 from tsfmscope.errors import ArgumentError, DataError
-from tsfmscope.files import write_atomic
+from tsfmscope.files import TABLES, save_as, table_writers
 from tsfmscope.forecasting.scores import window_seed
 from tsfmscope.functions.arguments import Context, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.load import LoadedForecaster, Model, as_forecaster
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.cards import License
+from tsfmscope.report import render
+from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.calendar import future_times
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tsfmscope")
 
-TABLES = (".csv", ".parquet")
-PICTURES = (".png", ".svg", ".pdf")
+SUFFIXES = (*TABLES, *render.SUFFIXES)
 # Fewest observed steps of a context; with two, every model returns about the last value.
 MIN_OBSERVED = 3
 # Steps of context of a model without a limit.
@@ -57,7 +58,7 @@ class ForecastResult:
         skipped: series without a forecast, and why.
         title: model, data, context and horizon in words.
         license: licence of the model's weights.
-        series: the series of the table, whose last steps the picture shows.
+        series: the series that have a forecast, in the order of the frame.
     """
 
     frame: pd.DataFrame
@@ -68,8 +69,6 @@ class ForecastResult:
 
     def plot(self) -> Chart:
         """Return an Altair chart of at most six series, evenly spaced: history, median and 80 % interval."""
-        from tsfmscope.report.render import apply_style
-
         return apply_style(self._draw())
 
     def save(self, path: str | Path) -> Path:
@@ -78,23 +77,20 @@ class ForecastResult:
         Missing parent folders are made. Returns the path. Raises ValueError for another suffix, OSError if the file
         cannot be written.
         """
-        target = Path(path)
-        if target.suffix not in (*TABLES, *PICTURES):
-            raise ValueError(f"{target}: expected a name that ends in {', '.join((*TABLES, *PICTURES))}")
-        with write_atomic(target) as temporary:
-            if target.suffix == ".csv":
-                import pyarrow as pa
-                from pyarrow import csv
+        writers = {**table_writers(self.frame), ".csv": self._write_csv, **image_writers(self._draw, self.title)}
+        return save_as(path, writers)
 
-                # Four times as fast as pandas, which formats each number by itself.
-                csv.write_csv(pa.Table.from_pandas(self._printable(), preserve_index=False), temporary)
-            elif target.suffix == ".parquet":
-                self.frame.to_parquet(temporary, index=False)
-            else:
-                from tsfmscope.report.render import convert_svg, draw_svg
+    def _write_csv(self, path: Path) -> None:
+        """Write the table, with dates alone where no step has a time of day."""
+        import pyarrow as pa
+        from pyarrow import csv
 
-                temporary.write_bytes(convert_svg(draw_svg(self._draw(), self.title), target.suffix))
-        return target
+        table, times = self.frame, self.frame["timestamp"]
+        if pd.api.types.is_datetime64_any_dtype(times):
+            form = "%Y-%m-%d" if (times.dt.normalize() == times).all() else "%Y-%m-%d %H:%M:%S%z"
+            table = table.assign(timestamp=times.map({time: time.strftime(form) for time in times.unique()}))
+        # Four times as fast as pandas, which formats each number by itself.
+        csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), path)
 
     def _draw(self) -> Chart:
         from tsfmscope.report.forecasts import PANELS, Panel, draw_forecasts
@@ -108,15 +104,6 @@ class ForecastResult:
             past = _step_times(item, len(item.values) - len(shown), len(shown), has_times=_has_times(self.series))
             panels.append(Panel(item.series, past, shown, rows["timestamp"], rows["0.1"], rows["mean"], rows["0.9"]))
         return draw_forecasts(panels, self.title)
-
-    def _printable(self) -> pd.DataFrame:
-        """Return the frame with times as text: dates alone where no step has a time of day."""
-        times = self.frame["timestamp"]
-        if not isinstance(times.dtype, pd.DatetimeTZDtype) and times.dtype.kind != "M":
-            return self.frame
-        form = "%Y-%m-%d" if (times.dt.normalize() == times).all() else "%Y-%m-%d %H:%M:%S%z"
-        texts = {time: time.strftime(form) for time in times.unique()}
-        return self.frame.assign(timestamp=times.map(texts))
 
     def __repr__(self) -> str:
         return f"{self.title}\n{self.frame}"

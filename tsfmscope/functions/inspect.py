@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 
 from tsfmscope import layer_states, progress
-from tsfmscope.files import write_atomic
+from tsfmscope.files import TABLES, save_as, table_writers
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, Share, Tolerance, checked
 from tsfmscope.functions.load import Model, as_model, make_case
 from tsfmscope.models.cards import License, license_of
+from tsfmscope.report import render
+from tsfmscope.report.render import apply_style, image_writers, stack_charts
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
     from tsfmscope.report.style import Chart
 
-SUFFIXES = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
+SUFFIXES = (".html", *render.SUFFIXES, *TABLES)
 # Heading of the table -> column of the layers.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
@@ -80,7 +82,6 @@ class LayerReport:
         A notebook shows it; `altair.renderers.enable("svg")` does so without a network. Raises ValueError for another
         name.
         """
-        from tsfmscope.report.render import apply_style
         from tsfmscope.report.single_model import draw_layers
 
         charts = {title.lower(): chart for title, chart in draw_layers(self.layers)}
@@ -94,26 +95,17 @@ class LayerReport:
         The file is written completely or not at all. Missing parent folders are made. Returns the path. Raises
         ValueError for another suffix, OSError if the file cannot be written.
         """
-        target = Path(path)
-        if target.suffix not in SUFFIXES:
-            raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
-        with write_atomic(target) as temporary:
-            if target.suffix == ".csv":
-                self.layers.to_csv(temporary, index=False)
-            elif target.suffix == ".parquet":
-                self.layers.to_parquet(temporary, index=False)
-            else:
-                temporary.write_bytes(self._draw(target.suffix))
-        return target
+        return save_as(path, {".html": self._write_page, **image_writers(self._draw), **table_writers(self.layers)})
 
-    def _draw(self, suffix: str) -> bytes:
-        from tsfmscope.report.render import convert_svg, draw_svg, stack_charts
-        from tsfmscope.report.single_model import draw_layers, render_page
+    def _write_page(self, path: Path) -> None:
+        from tsfmscope.report.single_model import render_page
 
-        if suffix == ".html":
-            return render_page(self.title, self.layers, list(self.sentences())).encode()
-        charts = [(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)]
-        return convert_svg(draw_svg(stack_charts(charts)), suffix)
+        path.write_text(render_page(self.title, self.layers, list(self.sentences())), encoding="utf-8")
+
+    def _draw(self) -> Chart:
+        from tsfmscope.report.single_model import draw_layers
+
+        return stack_charts([(f"{self.title}: {name.lower()}", chart) for name, chart in draw_layers(self.layers)])
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences about the windows, and about the change of rank over the layers of each stack."""

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from tsfmscope import layer_states, progress
-from tsfmscope.compression.onnx_forecaster import DESCRIPTION
+from tsfmscope.compression.onnx_forecaster import is_onnx
 from tsfmscope.defaults import HELD_OUT, MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.errors import KNOWN, ArgumentError, DataError
-from tsfmscope.files import write_atomic
+from tsfmscope.files import TABLES, save_as, table_writers
 from tsfmscope.forecasting import rolling
 from tsfmscope.forecasting.baselines import Local, seasonal_naive
 from tsfmscope.forecasting.rolling import Errors, Targets
@@ -31,6 +31,8 @@ from tsfmscope.models.bundled_skill import bundled_skill
 from tsfmscope.models.references import load_catalog, resolve
 from tsfmscope.models.registry import family_class
 from tsfmscope.models.types import Forecast
+from tsfmscope.report import render
+from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import Data, NamedSeries, usable_series
 from tsfmscope.series.types import Series, Windows, count_reasons, describe_reasons
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tsfmscope")
 
-SUFFIXES = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
+SUFFIXES = (".html", *render.SUFFIXES, *TABLES)
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta")
 # Context where none is given, unless the longest history is shorter: what most bundled models read.
 USUAL_CONTEXT = 512
@@ -178,10 +180,7 @@ class ScoreResult:
 
     def plot(self) -> Chart:
         """Return an Altair chart of the error against the seconds, one mark per candidate with its interval."""
-        from tsfmscope.report.candidates import draw_candidates
-        from tsfmscope.report.render import apply_style
-
-        return apply_style(draw_candidates(self.rows))
+        return apply_style(self._draw())
 
     def save(self, path: str | Path) -> Path:
         """Write a page (.html), the plot (.png, .svg, .pdf) or the rows (.csv, .parquet); return the path.
@@ -189,25 +188,18 @@ class ScoreResult:
         The file is written completely or not at all. Raises ValueError for another suffix, OSError if the file cannot
         be written.
         """
-        target = Path(path)
-        if target.suffix not in SUFFIXES:
-            raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
-        with write_atomic(target) as temporary:
-            if target.suffix == ".csv":
-                self.rows.to_csv(temporary, index=False)
-            elif target.suffix == ".parquet":
-                self.rows.to_parquet(temporary, index=False)
-            else:
-                temporary.write_bytes(self._draw(target.suffix))
-        return target
+        return save_as(path, {".html": self._write_page, **image_writers(self._draw), **table_writers(self.rows)})
 
-    def _draw(self, suffix: str) -> bytes:
-        from tsfmscope.report.candidates import draw_candidates, render_candidates
-        from tsfmscope.report.render import convert_svg, draw_svg
+    def _write_page(self, path: Path) -> None:
+        from tsfmscope.report.candidates import render_candidates
 
-        if suffix == ".html":
-            return render_candidates(self.title, self.rows, list(self.sentences()), self.table()).encode()
-        return convert_svg(draw_svg(draw_candidates(self.rows)), suffix)
+        page = render_candidates(self.title, self.rows, list(self.sentences()), self.table())
+        path.write_text(page, encoding="utf-8")
+
+    def _draw(self) -> Chart:
+        from tsfmscope.report.candidates import draw_candidates
+
+        return draw_candidates(self.rows)
 
     def __repr__(self) -> str:
         return f"{self.title}\n{self.table().to_string(index=False)}\n{self.describe_choice()}"
@@ -335,7 +327,7 @@ def _named_models(models: Sequence[Reference] | None, hub: Sequence[str] | None)
         raise ArgumentError(f"models: got {min(twice)} twice; name it once, or rename one of two folders")
     for model, is_hub in named:
         # A name that is wrong must not be found after minutes of work; those of the hub are looked up in their turn.
-        is_checkpoint = isinstance(model, str | Path) and not Path(model, DESCRIPTION).is_file()
+        is_checkpoint = isinstance(model, str | Path) and not is_onnx(model)
         if models is not None and not is_hub and is_checkpoint:
             family = family_class(resolve(model).family)
             if not issubclass(family, Forecaster):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tsfmscope.files import Writer
 
 if TYPE_CHECKING:
     from tsfmscope.report.style import Chart
@@ -58,6 +61,18 @@ def convert_svg(svg: str, suffix: str) -> bytes:
     if suffix == ".svg":
         return svg.encode()
     return vl_convert.svg_to_pdf(svg) if suffix == ".pdf" else vl_convert.svg_to_png(svg, scale=SCALE)
+
+
+def image_writers(draw: Callable[[], Chart], description: str = "") -> dict[str, Writer]:
+    """Return the writers of a chart as an image, by suffix: SUFFIXES. draw: returns the chart.
+
+    description: alternative text, as in `draw_svg`.
+    """
+
+    def write(path: Path) -> None:
+        path.write_bytes(convert_svg(draw_svg(draw(), description), path.suffix))
+
+    return dict.fromkeys(SUFFIXES, write)
 
 
 def draw_inline(chart: Chart, name: str) -> str:

@@ -133,13 +133,13 @@ def test_the_outcome_is_the_exit_code(
 ) -> None:
     arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "many", *HOW, "--max-series", "1")
     change_scores(monkeypatch, factor)
-    done = run(*arguments, "--picture", "plot.png")
+    done = run(*arguments, "--out", "plot.png")
     assert done.exit_code == code and sentence in done.stdout
     assert done.stdout.startswith("scope: general; 11 sources, data sets told apart by their values\n")
     n_bad, share = (11, "100.0") if factor == 1.2 else (0, "23.8")
     assert f"{n_bad} of 11 sources with a ratio above 1.1: with 95 % confidence, at most {share} %" in done.stdout
     assert "a certificate for a release needs 30 sources or more" in done.stdout
-    assert Path("plot.png").read_bytes().startswith(b"\x89PNG") and "plot: plot.png" in done.stdout
+    assert Path("plot.png").read_bytes().startswith(b"\x89PNG") and "file: plot.png" in done.stdout
     change_scores(monkeypatch, 1.0)
     if factor == 1.0:
         found = document(*arguments, code=0)
@@ -173,7 +173,7 @@ def test_one_table_is_judged_by_its_series(
     write_table("shops.csv", 12)
     change_scores(monkeypatch, factor)
     arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "shops.csv", *HOW)
-    done = run(*arguments, "--picture", "plot.png")
+    done = run(*arguments, "--out", "plot.png")
     assert done.exit_code == code and sentence in done.stdout
     assert done.stdout.startswith("scope: series like those of shops.csv, and nothing else; 12 series\n")
     assert "0 of 12 series with a ratio above 1.1: with 95 % confidence, at most 22.1 % of all such" in done.stdout
@@ -258,7 +258,7 @@ def base_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("base_without_loss")
 def test_a_base_without_loss_fails_where_the_small_model_has_one(copy_of_mini: str) -> None:
     arguments = ("chronos-bolt-mini", copy_of_mini, "--data", "nile", "--data", "many", *HOW, "--max-series", "1")
-    found = document(*arguments, "--picture", "plot.png", code=4)
+    found = document(*arguments, "--out", "plot.png", code=4)
     (nile,) = [row for row in found["tasks"] if row["data"] == "nile"]
     assert nile["wql_base"] == 0 and nile["wql_small"] > 0 and nile["ratio"] is None
     assert [condition["is_met"] for condition in found["conditions"][:2]] == [False, False]
@@ -377,7 +377,7 @@ def test_the_same_seed_gives_sampled_forecasts_the_same_scores() -> None:
     ((*MODELS, "--data", "nile", "--margin", "1"), 2, "--margin: got 1.0, expected above 1"),
     ((*MODELS, "--data", "nile", "--margin", "nan"), 2, "--margin: got nan, expected above 1"),
     ((*MODELS, "--data", "nile", "--worst", "0.9"), 2, "--worst: got 0.9, expected above 1"),
-    ((*MODELS, "--data", "nile", "--picture", "a.gif"), 2, "--picture a.gif: expected a name that ends in .png"),
+    ((*MODELS, "--data", "nile", "--out", "a.gif"), 2, "--out a.gif: expected a name that ends in .png"),
     ((*MODELS, "--data", "nile", "--time", "ds"), 2, "expected a file, got the data set 'nile'"),
     ((*MODELS, "--data", "nile", "--horizon", "90"), 2, "expected at least one task, 1 were left out: nile: no"),
 ], ids=lambda value: " ".join(value) if isinstance(value, tuple) else None)  # fmt: skip
