@@ -85,7 +85,8 @@ class ScoreResult:
             loss (twice the pinball loss, summed over levels and steps), naive_loss (of point seasonal naive),
             target_abs (sum of |y|).
         best: candidate with the least estimate.
-        smallest: candidate with the fewest bytes of weights among those within 2 % of the best's estimate.
+        smallest: model with the fewest bytes of weights among those within 2 % of the best's estimate; the best, if
+            that is a baseline and no model is so near.
         data: name of the data.
         horizon: steps.
         season: steps of the season of seasonal naive and of MASE; 1: none.
@@ -144,8 +145,12 @@ class ScoreResult:
         model = next((row for row in rows.values() if not row["is_baseline"]), None)
         if best["is_baseline"] and model is not None:
             text += f", a baseline; the best model: {_with_estimate(model)}"
-        size = f"{small['n_bytes'] / 1e6:.2f} MB" if small["n_bytes"] else "no weights"
-        text += f"; the smallest within 2 % of the best: {'itself' if small is best else f'{self.smallest} ({size})'}"
+        if small is not best:
+            text += f"; the smallest model within 2 % of the best: {self.smallest} ({small['n_bytes'] / 1e6:.2f} MB)"
+        elif best["is_baseline"]:
+            text += "; no model is within 2 % of it"
+        else:
+            text += "; no smaller model is within 2 % of it"
         undecided = [name for name, row in rows.items() if row["is_undecided"] and name != self.best]
         windows = f"{best['n_windows']:,} windows of {best['n_series']:,} series"
         if not undecided:
@@ -616,7 +621,8 @@ def _rank(
     frame = pd.DataFrame(rows).astype(
         dict.fromkeys([*numbers, "mase", "coverage", *(["isoscore"] if with_isotropy else [])], float)
     )
-    smallest = min((candidates[position] for position in near), key=lambda scored: scored.n_bytes)
+    models = [candidates[position] for position in near if candidates[position].n_bytes]
+    smallest = min(models or [best], key=lambda scored: scored.n_bytes)
     return ScoreResult(
         frame, pd.concat(losses_of, ignore_index=True)[names], best.label, smallest.label, task.name, task.horizon,
         task.season, *task.shape, left_out, missing, notes,

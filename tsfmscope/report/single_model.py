@@ -29,8 +29,8 @@ STYLE = (
     ".tip{position:fixed;padding:.3rem .5rem;white-space:pre-line;background:#fff;border:1px solid #b9b5ab;"
     "font-size:.85rem;pointer-events:none}.tip[hidden]{display:none}"
     "body{font:15px/1.5 system-ui,sans-serif;color:#1c2126;background:#fff;"
-    "max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;font-size:.9rem}td,th{padding:.25rem .7rem;text-align:right;"
+    "max-width:75rem;margin:2rem auto;padding:0 1rem}p,dd{max-width:60rem}"
+    "table{border-collapse:collapse;font-size:.9rem}td,th{padding:.25rem .7rem;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid #dedbd3}div.scroll,div.plot{overflow-x:auto}dt{font-weight:600}dd{margin:0 0 .4rem 1.5rem}"
 )
 # Title, label of the y axis, column -> name.

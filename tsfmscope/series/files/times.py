@@ -131,10 +131,10 @@ def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: 
     """
     if times.dt.tz is not None:
         return times, ""
-    if tz is None and not _is_repeated(times, ids).any():
+    if tz is None and not is_repeated(times, ids).any():
         return times, ""
     is_newest_first = len(times) > 1 and times.iloc[0] > times.iloc[-1]
-    is_first = ~_is_repeated(times, ids, keep="last" if is_newest_first else "first").to_numpy()
+    is_first = ~is_repeated(times, ids, keep="last" if is_newest_first else "first").to_numpy()
     for zone in ZONES if tz is None else (_check_zone(tz),):
         local = times.dt.tz_localize(zone, ambiguous=is_first, nonexistent="NaT")
         if (skipped := local.isna() & times.notna()).any():
@@ -146,7 +146,7 @@ def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: 
             continue
         if tz is not None:
             return local, ""
-        if not _is_repeated(local, ids).any():
+        if not is_repeated(local, ids).any():
             return local, zone
     return times, ""
 
@@ -262,7 +262,7 @@ def _offset_minutes(text: str) -> int:
     return (int(digits[:2]) * 60 + int(digits[2:])) * (-1 if text[0] == "-" else 1)
 
 
-def _is_repeated(times: pd.Series, ids: pd.Series | None, keep: str = "first") -> pd.Series:
+def is_repeated(times: pd.Series, ids: pd.Series | None, keep: str = "first") -> pd.Series:
     """Return which rows have a time that their series has in another row."""
     table = times.to_frame("time") if ids is None else pd.DataFrame({"time": times, "id": ids})
     return table.duplicated(keep=keep) & times.notna()  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from tsfmscope.series.files.sources import (
     select,
     shorten,
 )
-from tsfmscope.series.files.times import FREQ_STEPS, Grid, fit_freq, frequency, grid, localize, read_times
+from tsfmscope.series.files.times import FREQ_STEPS, Grid, fit_freq, frequency, grid, is_repeated, localize, read_times
 from tsfmscope.series.types import Series, Skip
 
 # Series with their numbers of missing times.
@@ -274,19 +274,26 @@ def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _C
     times: ascending. Raises DataError where a time of a series is missing or occurs twice.
     """
     parts: Iterable[tuple[Any, pd.Series]] = [(None, times)] if ids is None else times.groupby(ids, sort=False)
-    times_by_id = {item: _check_times(part, path) for item, part in parts}
-    freqs = {item: frequency(part) for item, part in times_by_id.items()}
+    _check_times(times, ids, path)
+    times_by_id = {item: pd.DatetimeIndex(part) for item, part in parts}
+    # Most series of a table have the same times, and only different ones are worth a look.
+    keys = {item: part.asi8.tobytes() for item, part in times_by_id.items()}
+    distinct = {keys[item]: part for item, part in times_by_id.items()}
+    freq_of = {key: frequency(part) for key, part in distinct.items()}
+    freqs = {item: freq_of[key] for item, key in keys.items()}
     known_freqs = sorted(set(freqs.values()) - {""})
     common = _common_freq(times_by_id, freqs)
-    clocks = {}
+    clocks: dict[bytes, _Clock] = {}
     for item, part in times_by_id.items():
+        if keys[item] in clocks:
+            continue
         freq = freqs[item]
         fit = fit_freq(part, common) if freq not in ("", common) else None
         if fit is None and not (freq and len(part) <= FREQ_STEPS):
             fit = grid(part, [freq] if freq else known_freqs)
         start = part[0].tz_localize(None).to_pydatetime()
-        clocks[item] = _Clock(start, fit.freq if fit else freq, fit, None if part.tz is None else str(part.tz))
-    return clocks
+        clocks[keys[item]] = _Clock(start, fit.freq if fit else freq, fit, None if part.tz is None else str(part.tz))
+    return {item: clocks[key] for item, key in keys.items()}
 
 
 def _common_freq(times_by_id: dict[Any, pd.DatetimeIndex], freqs: dict[Any, str]) -> str:
@@ -307,9 +314,9 @@ def _common_freq(times_by_id: dict[Any, pd.DatetimeIndex], freqs: dict[Any, str]
     return max(known, key=lambda freq: fitting[freq])
 
 
-def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
-    """Return the times of one series. Raises DataError where one is missing or occurs twice."""
-    if (bad := times.isna() | times.duplicated()).any():
+def _check_times(times: pd.Series, ids: pd.Series | None, path: Path) -> None:
+    """Raise DataError where a time of a series is missing or occurs twice."""
+    if (bad := times.isna() | is_repeated(times, ids)).any():
         time, row = times[bad].iloc[0], times.index[bad][0] + 1
         problem = "has none" if pd.isna(time) else f"has {time:%Y-%m-%d %H:%M:%S} again"
         raise DataError(
@@ -317,4 +324,3 @@ def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
             f"{problem}; name the columns of ids with --id, or those of a date and a time of day with --time, or "
             "correct the row"
         )
-    return pd.DatetimeIndex(times)
