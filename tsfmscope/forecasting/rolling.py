@@ -14,11 +14,18 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float
 
-from tsfmscope.forecasting.scores import MEDIAN, absolute_errors, check_finite, quantile_losses, seasonal_error
+from tsfmscope.forecasting.scores import (
+    HIGH,
+    LOW,
+    MEDIAN,
+    absolute_errors,
+    check_finite,
+    count_covered,
+    quantile_losses,
+    seasonal_error,
+)
 from tsfmscope.series.types import Windows
 
-# Ends of the interval whose coverage is reported, and their distance.
-LOW, HIGH = 0.1, 0.9
 # Confidence of the intervals, and resamples of series and origins.
 CONFIDENCE, RESAMPLES = 0.95, 2_000
 # Fewest resamples, and most numbers of series in all resamples together.
@@ -90,9 +97,9 @@ def window_errors(
     """Return loss, absolute and n_inside of `Errors` per window. ValueError for a forecast with NaN or infinity."""
     check_finite(quantiles)
     median, low, high = (quantiles[:, list(levels).index(level)] for level in (MEDIAN, LOW, HIGH))
-    inside = np.isfinite(windows.future) & (windows.future >= low) & (windows.future <= high)
+    n_inside, _ = count_covered(windows.future, low, high)
     losses = quantile_losses(windows.future, quantiles, levels)
-    return np.stack([losses, absolute_errors(windows.future, median), inside.sum(axis=1)])
+    return np.stack([losses, absolute_errors(windows.future, median), n_inside])
 
 
 def pool_scores(errors: Errors, naive: Errors, targets: Targets, n_levels: int) -> dict[str, Any]:

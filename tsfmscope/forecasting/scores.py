@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Error.
 FLOOR = 1e-12
 MEDIAN = 0.5
+# Ends of the interval whose coverage is reported.
+LOW, HIGH = 0.1, 0.9
 
 PerWindow = Float[np.ndarray, " window"]
 
@@ -178,9 +180,11 @@ def check_finite(quantiles: np.ndarray) -> None:
 
 
 def count_covered(
-    target: Float[np.ndarray, " step"], low: Float[np.ndarray, " step"], high: Float[np.ndarray, " step"]
-) -> tuple[int, int]:
-    """Return the number of targets inside an interval, and the number of observed targets.
+    target: Float[np.ndarray, "*window step"],
+    low: Float[np.ndarray, "*window step"],
+    high: Float[np.ndarray, "*window step"],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of targets inside an interval, and the number of observed targets, per window.
 
     coverage = #{t: low_t <= y_t <= high_t} / #{t: y_t is observed}
 
@@ -189,7 +193,7 @@ def count_covered(
     """
     is_observed = np.isfinite(target)
     is_covered = is_observed & (target >= low) & (target <= high)
-    return int(is_covered.sum()), int(is_observed.sum())
+    return is_covered.sum(axis=-1), is_observed.sum(axis=-1)
 
 
 def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:

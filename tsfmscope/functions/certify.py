@@ -26,7 +26,7 @@ from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import save_as
 from tsfmscope.forecasting.options import ScoreOptions
-from tsfmscope.forecasting.scores import ScoredWindows, count_covered, score_forecasts, window_seed
+from tsfmscope.forecasting.scores import HIGH, LOW, ScoredWindows, count_covered, score_forecasts, window_seed
 from tsfmscope.functions.arguments import Bounds, Context, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Case, Model, as_forecaster, as_model, floor_notes, load, make_case, reading_notes
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tsfmscope")
 
-# Ends of the interval whose coverage is compared.
-LOW, HIGH = 0.1, 0.9
 # Largest number of windows per series for a certificate of one table, each a horizon before the next one.
 ORIGINS = 5
 SCORES = ScoreOptions(levels=QUANTILES, samples=20, batch=64, keep_quantiles=True)
@@ -490,5 +488,5 @@ def _coverage(case: Case, scored: ScoredWindows) -> tuple[float, int]:
         quantiles = np.asarray(row["quantiles"])
         target = values[row["series"]][row["origin"] : row["origin"] + case.horizon]
         inside, observed = count_covered(target, quantiles[QUANTILES.index(LOW)], quantiles[QUANTILES.index(HIGH)])
-        n_inside, n_values = n_inside + inside, n_values + observed
+        n_inside, n_values = n_inside + int(inside), n_values + int(observed)
     return n_inside / n_values, n_values
