@@ -126,7 +126,7 @@ def test_short_series_are_listed_and_constant_ones_have_a_forecast() -> None:
         ("b", "under 3 observed values in the last 40 steps")
     ]
     flat = result.frame[result.frame["item_id"] == "flat"]
-    np.testing.assert_allclose(flat["mean"], 7.0, rtol=1e-3)
+    np.testing.assert_allclose(flat["mean"], 7.0, rtol=1e-6)
 
 
 def test_series_without_times_have_numbered_steps(caplog: pytest.LogCaptureFixture) -> None:
