@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[2]
 BOLT = f"chronos-bolt:{ROOT / 'tsfmscope' / 'checkpoints' / 'chronos-bolt-mini'}"
 COMMANDS = {
-    "compress": ("tsfmscope", "compress", BOLT, "{}", "--data", "nile", "--context", "64"),
+    "compress": ("tsfmscope", "compress", BOLT, "{}", "--data", "nile", "--context", "64", "--method", "joint"),
     "export": ("tsfmscope", "export", BOLT, "{}"),
     "corpus": ("tsfmscope", "corpus", "{}", "--series", "2", "--length", "64"),
 }

@@ -79,7 +79,7 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
     """
     starts = np.where(np.isnat(starts), NOMINAL_START, starts)
     steps = np.asarray(first, dtype=np.int64)[:, None] + np.arange(count)
-    multiple, unit, period = _rule(freq or NOMINAL_FREQ)
+    multiple, unit, period = rule_of(freq or NOMINAL_FREQ)
     if unit:
         # The unit that contains the start is the first one.
         seconds, milliseconds = (part[:, None] for part in np.divmod(starts.astype(np.int64), 1000))
@@ -150,7 +150,7 @@ def _period_dates(starts: Dates, periods: Int64[np.ndarray, "series step"], alia
 
 
 @lru_cache(maxsize=256)
-def _rule(freq: str) -> tuple[int, int, str]:
+def rule_of(freq: str) -> tuple[int, int, str]:
     """Return (units per step, nanoseconds of a unit, alias of the unit's pandas period).
 
     Nanoseconds are 0 for units of variable length; the alias is "" for units of fixed length or without a
@@ -182,6 +182,22 @@ def _rule(freq: str) -> tuple[int, int, str]:
         return offset.n, 0, ""
 
 
+def present_alias(freq: str) -> str:
+    """Return a frequency in the form of this version of pandas: h for H, ME for M."""
+    from pandas.tseries.frequencies import to_offset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        try:
+            to_offset(freq)
+            return freq
+        except FutureWarning:
+            warnings.simplefilter("ignore", FutureWarning)
+            alias = to_offset(freq).freqstr
+            # pandas adds the default anchor, as in QE-DEC.
+            return alias if "-" in freq else alias.partition("-")[0]
+
+
 def future_times(start: datetime, freq: str, steps: int, horizon: int, tz: str | None = None) -> pd.DatetimeIndex:
     """Return the times of the `horizon` steps after a series of `steps` steps, in its zone if it has one.
 
@@ -195,7 +211,7 @@ def future_times(start: datetime, freq: str, steps: int, horizon: int, tz: str |
     from pandas.tseries.frequencies import to_offset
     from pandas.tseries.offsets import Tick
 
-    multiple, _, period = _rule(freq)
+    multiple, _, period = rule_of(freq)
     offset = to_offset(freq)
     assert offset is not None
     try:

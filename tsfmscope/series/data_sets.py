@@ -9,8 +9,7 @@ import difflib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,7 +24,7 @@ from tsfmscope.defaults import HORIZON
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import slug
 from tsfmscope.series.catalog import CATALOG
-from tsfmscope.series.files.frames import UNNAMED, Columns
+from tsfmscope.series.files.options import AS_FOUND, Reading
 from tsfmscope.series.files.sources import (
     MIN_LENGTH,
     LoadedSeries,
@@ -36,18 +35,15 @@ from tsfmscope.series.files.sources import (
     series_note,
 )
 from tsfmscope.series.files.times import missing_times
-from tsfmscope.series.files.user_files import list_files, load_frame, load_own
+from tsfmscope.series.files.user_files import list_tables, load_frame, load_own, row_series, with_options
 from tsfmscope.series.other_modalities import SOURCES
 from tsfmscope.series.synthetic.kernels import parse_kernel
 from tsfmscope.series.synthetic.kernelsynth import synthetic_set
 from tsfmscope.series.synthetic.signals import draw_signal
 from tsfmscope.series.types import Series, count_reasons, describe_reasons
-from tsfmscope.strict import Strict
 
 logger = logging.getLogger("tsfmscope")
 
-# Names of the columns that a user may name.
-KEYS = [field.name for field in fields(Columns)]
 # What a user may pass as series.
 Data = pd.DataFrame | pd.Series | np.ndarray | Sequence[Any] | Mapping[str, Any] | str | Path
 Signal = Literal["corpus", "sinusoid", "noise", "constant"]
@@ -57,7 +53,7 @@ DATA_VARIABLE = "TSFMSCOPE_DATA"
 DRAWN, DRAWN_STEPS = 32, 1024
 
 
-class DataSet(Strict):
+class DataSet(Reading):
     """A data set that studies may name; missing keys come from the entry of that name in catalog.yaml."""
 
     source: Literal["kernelsynth", "signals", "bundled", "folder", "hub", "text", "images", "tables"]
@@ -68,29 +64,19 @@ class DataSet(Strict):
     file: str | None = Field(
         None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
     )
-    time: str | list[str] | None = Field(
-        None, description="source folder: column of times; several, such as a date and a time of day, are joined"
-    )
-    id: str | list[str] | None = Field(None, description="source folder: column of series ids; several are joined")
-    value: str | list[str] = Field([], description="source folder: columns of values in such a file")
-    time_format: str | None = Field(None, description="source folder: format of its times, such as %d/%m/%Y")
-    tz: str | None = Field(None, description="source folder: time zone of its times, such as Europe/Berlin")
-    season: int | None = Field(None, ge=1, description="source folder: season in steps; default: that of the frequency")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(None, description="data set of the paper that it replaces, and how it differs")
 
     @property
-    def columns(self) -> Columns:
-        """Columns that the block names."""
-        return Columns(self.time, self.id, self.value or (), self.time_format, self.tz, self.season)
+    def reading(self) -> Reading:
+        """Options of reading of the block."""
+        return Reading(**self.part(Reading))
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
-        if self.source != "folder" and self.columns != UNNAMED:
-            raise ValueError(
-                f"time, id, value, time_format, tz, season: expected source folder, got {self.source!r}; remove them"
-            )
+        if self.source != "folder" and (given := self.reading.to_dict()):
+            raise ValueError(f"{', '.join(given)}: expected source folder, got {self.source!r}; remove them")
         need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:
             raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
@@ -102,7 +88,9 @@ def complete_entry(name: str, entry: Any) -> Any:
     if entry is not None and not isinstance(entry, dict):
         return entry
     known = CATALOG.get(name)
-    fields = {} if known is None else {k: getattr(known, k) for k in DataSet.model_fields if hasattr(known, k)}
+    # The frequency of an entry is a fact about its series, not an option of reading.
+    keys = [key for key in DataSet.model_fields if key not in Reading.model_fields and hasattr(known, key)]
+    fields = {key: getattr(known, key) for key in keys}
     if known is None and not entry:
         near = difflib.get_close_matches(name, CATALOG, 3)
         hint = f"did you mean {', '.join(near)}?" if near else "give source, horizon and file"
@@ -162,9 +150,9 @@ def load_data_set(
     path = None if dataset.file is None or root is None else root / dataset.file
     if dataset.source in SOURCES:
         return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=seed), **selection)
-    if Path(str(path)).suffix != ".parquet" or dataset.columns != UNNAMED:
+    if Path(str(path)).suffix != ".parquet" or dataset.reading != AS_FOUND:
         return load_own(
-            Path(str(path)), name=name, columns=dataset.columns, domain=dataset.domain, items=dataset.items, **selection
+            Path(str(path)), name=name, reading=dataset.reading, domain=dataset.domain, items=dataset.items, **selection
         )
     series = load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items)
     return select(series, **selection)
@@ -187,47 +175,52 @@ class NamedSeries(NamedTuple):
 
 
 def usable_series(
-    data: Data, *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None = None, takes_any: bool = False
+    data: Data, *, max_series: int | None, seed: int, reading: Reading = AS_FOUND, takes_any: bool = False
 ) -> NamedSeries:
     """Return the usable series with a name for the data, and log what was read.
 
-    columns: keyword arguments of `Columns`. takes_any: short and constant series are usable too. Raises DataError, with
-    the reasons, if there is no usable series; ArgumentError for a name that is none, for an unknown key of `columns`,
-    or for columns of data that are no table.
+    takes_any: short and constant series are usable too. Raises DataError, with the reasons, if there is no usable
+    series; ArgumentError for a name that is none, or for names of columns of data that have none.
     """
-    if unknown := set(columns or ()) - set(KEYS):
-        raise ArgumentError(f"columns: got the key {min(unknown)!r}, expected {', '.join(KEYS)}")
-    named = Columns(**(columns or {}))
     sample = None if max_series is None else (max_series, seed)
-    min_length = None if takes_any else MIN_LENGTH
+    selection: dict[str, Any] = {"min_length": None if takes_any else MIN_LENGTH, "sample": sample}
     if isinstance(data, str | Path):
-        return _read_named(str(data), named, max_series, seed, min_length)
-    data = _to_frame(data)
+        return _read_named(str(data), reading, max_series, seed, selection)
+    data = _to_frame([*data] if isinstance(data, Iterator) else data)
     if isinstance(data, pd.DataFrame):
-        loaded = load_frame(data, name="data", columns=named, min_length=min_length, sample=sample)
+        loaded = load_frame(data, name="data", reading=reading, **selection)
     else:
-        loaded = select(_array_series(data), min_length=min_length, sample=sample)
-    _log_series("data", loaded)
+        rows = _rows(data)
+        of_tables = {*reading.to_dict()} - {"freq", "season", "fill", *(() if rows is None else ("tz", "time_format"))}
+        if of_tables:
+            names = ", ".join(sorted(of_tables))
+            raise ArgumentError(f"{names}: expected a table, got arrays; leave it out, or pass a DataFrame")
+        series = _array_series(data) if rows is None else row_series(rows, "data", "data", reading)
+        loaded = select((with_options(item, reading) for item in series), **selection)
+    _log_series("data", loaded, reading)
     return NamedSeries("data", OWN, loaded)
 
 
-def _read_named(text: str, columns: Columns, max_series: int | None, seed: int, min_length: int | None) -> NamedSeries:
+def _read_named(
+    text: str, reading: Reading, max_series: int | None, seed: int, selection: Mapping[str, Any]
+) -> NamedSeries:
     """Return the usable series of a data set, a file or a folder that a user names."""
     if (dataset := find_data_set(text)) is not None:
-        if columns != UNNAMED:
-            raise ArgumentError(f"names of columns: expected a file, got the data set {text!r}")
+        if given := reading.to_dict():
+            raise ArgumentError(f"{', '.join(given)}: expected a file, got the data set {text!r}; leave them out")
         if dataset.source == "kernelsynth":
             series = draw_kernel_set(text, dataset, seed)
             return NamedSeries(text, dataset, LoadedSeries(series, [], series))
-        loaded = load_data_set(text, dataset, root=data_root(), max_series=max_series, seed=seed, min_length=min_length)
+        loaded = load_data_set(
+            text, dataset, root=data_root(), max_series=max_series, seed=seed, min_length=selection["min_length"]
+        )
         if not loaded.series or len(loaded.series) < loaded.available:
-            _log_series(text, loaded)
+            _log_series(text, loaded, reading)
         return NamedSeries(text, dataset, loaded)
     path = _existing_path(text)
     name = slug(path.resolve().name.partition(".")[0]) or "data"
-    sample = None if max_series is None else (max_series, seed)
-    loaded = load_own(path, name=name, columns=columns, min_length=min_length, sample=sample)
-    _log_series(text, loaded)
+    loaded = load_own(path, name=name, reading=reading, **selection)
+    _log_series(text, loaded, reading)
     return NamedSeries(name, OWN, loaded)
 
 
@@ -242,9 +235,9 @@ def _existing_path(text: str) -> Path:
 
 
 def readers(
-    data: Data | Sequence[Data], *, max_series: int | None, seed: int, columns: Mapping[str, Any] | None
+    data: Data | Sequence[Data], *, max_series: int | None, seed: int, reading: Reading
 ) -> dict[str, Callable[[], NamedSeries]]:
-    """Return the reader of each data set, by its name; each file of a folder is one.
+    """Return the reader of each data set, by its name; each table of a folder is one.
 
     data: one data set as in `usable_series`, or a list of them. Nothing is opened. Raises ArgumentError for an empty
     list, and for a name that is no file, no folder and no data set.
@@ -257,15 +250,17 @@ def readers(
         if not isinstance(item, str | Path):
             items.append((f"data[{number}]", item))
         elif find_data_set(str(item)) is None and (path := _existing_path(str(item))).is_dir():
-            items += [(str(file), str(file)) for file in list_files(path)]
+            tables = list_tables(path, reading.one_table)
+            items += [(str(file), str(file)) for name, (file, *_) in tables.items() if name]
+            items += [(str(item), str(item))] if "" in tables else []
         else:
             items.append((str(item), str(item)))
     return {
-        name: partial(usable_series, item, max_series=max_series, seed=seed, columns=columns) for name, item in items
+        name: partial(usable_series, item, max_series=max_series, seed=seed, reading=reading) for name, item in items
     }
 
 
-def _log_series(label: str, loaded: LoadedSeries) -> None:
+def _log_series(label: str, loaded: LoadedSeries, reading: Reading) -> None:
     """Log what was read. Raises DataError, with the reasons, if no series is usable."""
     for line in loaded.notes:
         logger.warning(line)
@@ -273,14 +268,29 @@ def _log_series(label: str, loaded: LoadedSeries) -> None:
         raise DataError(f"{label}: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
     logger.warning(series_note(label, loaded))
     if loaded.missing:
-        logger.warning(missing_times(loaded.missing))
+        logger.warning(missing_times(loaded.missing, reading.fill))
+
+
+def _rows(data: Any) -> Iterable[Mapping[str, Any]] | None:
+    """Return data that are rows, such as the entries of a GluonTS data set; None for other data."""
+    is_plain = isinstance(data, Mapping | np.ndarray) or not hasattr(data, "__iter__")
+    if is_plain or not isinstance(first := next(iter(data), None), Mapping):
+        return None
+    return data if "target" in first else None
 
 
 def _to_frame(data: Any) -> Any:
     """Return a Series, a list or dict of them, or a table as a DataFrame, and other data unchanged."""
+    if type(data).__module__.startswith("datasets."):
+        # A data set of the Hugging Face library; of several splits, each is one.
+        if not hasattr(data, "features") or not hasattr(data, "with_format"):
+            raise DataError(f"data: expected one split, such as data['train'], got {type(data).__name__}")
+        data = data.with_format("arrow")[:]
     items = data if isinstance(data, Mapping) else dict(enumerate(data)) if isinstance(data, list | tuple) else {}
     if items and all(isinstance(item, pd.Series) for item in items.values()):
         names = [str(name) if isinstance(data, Mapping) else f"series-{name}" for name in items]
+        if len({(type(item.index), getattr(item.index, "tz", None)) for item in items.values()}) > 1:
+            raise DataError("data: expected all Series with times in one zone, or all without times; convert them")
         data = pd.concat([item.rename("value") for item in items.values()], keys=names, names=["series"])
     elif hasattr(data, "__dataframe__") and not isinstance(data, pd.DataFrame):
         # Tables of pyarrow, polars and other packages.

@@ -35,7 +35,7 @@ from tsfmscope.series.calendar import (
     window_dates,
 )
 from tsfmscope.series.data_sets import DataSet
-from tsfmscope.series.files.frames import Columns
+from tsfmscope.series.files.options import Reading
 from tsfmscope.series.files.user_files import load_frame, load_own
 from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.tables import series_table, table_series
@@ -268,7 +268,7 @@ def test_a_user_states_the_season_of_own_series(tmp_path: Path, season: int | No
     frame.to_csv(tmp_path / "days.csv", index=False)
     rows = {"item_id": ["a"], "start": frame["ds"][:1], "freq": ["D"], "target": [daily_series(10)]}
     pd.DataFrame(rows).to_parquet(tmp_path / "days.parquet")
-    columns = Columns(season=season)
-    loaded = [load_own(tmp_path / name, name="d", columns=columns) for name in ("days.csv", "days.parquet")]
-    for one in (*loaded, load_frame(frame, name="d", columns=columns)):
+    reading = Reading(season=season)
+    loaded = [load_own(tmp_path / name, name="d", reading=reading) for name in ("days.csv", "days.parquet")]
+    for one in (*loaded, load_frame(frame, name="d", reading=reading)):
         assert season_of(one.series) == expected

@@ -57,13 +57,14 @@ def test_one_line_states_what_was_read(caplog: pytest.LogCaptureFixture) -> None
     for data in (days, irregular, VALUES):
         usable_series(data, max_series=None, seed=0)
     usable_series(np.stack([VALUES, VALUES]), max_series=1, seed=0)
+    spaced = ": steps are taken as equally spaced, season 1; else set --freq"
     columns = "DataFrame: times from 'timestamp', a series from each of 2 of 3 columns ('y', 'z')"
     lines = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert [line for line in lines if line != columns] == [
         "data: 2 series, frequency h, season 24, from 2024-01-01 00:00",
-        "data: 2 series from 2024-01-01 00:00, no regular frequency: steps are taken as equally spaced, season 1",
-        "data: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1",
-        "data: 1 of 2 series (a seeded sample), no times: steps are taken as equally spaced, season 1",
+        f"data: 2 series from 2024-01-01 00:00, no regular frequency{spaced}",
+        f"data: 1 series of 64 steps, no times{spaced}",
+        f"data: 1 of 2 series (a seeded sample), no times{spaced}",
     ]
     assert lines.count(columns) == 2
 
@@ -72,7 +73,7 @@ def test_a_file_is_named_as_the_user_names_it(tmp_path: Path, caplog: pytest.Log
     path = tmp_path / "shop.2024.csv"
     pd.DataFrame({"y": VALUES}).to_csv(path, index=False)
     usable_series(path, max_series=None, seed=0, takes_any=True)
-    note = f"{path}: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1"
+    note = f"{path}: 1 series of 64 steps, no times: steps are taken as equally spaced, season 1; else set --freq"
     assert [record.message for record in caplog.records].count(note) == 1
 
 
@@ -93,7 +94,7 @@ def test_series_in_a_list_or_dict_keep_their_times(kind: type) -> None:
     np.testing.assert_array_equal(second.values, VALUES[:40])
 
 
-@pytest.mark.parametrize("data", [{1, 2}, None, ["1", "2"], [1j] * 40, [{"target": VALUES}]])
+@pytest.mark.parametrize("data", [{1, 2}, None, ["1", "2"], [1j] * 40, [{"values": VALUES}]])
 def test_other_data_are_refused_in_one_line(data: Any) -> None:
     with pytest.raises(DataError, match=r"data: expected a DataFrame, a Series, .* no array of real numbers") as error:
         usable_series(data, max_series=None, seed=0)

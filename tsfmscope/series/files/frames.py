@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
 from tsfmscope.errors import DataError
+from tsfmscope.series.files.options import Reading
 from tsfmscope.series.files.times import is_clock, row_of
-
-Names = str | Sequence[str] | None
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of columns; None and () leave the choice to `assign_roles`.
-
-    time: times; several columns, such as a date and a time of day, are joined. id: ids of series, for a table with one
-    row per value; several columns are joined. value: values, one name or several. time_format: format of the times, as
-    of `datetime.strptime`, or s, ms, us, ns for numbers since 1970. tz: time zone of the times, such as Europe/Berlin.
-    season: of the series, in steps; None: that of their frequency.
-    """
-
-    time: Names = None
-    id: Names = None
-    value: Names = ()
-    time_format: str | None = None
-    tz: str | None = None
-    season: int | None = None
-
-    @property
-    def times(self) -> list[str]:
-        """Names of the columns of times."""
-        return _list(self.time)
-
-    @property
-    def ids(self) -> list[str]:
-        """Names of the columns of ids."""
-        return _list(self.id)
-
-    @property
-    def values(self) -> list[str]:
-        """Names of the columns of values."""
-        return _list(self.value)
-
-
-def _list(names: Names) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or ())
-
-
-# Columns whose roles follow from their names and types.
-UNNAMED = Columns()
-
 
 # Names of columns of times, in lower case; index levels may also be years.
 TIMES = {"ds", "timestamp", "date", "datetime", "time"}
@@ -71,8 +25,8 @@ DATE_START = re.compile(
 LEAST_DATES = 3
 
 
-def make_plain(frame: pd.DataFrame, columns: Columns, location: str) -> tuple[pd.DataFrame, Columns]:
-    """Return the table with all that it contains in columns, and the columns with the ids that its index contains.
+def make_plain(frame: pd.DataFrame, reading: Reading, location: str) -> tuple[pd.DataFrame, Reading]:
+    """Return the table with all that it contains in columns, and the options with the ids that its index contains.
 
     Levels of the index that contain times, text or repeated labels become columns, those of a MultiIndex ids. Columns
     become text, times or numbers. A table with one row per series, and dates as its header, is transposed.
@@ -85,13 +39,61 @@ def make_plain(frame: pd.DataFrame, columns: Columns, location: str) -> tuple[pd
     frame, keys = _without_index(frame.set_axis(names, axis=1), location)
     if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
         raise DataError(f"{location}: column {duplicated[0]!r} occurs twice, perhaps in the index; rename one of them")
+    frame = _unnest(frame, reading, location)
     frame = pd.DataFrame({name: _plain_column(frame[name], location) for name in frame}, index=frame.index)
     if labels := transposed_labels([str(name) for name in frame]):
         named = [str(name) for name in frame[labels].astype(str).agg("/".join, axis=1)]
         frame = frame.drop(columns=labels).set_axis(named, axis=0).T.reset_index(names="timestamp")
         if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
             raise DataError(f"{location}: the header contains dates, but two rows are named {duplicated[0]!r}")
-    return frame, columns if columns.ids else dataclasses.replace(columns, id=keys)
+    return frame, reading if reading.ids else reading.model_copy(update={"id": keys})
+
+
+def is_list(column: pd.Series) -> bool:
+    """Return whether the cells of a column are lists, judged by the first one."""
+    if column.dtype != object and not isinstance(column.dtype, pd.ArrowDtype):
+        return False
+    cells = column.dropna()
+    return len(cells) > 0 and isinstance(cells.iloc[0], list | tuple | np.ndarray)
+
+
+def _unnest(frame: pd.DataFrame, reading: Reading, location: str) -> pd.DataFrame:
+    """Return a table with one row per element of the lists in its cells.
+
+    A table without lists stays as it is. If columns of values are named, other lists are left out, but for those of
+    times. Rows without a column of ids get ids by their numbers. Raises DataError if a row's lists differ in length.
+    """
+    lists = [str(name) for name in frame if is_list(frame[name])]
+    if not lists:
+        return frame
+    if reading.values:
+        kept = {*reading.values, *reading.times}
+        left_out = [name for name in lists if name not in kept and name.lower() not in TIMES]
+        frame, lists = frame.drop(columns=left_out), [name for name in lists if name not in left_out]
+    cells: dict[str, list[Any]] = {name: [() if _is_missing(cell) else cell for cell in frame[name]] for name in lists}
+    lengths = np.array([len(cell) for cell in cells[lists[0]]])
+    for name in lists[1:]:
+        if (wrong := np.array([len(cell) for cell in cells[name]]) != lengths).any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"{location}, row {row + 1}: expected lists of one length, got {lengths[row]} in {lists[0]!r} and "
+                f"{len(cells[name][row])} in {name!r}; correct the row, or name the columns of values with --value"
+            )
+    first = {name: next((cell[0] for cell in parts if len(cell)), None) for name, parts in cells.items()}
+    if nested := next((name for name, cell in first.items() if isinstance(cell, list | tuple | np.ndarray)), None):
+        raise DataError(
+            f"{location}, column {nested!r}: expected lists of numbers or times, got lists of lists; give each variate "
+            "a column, or state start and freq of each row in place of its times"
+        )
+    long = {str(name): np.repeat(frame[name].to_numpy(), lengths) for name in frame if name not in lists}
+    long |= {name: np.concatenate([np.asarray(cell) for cell in parts if len(cell)]) for name, parts in cells.items()}
+    if not {name.lower() for name in long} & IDS:
+        long["item_id"] = np.repeat([f"series-{row}" for row in range(len(frame))], lengths)
+    return pd.DataFrame(long)
+
+
+def _is_missing(cell: object) -> bool:
+    return cell is None or (isinstance(cell, float) and np.isnan(cell))
 
 
 def transposed_labels(names: list[str]) -> list[str]:
@@ -200,7 +202,7 @@ class Roles(NamedTuple):
     values: list[str]
 
 
-def assign_roles(frame: pd.DataFrame, columns: Columns, location: str) -> Roles:
+def assign_roles(frame: pd.DataFrame, reading: Reading, location: str) -> Roles:
     """Return the roles of the columns: as the user names them, else by their names and types.
 
     location: file, for messages.
@@ -210,19 +212,19 @@ def assign_roles(frame: pd.DataFrame, columns: Columns, location: str) -> Roles:
             contains text, or a column of text may be the ids.
     """
     names = list(frame.columns)
-    named = {"time": columns.times, "id": columns.ids, "value": columns.values}
+    named = {"time": reading.times, "id": reading.ids, "value": reading.values}
     for option, name in ((option, name) for option, chosen in named.items() for name in chosen):
         if name not in names:
             raise DataError(
                 f"{location}: expected a column of the table for --{option}, got {name!r}; it has {join(names)}"
             )
-    times = columns.times or _time_columns(frame, columns, location)
-    others = [name for name in names if name not in (*times, *columns.ids, *columns.values)]
+    times = reading.times or _time_columns(frame, reading, location)
+    others = [name for name in names if name not in (*times, *reading.ids, *reading.values)]
     ids = [name for name in others if name.lower() in IDS and not has_fractions(frame[name])]
-    if not columns.ids and len(ids) > 1:
+    if not reading.ids and len(ids) > 1:
         raise DataError(f"{location}: expected one column of ids, got {join(ids)}; name it, or each of them, with --id")
-    ids = columns.ids or ids
-    return Roles(times, ids, _value_columns(frame, columns, times, ids, location))
+    ids = reading.ids or ids
+    return Roles(times, ids, _value_columns(frame, reading, times, ids, location))
 
 
 def join(names: list[str]) -> str:
@@ -231,9 +233,9 @@ def join(names: list[str]) -> str:
     return ", ".join(map(repr, names[:NAMED])) + others
 
 
-def _time_columns(frame: pd.DataFrame, columns: Columns, location: str) -> list[str]:
+def _time_columns(frame: pd.DataFrame, reading: Reading, location: str) -> list[str]:
     """Return the columns of times by name, else by type or first cell; a time of day follows its date."""
-    free = [name for name in frame.columns if name not in (*columns.ids, *columns.values)]
+    free = [name for name in frame.columns if name not in (*reading.ids, *reading.values)]
     clocks = [name for name in free if name.lower() in TIMES and is_clock(frame[name])]
     choices = (
         [name for name in free if name.lower() in TIMES and name not in clocks],
@@ -247,28 +249,29 @@ def _time_columns(frame: pd.DataFrame, columns: Columns, location: str) -> list[
     return found + clocks
 
 
-def _value_columns(frame: pd.DataFrame, columns: Columns, times: list[str], ids: list[str], location: str) -> list[str]:
+def _value_columns(frame: pd.DataFrame, reading: Reading, times: list[str], ids: list[str], location: str) -> list[str]:
     """Return the columns of values. Raises DataError as `assign_roles`."""
     others = [name for name in frame.columns if name not in (*times, *ids)]
     text = [name for name in others if is_text(frame[name])]
-    for name in columns.values or text:
+    for name in reading.values or text:
         cells = frame[name].dropna()
-        if not columns.values and cells.astype(str).str.fullmatch(NUMBER_LIKE).mean() < 0.5:
+        if not reading.values and cells.astype(str).str.fullmatch(NUMBER_LIKE).mean() < 0.5:
             continue
         if is_text(cells):
             wrong = frame[name].notna() & ~frame[name].astype(str).str.fullmatch(NUMBER, case=False)
             wrong = wrong if wrong.any() else frame[name].notna()
             raise DataError(
                 f"{location}, column {name!r}, {row_of(wrong)}: expected a number such as 1100.5, got "
-                f"{frame[name][wrong].iloc[0]!r}; correct it, or name the columns of values with --value"
+                f"{frame[name][wrong].iloc[0]!r}; correct it, state the decimal sign with --decimal, or name the "
+                "columns of values with --value"
             )
         if not types.is_numeric_dtype(frame[name]):
             raise DataError(
                 f"{location}, column {name!r}: expected numbers, got {frame[name].dtype}; name the columns of values "
                 "with --value"
             )
-    if columns.values:
-        return columns.values
+    if reading.values:
+        return reading.values
     numbers = [
         name for name in others
         if types.is_numeric_dtype(frame[name]) and not types.is_bool_dtype(frame[name])

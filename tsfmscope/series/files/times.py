@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timezone
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 from pandas.api import types
+from pandas.tseries.frequencies import to_offset
 
 from tsfmscope.errors import DataError
+from tsfmscope.series.calendar import DAY_NANOSECONDS, rule_of
 from tsfmscope.series.files.sources import infer_freq
 
 # A date in another order than that of ISO 8601, with or without a time of day.
@@ -88,6 +90,8 @@ def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd
             return pd.Series(parsed.array[pd.factorize(column, use_na_sentinel=False)[0]], column.index)
     if types.is_numeric_dtype(column):
         whole: pd.Series = column.where(column % 1 == 0).astype("Int64")
+        if time_format in DIGITS and not whole.notna().equals(column.notna()):
+            return pd.Series(pd.to_datetime(column, unit=time_format, utc=True))  # type: ignore[call-overload]
         is_whole = time_format in DIGITS or (time_format is None and whole.notna().equals(column.notna()))
         if is_whole and (times := _parse_numbers(whole, time_format, location)) is not None:
             return times
@@ -119,24 +123,27 @@ def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd
     return times if has_offsets else times.dt.tz_localize(None)
 
 
-def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: str) -> tuple[pd.Series, str]:
+def localize(
+    times: pd.Series, ids: pd.Series | None, tz: str | None, location: str, *, seeks_zone: bool = True
+) -> tuple[pd.Series, str]:
     """Return local times of a series in their time zone, and the zone that the times show themselves, else "".
 
     Times that have a zone stay as they are. Of a time that a series has twice, in the hour in which clocks are set
     back, the first row is the time before the change. Without `tz`, times without a zone get one only if that explains
-    every time that occurs twice.
+    every time that occurs twice, and never if `seeks_zone` is false.
 
     Raises:
         DataError: the zone is not known, or its clocks skip one of the times.
     """
     if times.dt.tz is not None:
         return times, ""
-    if tz is None and not is_repeated(times, ids).any():
+    if tz is None and not (seeks_zone and is_repeated(times, ids).any()):
         return times, ""
-    is_newest_first = len(times) > 1 and times.iloc[0] > times.iloc[-1]
-    is_first = ~is_repeated(times, ids, keep="last" if is_newest_first else "first").to_numpy()
+    is_first = _is_before_change(times, ids)
+    # Days begin an hour later where clocks skip midnight.
+    is_daily = bool((times.dt.normalize() == times)[times.notna()].all())
     for zone in ZONES if tz is None else (_check_zone(tz),):
-        local = times.dt.tz_localize(zone, ambiguous=is_first, nonexistent="NaT")
+        local = times.dt.tz_localize(zone, ambiguous=is_first, nonexistent="shift_forward" if is_daily else "NaT")
         if (skipped := local.isna() & times.notna()).any():
             if tz is not None:
                 raise DataError(
@@ -149,6 +156,21 @@ def localize(times: pd.Series, ids: pd.Series | None, tz: str | None, location: 
         if not is_repeated(local, ids).any():
             return local, zone
     return times, ""
+
+
+def _is_before_change(times: pd.Series, ids: pd.Series | None) -> np.ndarray:
+    """Return which of the rows with one time comes before the change of clocks.
+
+    It is the first, or the last if times fall. Whether times rise or fall is judged at the first of these rows, by the
+    row before it, else by the row after it.
+    """
+    key = pd.Series(0, times.index) if ids is None else ids
+    groups = times.groupby(key, sort=False)
+    before, after = groups.shift(1), groups.shift(-1)
+    falls = (before > times) | (before.isna() & (after < times))
+    falls_at_first = falls.groupby([key, times], sort=False).transform("first")
+    is_first, is_last = (~is_repeated(times, ids, keep=keep) for keep in ("first", "last"))
+    return np.where(falls_at_first.fillna(False).astype(bool), is_last, is_first)
 
 
 def row_of(bad: pd.Series) -> str:
@@ -197,7 +219,17 @@ def _is_regular(times: pd.Series) -> bool:
 
 
 def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
-    """Join the text of several columns with spaces; whole hours next to a date become times of day."""
+    """Join the text of several columns with spaces; whole hours next to a date become times of day.
+
+    A year, a month and a day in columns of their own become a date.
+    """
+    if not is_raw and _is_year(frame[names[0]]):
+        dates = frame[names[0]].astype("string").str.strip()
+        for name in names[1:3]:
+            dates = dates + "-" + frame[name].astype("string").str.strip().str.removesuffix(".0").str.zfill(2)
+        if len(names) <= 3:
+            return dates
+        frame, names = frame.assign(**{names[0]: dates}), [names[0], *names[3:]]
     parts: list[pd.Series] = []
     for name in names:
         column = frame[name]
@@ -214,6 +246,13 @@ def _join(frame: pd.DataFrame, names: list[str], *, is_raw: bool) -> pd.Series:
     for part in parts[1:]:
         joined = joined + " " + part
     return joined
+
+
+def _is_year(column: pd.Series) -> bool:
+    """Return whether all cells are years, as numbers or text."""
+    cells = column.dropna().astype("string").str.strip()
+    has_four_digits = not cells.empty and bool(cells.str.fullmatch(r"\d{4}").all())
+    return has_four_digits and bool(cells.astype(int).between(*YEARS).all())
 
 
 def _formats(column: pd.Series) -> list[str]:
@@ -287,6 +326,10 @@ WINDOW, WINDOWS = 4, 50
 NAMED = 3
 # Share of regular times that must be present: events in some seconds are no series of seconds.
 LEAST = 0.5
+# Largest number of steps of a series whose frequency is stated.
+MOST_STEPS = 10_000_000
+# Years between the times of a grid, whose nanoseconds int64 can count.
+MOST_YEARS = 290
 # An hour, as a share of a day, with room for rounding.
 CLOCK_CHANGE = 1 / 24 + 1e-9
 
@@ -311,7 +354,7 @@ class Grid:
 
 def frequency(times: pd.DatetimeIndex) -> str:
     """Return the pandas alias of ascending times that are regular in UTC or in local time; "" for others."""
-    return next((freq for view in _views(times) if (freq := infer_freq(view[:FREQ_STEPS].to_list()))), "")
+    return next((freq for view in _views(times) if (freq := infer_freq(view[:FREQ_STEPS]))), "")
 
 
 def grid(times: pd.DatetimeIndex, similar: Iterable[str] = ()) -> Grid | None:
@@ -325,16 +368,85 @@ def grid(times: pd.DatetimeIndex, similar: Iterable[str] = ()) -> Grid | None:
     return min(grids, key=lambda fit: fit.steps, default=None)
 
 
-def missing_times(missing: Mapping[str, int]) -> str:
-    """Write a note for the user. missing: series -> number of times that its file lacks, at least one."""
+def missing_times(missing: Mapping[str, int], fill: str) -> str:
+    """Write a note for the user.
+
+    missing: series -> number of times that its file lacks, at least one. fill: as in `Reading`.
+    """
     names = [*missing][:NAMED] + ([f"{len(missing) - NAMED} more"] if len(missing) > NAMED else [])
     n = sum(missing.values())
-    return f"{', '.join(names)}: {n} missing {'time' if n == 1 else 'times'} read as NaN"
+    value = {"nan": "NaN", "previous": "the previous value"}.get(fill, fill)
+    return f"{', '.join(names)}: {n} missing {'time' if n == 1 else 'times'} read as {value}"
 
 
 def fit_freq(times: pd.DatetimeIndex, freq: str) -> Grid | None:
     """Fit the grid of one frequency to ascending, unique times; None if it does not fit."""
     return next((fit for view in _views(times) if (fit := _fit_grid(view, freq)) is not None), None)
+
+
+def stated_grid(times: pd.DatetimeIndex, freq: str) -> Grid | None:
+    """Fit the grid of a frequency that the user states to ascending, unique times; None if it does not fit.
+
+    Times may be few. A frequency without an anchor, such as W, takes that of the times: the day of the week, or the
+    month.
+
+    Raises:
+        DataError: the grid has more than `MOST_STEPS` steps.
+    """
+    n, nanoseconds, period = rule_of(freq)
+    day, month = times[0].strftime("%a").upper(), times[0].strftime("%b").upper()
+    anchored = {
+        "W": [f"W-{day}"],
+        "M": ["MS", "ME"],
+        "Q": [f"QS-{month}", f"QE-{month}"],
+        "Y": [f"YS-{month}", f"YE-{month}"],
+    }
+    others = [] if "-" in freq else [f"{n}{name}" for name in anchored.get(period.partition("-")[0], ())]
+    views = [*_views(times)]
+    # Days and longer steps are those of the calendar; hours are equally long.
+    if times.tz is not None and (not nanoseconds or n * nanoseconds % DAY_NANOSECONDS == 0):
+        views = [times.tz_localize(None), *views]
+    fits = (_fit_grid(view, name, share=0) for view in views for name in (freq, *others))
+    fit = next((fit for fit in fits if fit is not None), None)
+    # 1W-MON is W-MON.
+    return fit and replace(fit, freq=fit.freq.removeprefix("1") if n == 1 else fit.freq)
+
+
+def step_times(times: pd.Series, freq: str, location: str) -> pd.Series:
+    """Return the time that stands for the step in which each time lies, as pandas' `resample` does.
+
+    It is the beginning of the step, or the end of one that ends on a day that its frequency names: a week, ME, QE, YE.
+    Steps of less than a day are counted from the first midnight, and are equally long where clocks change. Raises
+    DataError for steps of several weeks, months or years.
+    """
+    n, nanoseconds, _ = rule_of(freq)
+    if (years := times.max().year - times.min().year) > MOST_YEARS:
+        raise DataError(
+            f"{location}: expected times within {MOST_YEARS} years, got {years} years; leave out --freq {freq}"
+        )
+    wall: pd.Series = times.dt.tz_localize(None)
+    days = wall.dt.normalize()
+    steps: pd.Series
+    if nanoseconds:
+        length = pd.Timedelta(n * nanoseconds, "ns")
+        if n * nanoseconds % DAY_NANOSECONDS:
+            first = days.min()
+            if times.dt.tz is not None:
+                first = first.tz_localize(times.dt.tz, ambiguous=True, nonexistent="shift_forward")
+            steps = first + (times - first) // length * length
+            return steps
+        steps = days - pd.to_timedelta((days - days.min()).dt.days % length.days, unit="D")
+    elif n > 1:
+        raise DataError(f"{location}: the times do not lie {freq} apart; give the step that they have with --freq")
+    else:
+        offset = to_offset(freq)
+        name = offset.freqstr.partition("-")[0]
+        roll = offset.rollforward if name == "W" or name.endswith("E") else offset.rollback
+        steps = days.map({day: roll(day) for day in days.unique()})
+    if times.dt.tz is not None:
+        is_first = np.ones(len(times), dtype=bool)
+        steps = steps.dt.tz_localize(times.dt.tz, ambiguous=is_first, nonexistent="shift_forward")
+    return steps
 
 
 def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
@@ -352,7 +464,8 @@ def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
             views.append(wall)
     yield from views
     for view in views:
-        days = (view - view[0]) / pd.Timedelta(days=1)
+        days = view.as_unit("s").asi8 / 86_400
+        days -= days[0]
         whole = pd.Index(np.round(days))
         if 0 < np.abs(days - whole).max() < CLOCK_CHANGE and whole.is_unique:
             yield view[0] + pd.to_timedelta(whole, unit="D")
@@ -362,23 +475,37 @@ def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
 
 def _inferred_freqs(times: pd.DatetimeIndex) -> Iterator[str]:
     """Yield the aliases inferred from the first times, then from short windows spread over the series."""
-    yield infer_freq(times[:FREQ_STEPS].to_list())
+    yield infer_freq(times[:FREQ_STEPS])
     for at in np.unique(np.linspace(0, max(len(times) - WINDOW, 0), WINDOWS, dtype=int)):
-        yield infer_freq(times[at : at + WINDOW].to_list())
+        yield infer_freq(times[at : at + WINDOW])
 
 
-def _fit_grid(times: pd.DatetimeIndex, freq: str) -> Grid | None:
+def _fit_grid(times: pd.DatetimeIndex, freq: str, share: float = LEAST) -> Grid | None:
     """Return the grid of the given frequency, or None.
 
-    A grid fits if it contains every time, and enough of its times are the series' own.
+    A grid fits if it contains every time, and at least a share of its times are the series' own.
+
+    Raises:
+        DataError: a grid of share 0 has more than `MOST_STEPS` steps.
     """
     if not freq:
         return None
-    first, last, longest = times[0], times[-1], len(times) / LEAST
+    first, last, longest = times[0], times[-1], len(times) / share if share else MOST_STEPS
+    n, nanoseconds, _ = rule_of(freq)
+    if last.year - first.year > MOST_YEARS:
+        return None
     try:
+        if nanoseconds:
+            at, rest = np.divmod(times.as_unit("ns").asi8 - first.as_unit("ns").value, n * nanoseconds)
+            if not share:
+                _check_steps(at[-1], longest, freq, times)
+            return None if rest.any() or at[-1] >= longest else Grid(freq, int(at[-1]) + 1, at)
         start = pd.date_range(first, periods=2, freq=freq)
         # A rough bound before the grid is built: months and business days differ in length.
-        if (last - first) / (start[1] - start[0]) > 2 * longest:
+        n_steps = (last - first) / (start[1] - start[0])
+        if not share:
+            _check_steps(n_steps, longest, freq, times)
+        if n_steps > 2 * longest:
             return None
         regular = pd.date_range(first, last, freq=freq)
     # The dates lie outside the years that pandas supports.
@@ -386,3 +513,8 @@ def _fit_grid(times: pd.DatetimeIndex, freq: str) -> Grid | None:
         return None
     at = regular.get_indexer(times)
     return None if (at < 0).any() or len(regular) > longest else Grid(freq, len(regular), at.astype(np.int64))
+
+
+def _check_steps(n_steps: float, most: float, freq: str, times: pd.DatetimeIndex) -> None:
+    if n_steps > most:
+        raise DataError(f"--freq {freq}: {n_steps:.0f} steps from {times[0]} to {times[-1]}; give a longer step")

@@ -463,3 +463,20 @@ def _bumps(rng: np.random.Generator, hour: np.ndarray) -> np.ndarray:
         # A von Mises density is a Gaussian on the circle of hours.
         total += height * np.exp((np.cos(2 * np.pi * (hour - place)) - 1) / (2 * np.pi * width) ** 2)
     return total
+
+
+def draw_trends(rng: np.random.Generator, count: int, steps: int) -> Float[np.ndarray, "series step"]:
+    """Draw smooth trends: exponential, logistic or polynomial growth, or a smooth random walk, with little noise."""
+    time = np.linspace(0, 1, steps)
+    trends = np.empty((count, steps))
+    for row in range(count):
+        rate, middle = rng.uniform(0.5, 4), rng.uniform(0.2, 1.2)
+        trends[row] = (
+            np.exp(rate * time),
+            1 / (1 + np.exp(-8 * (time - middle))),
+            time ** rng.uniform(0.5, 3),
+            np.cumsum(np.cumsum(rng.normal(size=steps))),
+        )[rng.integers(4)]
+    trends *= rng.choice([-1, 1], size=(count, 1)) / trends.std(axis=1, keepdims=True)
+    noise = 10 ** rng.uniform(-3.5, -1.5, size=(count, 1)) * rng.normal(size=(count, steps))
+    return trends + rng.uniform(-3, 3, size=(count, 1)) + noise

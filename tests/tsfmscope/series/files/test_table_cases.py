@@ -15,7 +15,7 @@ import pytest
 
 from tsfmscope.errors import DataError
 from tsfmscope.series.calendar import season_of
-from tsfmscope.series.files.frames import UNNAMED, Columns
+from tsfmscope.series.files.options import AS_FOUND, Reading
 from tsfmscope.series.files.sources import LoadedSeries, load_parquet, select, series_note
 from tsfmscope.series.files.user_files import OURS, load_frame, load_own
 
@@ -37,7 +37,7 @@ class Case(NamedTuple):
     freq: str
     start: str
     values: list[float] = Y
-    columns: Columns = UNNAMED
+    reading: Reading = AS_FOUND
     skipped: tuple[str, ...] = ()
 
 
@@ -124,9 +124,9 @@ def _time_cases() -> Iterator[Case]:
     separate = pd.DataFrame({"Date": HOURS.strftime("%d/%m/%Y"), "Time": HOURS.strftime("%H:%M:%S"), "power": Y})
     text = separate.to_csv(index=False, sep=";").encode()
     yield Case("date_and_time.csv", text, ["power"], *hourly)
-    yield Case("date_and_time_named.csv", text, ["power"], *hourly, columns=Columns(time=["Date", "Time"]))
+    yield Case("date_and_time_named.csv", text, ["power"], *hourly, reading=Reading(time=["Date", "Time"]))
     by_hour = pd.DataFrame({"date": HOURS.date, "hour": HOURS.hour, "power": Y}).to_csv(index=False).encode()
-    yield Case("date_and_hour.csv", by_hour, ["power"], *hourly, columns=Columns(time=["date", "hour"]))
+    yield Case("date_and_hour.csv", by_hour, ["power"], *hourly, reading=Reading(time=["date", "hour"]))
     header = pd.DataFrame(
         [Y, Y[::-1]], columns=[f"{day:%Y-%m-%d}" for day in DAYS], index=pd.Index(["p0", "p1"], name="page")
     )
@@ -140,8 +140,8 @@ def _zone_cases() -> Iterator[Case]:
     yield _wide("daily_with_offsets.csv", [time.isoformat() for time in autumn], "D", "2024-10-01")
     utc = autumn.tz_convert("UTC")
     yield _wide("daily_in_utc.csv", utc.strftime("%Y-%m-%dT%H:%M:%SZ"), "D", "2024-09-30 22:00")
-    local = Columns(tz="Europe/Berlin")
-    yield _wide("daily_in_utc_tz.csv", utc.strftime("%Y-%m-%dT%H:%M:%SZ"), "D", "2024-10-01", columns=local)
+    local = Reading(tz="Europe/Berlin")
+    yield _wide("daily_in_utc_tz.csv", utc.strftime("%Y-%m-%dT%H:%M:%SZ"), "D", "2024-10-01", reading=local)
     for zone, day in (
         ("Europe/Berlin", "2023-10-28"),
         ("America/New_York", "2023-11-04"),
@@ -151,7 +151,7 @@ def _zone_cases() -> Iterator[Case]:
         name = f"hourly_with_repeated_hour_{zone.partition('/')[2]}.csv"
         yield _wide(name, hours.strftime("%Y-%m-%d %H:%M:%S"), "h", day)
     hours = pd.date_range("2023-10-28", periods=STEPS, freq="h", tz="Europe/Berlin")
-    yield _wide("hourly_tz.csv", hours.strftime("%Y-%m-%d %H:%M:%S"), "h", "2023-10-28", columns=local)
+    yield _wide("hourly_tz.csv", hours.strftime("%Y-%m-%d %H:%M:%S"), "h", "2023-10-28", reading=local)
     halves = pd.date_range("2023-10-28 12:00", periods=STEPS, freq="30min", tz="Europe/Berlin").strftime(
         "%Y-%m-%d %H:%M"
     )
@@ -178,8 +178,8 @@ def _id_cases() -> Iterator[Case]:
     stores = [(store, item) for store in (1, 2) for item in (1, 2)]
     rows = [(day, *key, y) for key in stores for day, y in zip(DAYS, Y, strict=True)]
     sales = pd.DataFrame(rows, columns=["date", "store", "item", "sales"]).to_csv(index=False).encode()
-    ids = Columns(id=["store", "item"])
-    yield Case("two_id_columns.csv", sales, ["1/1", "1/2", "2/1", "2/2"], *days, columns=ids)
+    ids = Reading(id=["store", "item"])
+    yield Case("two_id_columns.csv", sales, ["1/1", "1/2", "2/1", "2/2"], *days, reading=ids)
     constant = "".join(
         f"{name},{day:%Y-%m-%d},5\n" for name, n in (("short", 20), ("constant", STEPS)) for day in DAYS[:n]
     )
@@ -215,9 +215,9 @@ def _csv_cases() -> Iterator[Case]:
     yield Case("thousands.csv", english.encode(), ["y"], *days, thousands)
 
 
-def _wide(name: str, times: Any, freq: str, start: str, columns: Columns = UNNAMED) -> Case:
+def _wide(name: str, times: Any, freq: str, start: str, reading: Reading = AS_FOUND) -> Case:
     return Case(
-        name, pd.DataFrame({"ds": times, "y": Y}).to_csv(index=False).encode(), ["y"], freq, start, columns=columns
+        name, pd.DataFrame({"ds": times, "y": Y}).to_csv(index=False).encode(), ["y"], freq, start, reading=reading
     )
 
 
@@ -255,7 +255,7 @@ def _check(loaded: LoadedSeries, case: Case) -> None:
 def test_a_table_gives_its_series(tmp_path: Path, case: Case) -> None:
     path = tmp_path / case.name
     path.write_bytes(case.data)
-    loaded = load_own(path, name="mine", columns=case.columns)
+    loaded = load_own(path, name="mine", reading=case.reading)
     _check(loaded, case)
     note = series_note(path, loaded)
     known = f"frequency {case.freq}, season {season_of(loaded.series)}, from {pd.Timestamp(case.start):%Y-%m-%d %H:%M}"
@@ -272,7 +272,7 @@ def test_a_frame_gives_the_same_series_as_its_file(tmp_path: Path, case: Case) -
     if set(frame) >= OURS:
         _check(select(load_parquet(path)), case)
     else:
-        _check(load_frame(frame, name="mine", columns=case.columns), case)
+        _check(load_frame(frame, name="mine", reading=case.reading), case)
 
 
 def _frame(**columns: object) -> pd.DataFrame:
@@ -314,24 +314,24 @@ def test_what_pandas_keeps_outside_the_columns_is_read(frame: pd.DataFrame, ids:
 
 
 @pytest.mark.parametrize(
-    ("frame", "columns", "wrong"),
+    ("frame", "reading", "wrong"),
     [
-        (_frame(y=np.array(Y) + 1j), UNNAMED, "'y': expected real numbers, got complex128"),
-        (_frame(y=pd.Series([1j] * STEPS, dtype=object)), UNNAMED, "expected real numbers"),
-        (_frame(timestamp=DAYS).set_index(DAYS), UNNAMED, "column 'timestamp' occurs twice, perhaps in the index"),
-        (pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]), UNNAMED, "column 'a' occurs twice"),
-        (_frame(ds=DAYS), Columns(value="ds"), "'ds': expected numbers, got datetime64"),
-        (_frame(ds=DAYS), Columns(tz="Mars/Olympus"), "--tz 'Mars/Olympus': expected a time zone"),
-        (_frame(ds=DAYS.where(DAYS[9] != DAYS, DAYS[8])), UNNAMED, "row 10 below the header has 2024-01-09 .* again"),
-        (_frame(ds=pd.date_range("2024-03-31", periods=STEPS, freq="30min")), Columns(tz="Europe/Berlin"),
+        (_frame(y=np.array(Y) + 1j), AS_FOUND, "'y': expected real numbers, got complex128"),
+        (_frame(y=pd.Series([1j] * STEPS, dtype=object)), AS_FOUND, "expected real numbers"),
+        (_frame(timestamp=DAYS).set_index(DAYS), AS_FOUND, "column 'timestamp' occurs twice, perhaps in the index"),
+        (pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]), AS_FOUND, "column 'a' occurs twice"),
+        (_frame(ds=DAYS), Reading(value="ds"), "'ds': expected numbers, got datetime64"),
+        (_frame(ds=DAYS), Reading(tz="Mars/Olympus"), "--tz 'Mars/Olympus': expected a time zone"),
+        (_frame(ds=DAYS.where(DAYS[9] != DAYS, DAYS[8])), AS_FOUND, "row 10 below the header has 2024-01-09 .* again"),
+        (_frame(ds=pd.date_range("2024-03-31", periods=STEPS, freq="30min")), Reading(tz="Europe/Berlin"),
          "row 5 below the header: the clocks of Europe/Berlin skip 2024-03-31 02:00"),
-        (pd.DataFrame({"id": ["a", "b"], "V1": [1, 2], "V2": [2, 3]}), UNNAMED, "transpose the table"),
-        (pd.DataFrame({"x": ["a/b", "a"], "z": ["c", "b/c"], "y": [1, 2]}), Columns(id=["x", "z"]), "joined with '/'"),
+        (pd.DataFrame({"id": ["a", "b"], "V1": [1, 2], "V2": [2, 3]}), AS_FOUND, "transpose the table"),
+        (pd.DataFrame({"x": ["a/b", "a"], "z": ["c", "b/c"], "y": [1, 2]}), Reading(id=["x", "z"]), "joined with '/'"),
     ],
 )  # fmt: skip
-def test_a_frame_that_cannot_be_read_is_refused(frame: pd.DataFrame, columns: Columns, wrong: str) -> None:
+def test_a_frame_that_cannot_be_read_is_refused(frame: pd.DataFrame, reading: Reading, wrong: str) -> None:
     with pytest.raises(DataError, match=wrong) as error:
-        load_frame(frame, name="mine", columns=columns)
+        load_frame(frame, name="mine", reading=reading)
     assert "\n" not in str(error.value)
 
 
@@ -351,7 +351,7 @@ def test_digits_that_are_a_date_and_a_number_since_1970_need_a_format(tmp_path: 
     ):
         load_own(path, name="mine", min_length=2)
     for form, start in (("%Y%m%d%H", "2024-01-14"), ("s", "2034-02-20 01:23:20")):
-        (series,) = load_own(path, name="mine", columns=Columns(time_format=form), min_length=2).series
+        (series,) = load_own(path, name="mine", reading=Reading(time_format=form), min_length=2).series
         assert series.start == pd.Timestamp(start).to_pydatetime()
 
 
