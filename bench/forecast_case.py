@@ -14,10 +14,8 @@ import numpy as np
 from bench import memory
 from bench.memory import MIB
 from tsfmscope.compression import schedules
-from tsfmscope.compression.refit import find_mlps
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.attention import Widths
-from tsfmscope.models.common.compression_block import count_neurons, keep_neurons
 from tsfmscope.models.common.layers import run_in
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
@@ -53,9 +51,8 @@ SHAPES: dict[str, dict[str, dict[str, Any]]] = {
 class Case:
     """Settings of the measurement in one process.
 
-    side: stock or ours. heads: dense, narrow, or narrow+mlp, which halves the neurons of every MLP too. repeats: number
-    of forecasts, whose median counts. precision: for ours, of the products with matrices; for the stock pipeline, of
-    the whole network.
+    side: stock or ours. heads: dense or narrow. repeats: number of forecasts, whose median counts. precision: for ours,
+    of the products with matrices; for the stock pipeline, of the whole network.
     """
 
     family: str
@@ -95,14 +92,7 @@ def narrow(model: Forecaster) -> float:
         layer.write(full.slice_heads(Widths(key if layer.plain else full.widths.key, value)))
         values.append(value)
     # The heads of all layers have the same width.
-    return schedules.size_ratio(values, full.widths.value)
-
-
-def halve_mlps(model: Forecaster) -> None:
-    """Remove the second half of the neurons of every MLP."""
-    for mlp in find_mlps(model):
-        kept = np.arange(count_neurons(model.network, mlp) // 2)
-        keep_neurons(model.network, mlp, kept, model.network.get_submodule(mlp.output).weight[:, kept].numpy(), None)
+    return float(np.mean(values)) / full.widths.value
 
 
 def wait(gpu: bool) -> None:
@@ -174,9 +164,6 @@ def build(case: Case) -> tuple[Any, float]:
 
     model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
     ratio = 1.0 if case.heads == "dense" else narrow(model)
-    if case.heads == "narrow+mlp":
-        with torch.no_grad():
-            halve_mlps(model)
     model.network.to(case.device)
     if case.side == "ours":
         run_in(model.network, case.precision)

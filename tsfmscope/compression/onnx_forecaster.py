@@ -135,12 +135,22 @@ def open_session(path: Path) -> Any:
 def run_session(
     session: Any, context: Float32[np.ndarray, "window step"], freq: str
 ) -> Float32[np.ndarray, "window quantile horizon"]:
-    """Return the quantiles of an ONNX model that `write_onnx` wrote; freq: frequency of the series."""
+    """Return the quantiles of an ONNX model that `write_onnx` wrote; freq: frequency of the series.
+
+    Raises ModelError if onnxruntime fails.
+    """
     names = {value.name for value in session.get_inputs()}
     inputs = {"context": context}
     if "frequency" in names:
         inputs["frequency"] = np.full(len(context), frequency(freq), dtype=np.int64)
-    quantiles: np.ndarray = session.run(["quantiles"], inputs)[0]
+    try:
+        quantiles: np.ndarray = session.run(["quantiles"], inputs)[0]
+    # Its exceptions have no common class.
+    except Exception as error:
+        raise ModelError(
+            f"onnxruntime cannot compute the forecast ({first_line(error)}); export without --bits, or install another "
+            "version of onnxruntime"
+        ) from error
     return quantiles
 
 

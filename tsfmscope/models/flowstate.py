@@ -22,7 +22,7 @@ from tsfmscope.models.common.own_checkpoint import Count, Positive, PositiveOrNo
 from tsfmscope.models.common.scale import level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
-from tsfmscope.models.types import PackageForecast, TokenKind, Tokens, WeightMatrix
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens, WeightMatrix
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -269,6 +269,28 @@ class FlowState(OwnNetwork):
                 continue
             for name, module in (("mlp_gate", layer.mlp.w1), ("mlp_in", layer.mlp.w2), ("mlp_out", layer.mlp.w3)):
                 yield WeightMatrix.of(module, "encoder", number, name)
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of a patch and half a window, which is one forward pass, at the config's scale factor.
+
+        With a `base_season`, forecasts depend on the season of the data, so `make` raises ModelError.
+        """
+        from tsfmscope.models.graphs import FlowStateGraph
+
+        factor = self.config["scale_factor"]
+
+        def make(context: int, horizon: int) -> FlowStateGraph:
+            if self.config["base_season"] is not None:
+                raise ModelError(
+                    "family flowstate: expected a forecast of the context alone, found one that depends on the season "
+                    "of the data (base_season); in config.json, set base_season to null and scale_factor to "
+                    "base_season over the season"
+                )
+            masked = self._masked(horizon, factor)
+            steps = self._context(context, horizon, factor), masked, self._patch(factor)
+            return FlowStateGraph(self.network.eval(), self.levels, LEAST_VARIANCE, factor, steps, horizon)
+
+        return ForecastGraph(make, self.max_context, self._longest(factor), self.levels)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Return the quantiles of granite-tsfm's class, after a run of its encoder over all of our rows."""

@@ -216,20 +216,27 @@ class S5Block(nn.Module):
         factor: float,
     ) -> Float[torch.Tensor, "window token width"]:
         """Return the block's output; rows that are not attended are no input of the recurrence."""
-        eigenvalues = torch.complex(-self.log_Lambda_real.exp(), self.Lambda_imag)
-        rate = factor * eigenvalues * self.log_Delta.exp()
-        # (1 / λ) before the product, as in the package: in float32 the order matters where Δ is small.
-        inputs = (1 / eigenvalues * (rate.exp() - 1))[:, None] * torch.complex(self.B_tilde_r, self.B_tilde_i)
-        # Real and imaginary part of each complex number side by side, as view_as_complex needs.
-        projected = functional.linear(states, torch.view_as_real(inputs).transpose(1, 2).flatten(0, 1)).float()
+        rate, inputs, outputs = self.discretise(factor)
+        projected = functional.linear(states, inputs).float()
         if attended is not None:
             projected = projected * attended
         hidden = LinearScan.apply(torch.view_as_complex(projected.unflatten(-1, (-1, 2))), rate)
-        outputs = torch.stack((self.C_tilde_r, -self.C_tilde_i), dim=-1).flatten(1)
         output: torch.Tensor = functional.linear(torch.view_as_real(hidden).flatten(-2), outputs)
         if self.output_gate is not None:
             output = torch.sigmoid(self.output_gate(output)) * output
         return output + self.D * states
+
+    def discretise(self, factor: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return λΔs [N], and the maps into [2 N, d] and out of [d, 2 N] the states.
+
+        Real and imaginary part of each complex number are side by side, as view_as_complex needs.
+        """
+        eigenvalues = torch.complex(-self.log_Lambda_real.exp(), self.Lambda_imag)
+        rate = factor * eigenvalues * self.log_Delta.exp()
+        # (1 / λ) before the product, as in the package: in float32 the order matters where Δ is small.
+        inputs = (1 / eigenvalues * (rate.exp() - 1))[:, None] * torch.complex(self.B_tilde_r, self.B_tilde_i)
+        outputs = torch.stack((self.C_tilde_r, -self.C_tilde_i), dim=-1).flatten(1)
+        return rate, torch.view_as_real(inputs).transpose(1, 2).flatten(0, 1), outputs
 
 
 class Decoder(nn.Module):
@@ -246,8 +253,11 @@ class Decoder(nn.Module):
     ) -> Float[torch.Tensor, "window token quantile step"]:
         """Return forecasts, in scaled units, of the steps after each state; quantiles are in no order yet."""
         coefficients = self.lin(states).unflatten(-1, (self.num_quantiles, self.size))
-        basis = _basis(self.kind, self.size, self.patch, steps, factor).to(coefficients.device)
-        return cast(torch.Tensor, coefficients @ basis.T)
+        return cast(torch.Tensor, coefficients @ self.basis(steps, factor).T)
+
+    def basis(self, steps: int, factor: float) -> Float[torch.Tensor, "step function"]:
+        """Return the basis functions at the steps of a forecast."""
+        return _basis(self.kind, self.size, self.patch, steps, factor).to(self.lin.weight.device)
 
 
 def _hippo(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ They compute what the families' functions of arrays compute, in float64 as well.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers.time_series_utils import DistributionOutput
 
+from tsfmscope.errors import ModelError
 from tsfmscope.models import moirai_patches, timesfm_patches
-from tsfmscope.models.common.scale import HUGE, LARGEST
+from tsfmscope.models.common.scale import HUGE, LARGEST, level_weights
 
 Embed = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
@@ -143,14 +144,21 @@ class Moirai2Graph(nn.Module):
 
 def causal_means(steps: torch.Tensor) -> torch.Tensor:
     """Return steps [B, C] with filled gaps, as `moirai_patches.causal_means` does."""
+    held, begun = carry_forward(steps)
+    since = begun.long().cumsum(dim=1) - 1
+    means = torch.where(begun, (held.cumsum(dim=1) - held) / since.clamp_min(1), 0.0)
+    return torch.where(torch.isnan(steps), means, steps)
+
+
+def carry_forward(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return steps [B, C] with the last observed one in place of a missing one, 0 before the first one.
+
+    Return also which steps are not before the first observed one.
+    """
     observed = ~torch.isnan(steps)
-    values = torch.where(observed, steps, 0.0)
-    at = torch.arange(steps.shape[1]).expand_as(steps)
-    last = running_max(torch.where(observed, at, -1))
-    held = torch.where(last >= 0, values.gather(1, last.clamp_min(0)), 0.0)
-    since = (last >= 0).long().cumsum(dim=1) - 1
-    means = torch.where(last >= 0, (held.cumsum(dim=1) - held) / since.clamp_min(1), 0.0)
-    return torch.where(observed, values, means)
+    last = running_max(torch.where(observed, torch.arange(steps.shape[1]).expand_as(steps), -1))
+    begun = last >= 0
+    return torch.where(begun, torch.where(observed, steps, 0.0).gather(1, last.clamp_min(0)), 0.0), begun
 
 
 class _ExplicitAttention(TorchFunctionMode):
@@ -315,6 +323,236 @@ def _patch_loc_scale(values: torch.Tensor, observed: torch.Tensor, least: float)
     loc = torch.where(low == high, low, loc)
     spread = (torch.where(observed, values - loc, 0.0).square().sum(dim=1, keepdim=True) / count).sqrt()
     return loc, torch.where(spread > least, spread, 1.0)
+
+
+class TTMGraph(nn.Module):
+    """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, by TTM.
+
+    All are its point.
+    """
+
+    def __init__(
+        self, network: Any, config: Mapping[str, Any], variance: float, levels: int, context: int, horizon: int
+    ) -> None:
+        """Wrap a network of that config; a context shorter than the model's is padded with missing steps.
+
+        variance: added to that of a context. ModelError for a model that reads the sampling rate.
+        """
+        super().__init__()
+        if config["resolution_prefix_tuning"]:
+            raise ModelError(
+                "family ttm: expected a forecast of the context alone, found one that depends on the sampling rate "
+                "(resolution_prefix_tuning); export without --onnx"
+            )
+        self.network, self.variance, self.levels, self.horizon = network, variance, levels, horizon
+        self.size, self.pad = config["patch_length"], config["context_length"] - context
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return the quantiles in the data's units."""
+        values = nn.functional.pad(context.double(), (self.pad, 0), value=torch.nan)
+        observed = ~torch.isnan(values)
+        count = observed.sum(dim=1, keepdim=True).clamp_min(1)
+        loc = torch.where(observed, values, 0.0).sum(dim=1, keepdim=True) / count
+        centred = torch.where(observed, values - loc, 0.0)
+        scale = (centred.square().sum(dim=1, keepdim=True) / count + self.variance).sqrt()
+        # First steps that fill no patch are not read, and neither is the frequency.
+        scaled = (centred / scale)[:, values.shape[1] % self.size :].float()
+        point = self.network(scaled.unflatten(1, (-1, self.size)), None)[:, : self.horizon].double()
+        answer: torch.Tensor = (point * scale + loc).clamp(-LARGEST, LARGEST).float()
+        return answer[:, None].expand(-1, self.levels, -1)
+
+
+class Toto2Graph(nn.Module):
+    """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, by Toto 2.0.
+
+    Every series is a group of its own. Attention of a variate layer over one series returns its value, so queries and
+    keys of these layers are left out.
+    """
+
+    def __init__(self, network: Any, bounds: tuple[float, float], ahead: int, context: int, horizon: int) -> None:
+        """Wrap a network that reads `ahead` masked patches after the context.
+
+        bounds: least scale, and largest scaled forecast.
+        """
+        super().__init__()
+        self.least_scale, self.largest_scaled = bounds
+        self.network, self.ahead, self.horizon = network, ahead, horizon
+        self.rotation = network.rotate_patches(-(-context // network.size) + ahead)
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return the quantiles in the data's units."""
+        network, size = self.network, self.network.size
+        values = nn.functional.pad(context.double(), (-context.shape[1] % size, 0), value=torch.nan)
+        steps = torch.arange(values.shape[1])
+        # The last patch counts as observed.
+        observed = ~torch.isnan(values) | (steps >= len(steps) - size)
+        filled = torch.where(observed, carry_forward(values)[0], 0.0)
+        patches, masks = filled.unflatten(1, (-1, size)), observed.unflatten(1, (-1, size))
+        loc, scale = (
+            part.unflatten(1, (-1, size))[:, :, -1:] for part in running_scale(filled, observed, self.least_scale)
+        )
+        scaled = torch.where(masks, _asinh((patches - loc) / scale), 0.0).float()
+        after = (0, 0, 0, self.ahead)
+        unknown = nn.functional.pad(1.0 - masks.float(), after, value=1.0)
+        states = network.patch_proj(torch.cat((nn.functional.pad(scaled, after), unknown), dim=-1))
+        attended = nn.functional.pad(masks.any(dim=-1).long(), (0, self.ahead), value=1)
+        at = torch.arange(states.shape[1])
+        mask = ((attended[:, :, None] == attended[:, None]) & (at <= at[:, None]))[:, None]
+        for block in network.blocks:
+            normed = block.norm1(states)
+            added = block.attn.read_itself(normed) if block.attn.is_variate else block.attn(normed, mask, self.rotation)
+            states = block.add(states, added)
+        quantiles = network.quantiles(network.transformer.out_norm(states[:, -1 - self.ahead :]))
+        ordered = quantiles.flatten(1, 2)[:, : self.horizon].sort(dim=-1).values.transpose(1, 2)  # [B, Q, H]
+        bounded = ordered.double().clamp(-self.largest_scaled, self.largest_scaled)
+        answer: torch.Tensor = (_sinh(bounded) * scale[:, -1:] + loc[:, -1:]).clamp(-LARGEST, LARGEST).float()
+        return answer
+
+
+def running_scale(values: torch.Tensor, observed: torch.Tensor, least: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return loc and scale of the steps so far, [B, C] each, as `toto_2.scale_and_cut` computes them.
+
+    values: 0 where a step is not observed. least: smallest scale.
+    """
+    count = observed.long().cumsum(dim=1)
+    first = first_observed(values, count, observed)
+    are_equal = running_max((observed & (values != first)).long()) == 0
+    loc = torch.where(are_equal & (count > 0), first, values.cumsum(dim=1) / count.clamp_min(1))
+    before = nn.functional.pad(loc[:, :-1], (1, 0))
+    squares = torch.where(observed, (values - before) * (values - loc), 0.0).cumsum(dim=1)
+    scale = (squares.clamp_min(0.0) / (count - 1).clamp_min(1)).sqrt()
+    return loc, scale.clamp_min(least)
+
+
+def first_observed(values: torch.Tensor, count: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
+    """Return the first observed step [B, 1] of values [B, C], 0 without any; count: observed steps so far."""
+    return torch.where(observed & (count == 1), values, 0.0).sum(dim=1, keepdim=True)
+
+
+class FlowStateGraph(nn.Module):
+    """Quantiles [B, Q, H] of contexts [B, C], NaN where a step is missing, by FlowState."""
+
+    basis: torch.Tensor
+    weights: torch.Tensor
+
+    def __init__(
+        self, network: Any, levels: Sequence[float], variance: float, factor: float, steps: tuple[int, int, int],
+        horizon: int,
+    ) -> None:  # fmt: skip
+        """Copy a network, with a scale factor of the time axis.
+
+        levels: of its quantiles. variance: the least of the steps so far. steps: read from the context, masked
+        after it, and forecast by a row.
+        """
+        super().__init__()
+        self.network, self.variance, self.factor = copy.deepcopy(network), variance, factor
+        self.horizon = horizon
+        self.kept, self.masked, self.patch = steps
+        for layer in self.network.layers:
+            layer.ssm = S5Graph(layer.ssm, factor, self.kept + self.masked)
+        self.register_buffer("basis", network.decoder.basis(self.patch, factor))
+        # The levels of a sample of as many numbers as there are quantiles, as in the package.
+        order = np.linspace(0, 1, len(levels)).tolist()
+        self.register_buffer("weights", torch.from_numpy(level_weights(order, levels).T.copy()))
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return the quantiles in the data's units."""
+        network, first = self.network, context.shape[1] - self.kept
+        begun = running_max((~torch.isnan(context)).long())[:, first:]
+        scaled, missing, loc, scale = scale_causally(context[:, first:].double(), self.variance)
+        after = (0, self.masked)
+        values, missing = nn.functional.pad(scaled, after), nn.functional.pad(missing, after, value=1.0)
+        attended = nn.functional.pad(begun, after, value=1)[:, :, None].float()
+        states = network.embed["embed"](torch.stack((values, missing), dim=-1))
+        for layer in network.layers:
+            states = layer(states, attended, self.factor)
+        # Each row forecasts a patch. Of that of the last row, the steps after the others are kept.
+        rows = [*range(0, self.masked, self.patch), self.masked]
+        decoder = network.decoder
+        coefficients = decoder.lin(states[:, [self.kept - 1 + row for row in rows]])
+        patches = coefficients.unflatten(-1, (decoder.num_quantiles, decoder.size)) @ self.basis.T  # [B, S, Q, P]
+        *whole, last = patches.unbind(dim=1)
+        quantiles = torch.cat((*whole, last[:, :, len(whole) * self.patch - self.masked :]), dim=-1)
+        ordered = quantiles[:, :, : self.horizon].sort(dim=1).values.double()
+        answer: torch.Tensor = self.weights @ ordered * scale[:, None] + loc[:, None]
+        return answer.clamp(-LARGEST, LARGEST).float()
+
+
+def scale_causally(values: torch.Tensor, least: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scale steps [B, C] as `flowstate.scale_causally` does.
+
+    Return the scaled steps, 1 where one is missing, and loc and scale [B, 1] of all steps. least: smallest variance.
+    """
+    observed = ~torch.isnan(values)
+    count = observed.long().cumsum(dim=1)
+    first = first_observed(values, count, observed)
+    count = count.clamp_min(1)
+    centred = torch.where(observed, values - first, 0.0)
+    mean = centred.cumsum(dim=1) / count
+    deviation = torch.where(observed, centred - mean, 0.0)
+    scale = (deviation.square().cumsum(dim=1) / count).clamp_min(least).sqrt()
+    return (deviation / scale).float(), 1.0 - observed.float(), first + mean[:, -1:], scale[:, -1:]
+
+
+# Steps of a chunk of the recurrence of an S5 block. With 8, it takes as long and its matrices twice the bytes.
+CHUNK = 4
+
+
+class S5Graph(nn.Module):
+    """S5 block of FlowState in real numbers, since ONNX has no complex ones; a complex number is a pair."""
+
+    inputs: torch.Tensor
+    outputs: torch.Tensor
+
+    def __init__(self, block: Any, factor: float, steps: int) -> None:
+        """Compute the matrices of a block for a scale factor and at most this number of steps."""
+        super().__init__()
+        self.output_gate, self.D = block.output_gate, block.D
+        rate, inputs, outputs = block.discretise(factor)
+        self.register_buffer("inputs", inputs.detach())
+        self.register_buffer("outputs", outputs.detach())
+        self.scans = nn.ParameterList()
+        rate, at, stride = rate.detach().to(torch.complex128), torch.arange(CHUNK), 1
+        while stride == 1 or stride < steps:
+            lag = at - at[:, None]
+            within = torch.where(lag >= 0, torch.exp(rate[:, None, None] * stride * lag.clamp_min(0)), 0.0)
+            across = torch.exp(rate[:, None, None] * stride * (at + 1))
+            self.scans.extend(nn.Parameter(_as_pairs(part), requires_grad=False) for part in (within, across))
+            stride *= CHUNK
+
+    def forward(self, states: torch.Tensor, attended: torch.Tensor, factor: float) -> torch.Tensor:
+        """Return the output of states [B, T, d]; attended: 0 for rows that are no input of the recurrence."""
+        projected = nn.functional.linear(states, self.inputs) * attended
+        hidden = _scan(projected.unflatten(-1, (-1, 2)).permute(2, 0, 1, 3), list(self.scans))
+        output = nn.functional.linear(hidden.permute(1, 2, 0, 3).flatten(2), self.outputs)
+        if self.output_gate is not None:
+            output = torch.sigmoid(self.output_gate(output)) * output
+        answer: torch.Tensor = output + self.D * states
+        return answer
+
+
+def _as_pairs(matrices: torch.Tensor) -> torch.Tensor:
+    """Return complex matrices [N, rows, columns] as real ones [N, 2 rows, 2 columns], which multiply from the right."""
+    real, imag = matrices.real, matrices.imag
+    pairs = torch.stack((torch.stack((real, imag), dim=-1), torch.stack((-imag, real), dim=-1)), dim=2)
+    flat: torch.Tensor = pairs.flatten(3).flatten(1, 2).float()
+    return flat
+
+
+def _scan(inputs: torch.Tensor, scans: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return all states of the recurrence of inputs [N, B, T, 2]: of chunks, then the last states of these.
+
+    scans: matrices of `S5Graph`, two for each level of chunks.
+    """
+    within, across, *coarser = scans
+    steps = inputs.shape[2]
+    chunks = nn.functional.pad(inputs, (0, 0, 0, -steps % CHUNK)).unflatten(2, (-1, CHUNK)).flatten(3)
+    states = chunks @ within[:, None]  # [N, B, chunk, 2 * CHUNK]
+    if coarser:
+        last = _scan(states[..., -2:], coarser)
+        states = states + nn.functional.pad(last[:, :, :-1], (0, 0, 1, 0)) @ across[:, None]
+    answer: torch.Tensor = states.unflatten(3, (-1, 2)).flatten(2, 3)[:, :, :steps]
+    return answer
 
 
 # Function from patches and masks [B, T, patch] to scaled patches, and loc and scale [B] of the last one.

@@ -14,6 +14,7 @@ from tsfmscope.models.base import Forecaster, Pretrained
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import Pass, Stack
+from tsfmscope.models.common.low_bits import read_shapes
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
@@ -208,10 +209,8 @@ def check_head(config: Mapping[str, Any], folder: Path) -> None:
 
     transformers would use the embedding as head.
     """
-    from safetensors import safe_open
-
     files = checkpoint_folder.weight_files(folder) if config.get("tie_word_embeddings") is False else []
-    if files and not any(HEAD_WEIGHT in safe_open(path, "numpy").keys() for path in files):  # noqa: SIM118
+    if files and not any(HEAD_WEIGHT in read_shapes(path) for path in files):
         raise ModelError(
             f"{folder}: {HEAD_WEIGHT} is missing, but config.json has tie_word_embeddings false; fetch or save the "
             "checkpoint again, or set tie_word_embeddings to true if its head is the embedding"

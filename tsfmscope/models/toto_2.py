@@ -29,7 +29,7 @@ from tsfmscope.models.common.own_checkpoint import (
 from tsfmscope.models.common.scale import carry_forward, clip_float32, level_weights
 from tsfmscope.models.facts import APACHE, Package, Released, page
 from tsfmscope.models.own_network import OwnNetwork
-from tsfmscope.models.types import TokenKind, Tokens
+from tsfmscope.models.types import ForecastGraph, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ JOINED = {"attn.in_proj": tuple(f"attn.{name}" for name in QKV), "ffn.fc1": ("ff
 LEAST_SCALE = 1e-6
 # Largest scaled forecast. The next step is sinh, which overflows float32 above 89.
 LARGEST_SCALED = 80.0
+# Most steps of context and horizon of a graph; the network has no limit. The first is our choice. Of a horizon longer
+# than about 1,000 steps, the package advises to decode blocks of 768 (its README), which is several passes.
+LONGEST = (4096, 768)
 
 
 class Config(SavedConfig):
@@ -339,6 +342,17 @@ class Toto2(OwnNetwork):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches; the context is padded on the left to whole patches."""
         return {"decoder": -(-context // self._size)}
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most LONGEST steps, which is one forward pass."""
+        from tsfmscope.models.graphs import Toto2Graph
+
+        network = self.network.eval()
+        bounds = LEAST_SCALE, LARGEST_SCALED
+        return ForecastGraph(
+            lambda context, horizon: Toto2Graph(network, bounds, self._ahead(horizon), context, horizon),
+            *LONGEST, self.levels,
+        )  # fmt: skip
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the next patch of every row, in scaled units.

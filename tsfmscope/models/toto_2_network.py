@@ -125,6 +125,13 @@ class Attention(nn.Module):
         output: torch.Tensor = self.out_proj(join_heads(heads)) * self.out_scale
         return output
 
+    def read_itself(self, states: Float[torch.Tensor, "row column width"]) -> Float[torch.Tensor, "row column width"]:
+        """Return the output where every column reads itself only, so that queries and keys have no effect."""
+        value = split_heads(self.v_proj(states * self.in_scale), self.groups)
+        value = value.repeat_interleave(self.heads // self.groups, dim=1)
+        output: torch.Tensor = self.out_proj(join_heads(value)) * self.out_scale
+        return output
+
 
 def attentions(blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
     """Yield the attention of every block, of kind `time` or `group`.
@@ -220,6 +227,12 @@ class Block(nn.Module):
             added = self.attn(normed.transpose(0, 1), mask, None).transpose(0, 1)
         else:
             added = self.attn(normed, mask, rotation)
+        return self.add(states, added)
+
+    def add(
+        self, states: Float[torch.Tensor, "window token width"], added: Float[torch.Tensor, "window token width"]
+    ) -> Float[torch.Tensor, "window token width"]:
+        """Return the stream after the output of the attention and that of the MLP are added."""
         states = _add(states, added, cast(torch.Tensor, self.attn_tau))
         return _add(states, self.ffn(self.norm2(states)), cast(torch.Tensor, self.mlp_tau))
 
@@ -283,12 +296,16 @@ class Toto2Network(PlacedModule):
         same number read each other in variate layers; by default each is alone.
         """
         over_time, over_group = _masks(attended, groups)
-        rotation = make_rotation(values.shape[1], self.rotated, self.has_xpos, self.device)
+        rotation = self.rotate_patches(values.shape[1])
         states: torch.Tensor = self.patch_proj(torch.cat((values, unknown), dim=-1))
         for block in self.blocks:
             states = block(states, over_group if block.attn.is_variate else over_time, rotation)
         normed: torch.Tensor = self.transformer.out_norm(states)
         return normed
+
+    def rotate_patches(self, tokens: int) -> Rotation:
+        """Return the rotation of this number of patches."""
+        return make_rotation(tokens, self.rotated, self.has_xpos, self.device)
 
     def quantiles(
         self, states: Float[torch.Tensor, "window token width"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,12 +16,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tsfmscope.errors import ModelError
+from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.common.capture import Pass, Stack
 from tsfmscope.models.common.own_checkpoint import Count, Release, SavedConfig, Share, Switch
 from tsfmscope.models.common.scale import HUGE, clip_float32
 from tsfmscope.models.facts import APACHE, Package, Released
 from tsfmscope.models.own_network import OwnNetwork
-from tsfmscope.models.types import PackageForecast, TokenKind, Tokens
+from tsfmscope.models.types import ForecastGraph, PackageForecast, TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
 if TYPE_CHECKING:
@@ -213,6 +215,16 @@ class TTM(OwnNetwork):
     def loss_horizon(self) -> int:
         """Number of future steps that `loss` needs, those of the head's forecast."""
         return self.prediction_length
+
+    def forecast_graph(self) -> ForecastGraph:
+        """Return the forecast of at most `prediction_length` steps; a shorter context is padded.
+
+        A model that reads the sampling rate (resolution_prefix_tuning) has no graph: `make` raises ModelError.
+        """
+        from tsfmscope.models.graphs import TTMGraph
+
+        make = partial(TTMGraph, self.network.eval(), self.config, VARIANCE, len(QUANTILES))
+        return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
 
     def forecast_with_package(self, network: Any, windows: Windows, tokens: Tokens) -> PackageForecast:
         """Return the point of granite-tsfm's class."""

@@ -87,7 +87,6 @@ def test_the_frequency_changes_the_states_of_a_model_that_reads_it_and_of_no_oth
     [
         Method(method="joint", ranks=Ranks(budget=0.5)),
         Method(method="activation-aware-2step", ranks=Ranks(budget=0.5)),
-        Method(method="whole-model", ranks=Ranks(bytes=0.5), bits=8),
     ],
     ids=lambda settings: settings.method,
 )
