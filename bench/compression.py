@@ -5,8 +5,8 @@
 Models have released shapes of Chronos-T5 and random weights (speed needs no training), context 512 and
 horizon 64. `stock` is chronos.ChronosPipeline.predict, with transformers' generate inside. `ours` is the
 family's forecast, quantiles included. In `narrow`, the heads of layer l have rank ceil(3 (1 + l)^0.27),
-printed as "size ratio 0.075"; `ratio` is the mean rank over the full width. `narrow+mlp` has half of the
-neurons of every MLP too. Chronos-Bolt and Moirai, which forecast in one pass, are measured with ours only.
+printed as "size ratio 0.075"; `ratio` is the mean rank over the full width. Chronos-Bolt and Moirai, which
+forecast in one pass, are measured with ours only.
 
 Every line is a process of its own, so that memory peaks do not mix. The lines of a shape take turns, and the
 median over the rounds counts. Each process first forecasts with a toy model of the family, so that imports
@@ -18,10 +18,10 @@ included. `cpu s` is processor time, which other load changes less.
 
 Last line JSON, for the base shape (--quick: tiny, 16 steps) at 4 series x 20 samples, relative to the stock
 pipeline with dense heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads. Suffixes:
-*_mlp is our sampler with half of the neurons too, *_stock_sampler is the stock pipeline with narrow heads,
-*_dense is our sampler with dense heads, *_8x20 is our sampler with narrow heads at 8 series, *_bfloat16 is our
-sampler with narrow heads whose matrices are in bfloat16 (tsfmscope/models/common/layers.py), and
-*_bfloat16_both is the same relative to the stock pipeline loaded in bfloat16.
+*_stock_sampler is the stock pipeline with narrow heads, *_dense is our sampler with dense heads, *_8x20 is
+our sampler with narrow heads at 8 series, *_bfloat16 is our sampler with narrow heads whose matrices are in
+bfloat16 (tsfmscope/models/common/layers.py), and *_bfloat16_both is the same relative to the stock pipeline
+loaded in bfloat16.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ def line(case: Case, row: dict[str, float]) -> str:
 
 
 BOTH = tuple((side, heads) for side in ("stock", "ours") for heads in ("dense", "narrow"))
-MLP = ("ours", "narrow+mlp")
-ENDS = (BOTH[0], BOTH[3], MLP)
-OURS = (*BOTH[2:], MLP)
+ENDS = (BOTH[0], BOTH[3])
+OURS = BOTH[2:]
 
 
 def ratios(dense: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
@@ -100,16 +99,13 @@ def ratios(dense: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
     That pipeline is in float32, except for the ratios with `_both`.
     """
     stock, columns = dense[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
-    sides = {"": BOTH[3], "_mlp": MLP, "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
+    sides = {"": BOTH[3], "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
     values = {
         f"{name}_ratio{suffix}": dense[side][column] / stock[column]
         for suffix, side in sides.items()
         for name, column in columns.items()
     }
-    for suffix, side in (("_8x20", BOTH[3]), ("_mlp_8x20", MLP)):
-        values |= {
-            f"{name}_ratio{suffix}": wide[side][column] / wide[BOTH[0]][column] for name, column in columns.items()
-        }
+    values |= {f"{name}_ratio_8x20": wide[BOTH[3]][column] / wide[BOTH[0]][column] for name, column in columns.items()}
     for suffix, whole in (("_bfloat16", stock), ("_bfloat16_both", rounded[BOTH[0]])):
         values |= {
             f"{name}_ratio{suffix}": rounded[BOTH[3]][column] / whole[column] for name, column in columns.items()
@@ -135,9 +131,9 @@ def main() -> None:
     if options.quick:
         case = replace(case, shape="tiny", horizon=16)
     began = time.perf_counter()
-    dense = compare(case, (*BOTH, MLP), 1 if options.quick else options.rounds)
+    dense = compare(case, BOTH, 1 if options.quick else options.rounds)
     wide = compare(replace(case, series=8), ENDS, 1)
-    rounded = compare(replace(case, precision="bfloat16"), (BOTH[0], BOTH[3]), 1)
+    rounded = compare(replace(case, precision="bfloat16"), ENDS, 1)
     for extra, sides in () if options.quick else extra_cases(case):
         if time.perf_counter() - began > options.seconds:
             print(f"{extra.family} {extra.shape} {extra.series} x {extra.samples}: left out for time")
@@ -151,7 +147,7 @@ def main() -> None:
 def extra_cases(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
     """Yield the other cases to measure and their sides, the most important first."""
     for shape in ("small", "tiny"):
-        yield replace(case, shape=shape), (*BOTH, MLP)
+        yield replace(case, shape=shape), BOTH
     for family in ("chronos-bolt", "moirai"):
         yield replace(case, family=family, series=32, repeats=5), OURS
     for shape in ("small", "tiny"):

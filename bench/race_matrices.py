@@ -56,13 +56,13 @@ from tsfmscope.compression.candidates import (
     weighted_factors,
 )
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.outputs import loss_batches
 from tsfmscope.compression.truncation import apply_ranks, ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import NAMES
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.types import Windows
-from tsfmscope.training.healing import loss_batches
 
 # Windows per group. The Fisher information is defined by the gradients of single windows. The gradients of groups need
 # less memory; the public code of GFWSVD averages over 16 batches for the same reason.

@@ -43,14 +43,15 @@ from bench.race_matrices import Calibration, Statistics, gather_gradients, one_s
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, Factors, count_parameters, inert_matrices, weighted_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.outputs import loss_batches
+from tsfmscope.compression.rounding import round_plainly
 from tsfmscope.compression.truncation import ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import NAMES, AttentionLayer
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.common.int8 import dequantise, quantise
+from tsfmscope.models.common.low_bits import matrix_bytes
 from tsfmscope.models.types import TokenKind
-from tsfmscope.training.healing import loss_batches
 
 ROUNDED = ("bfloat16", "int8")
 # Layers that share a basis, and the largest size at which coefficients are fitted (authors' configurations).
@@ -114,11 +115,12 @@ def round_attention(model: Family, name: str) -> float:
     for layer in model.attentions():
         for matrix in NAMES:
             weight = layer.linear(matrix).weight
-            numbers, scales = quantise(weight.detach())
             size += 4 * weight.numel()
-            rounded += numbers.numel() + 4 * len(scales) if name == "int8" else 2 * weight.numel()
+            rounded += matrix_bytes(*weight.shape, 8, 0) if name == "int8" else 2 * weight.numel()
+            rows = weight.detach().double().numpy()
+            nearest = torch.from_numpy(round_plainly(rows, 8, 0, np.ones(rows.shape[1])))
             with torch.no_grad():
-                weight.copy_(dequantise(numbers, scales) if name == "int8" else weight.bfloat16())
+                weight.copy_(nearest if name == "int8" else weight.bfloat16())
     return rounded / size
 
 

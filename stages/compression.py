@@ -29,7 +29,7 @@ from tasks.compression import CompressSpec, FidelitySpec
 from tasks.job import Job, Task
 from tsfmscope.compression.options import Method
 
-COMPRESS = Task("compress", 7, "tasks.compression:compress", "tasks.parts:load_model", table="compression")
+COMPRESS = Task("compress", 8, "tasks.compression:compress", "tasks.parts:load_model", table="compression")
 FIDELITY = Task("fidelity", 2, "tasks.compression:measure_fidelity", "tasks.compression:load_pair", table="fidelity")
 
 

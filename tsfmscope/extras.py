@@ -9,9 +9,9 @@ from pathlib import Path
 PACKAGE = "tsfmscope"
 # Top-level module -> extra. A test compares it with pyproject.toml.
 EXTRAS = {
-    "ray": "pipeline", "dvc": "pipeline", "dvclive": "pipeline", "statsforecast": "baselines", "jinja2": "report",
-    "altair": "report", "vl_convert": "report", "uni2ts": "moirai", "fev": "fev", "onnx": "onnx", "onnxruntime": "onnx",
-    "onnxscript": "onnx",
+    "ray": "pipeline", "dvc": "pipeline", "dvclive": "pipeline", "statsforecast": "baselines", "openpyxl": "excel",
+    "jinja2": "report", "altair": "report", "vl_convert": "report", "uni2ts": "moirai", "fev": "fev", "onnx": "onnx",
+    "onnxruntime": "onnx", "onnxscript": "onnx",
 }  # fmt: skip
 # Packages that an extra cannot install with their dependencies, whose bounds conflict with ours.
 WITHOUT_DEPENDENCIES = ("uni2ts",)

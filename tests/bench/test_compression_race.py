@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.compression_race import OURS, Cell, compare_by_size, compare_cells, mean_table, paired_cells
-from tsfmscope.compression.options import METHOD
 
 ROOT = Path(__file__).parents[2]
 CASE = re.compile(r"^([a-z0-9.-]+) +(0\.\d\d) ours +([\d.]+), ([a-z0-9-]+) +([\d.]+)", re.MULTILINE)
-
-
-def test_ours_is_the_default_of_compress() -> None:
-    assert OURS == METHOD
 
 
 def cells() -> list[Cell]:

@@ -34,11 +34,11 @@ from tests.tsfmscope.compression.test_calibration import VISIONTS
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, count_parameters, plain_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.outputs import loss_batches
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import NAMES
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.types import Windows
-from tsfmscope.training.healing import loss_batches
 
 SHAPES = [(12, 12), (9, 14), (14, 9), (1, 5), (10, 10)]
 Weights = tuple[np.ndarray, np.ndarray]

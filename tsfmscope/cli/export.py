@@ -36,7 +36,7 @@ def _show_exported(exported: Any) -> None:
     )
     typer.echo(
         f"difference from the model's own forecast: {e.difference:.1e} at most, {e.mean_difference:.1e} on average, in "
-        f"standard deviations of the context, over {e.series} random series"
+        f"standard deviations of the context or sizes of the forecast, over {e.series} random series"
     )
     typer.echo(
         f"seconds of a forecast of {e.timed_series} series, {e.threads} threads: torch {e.torch_seconds:.4f}, "

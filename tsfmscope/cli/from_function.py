@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.models import OptionInfo
@@ -25,30 +25,10 @@ from tsfmscope.functions.arguments import annotations_of, bounds_of, choices_of,
 from tsfmscope.functions.inspect import inspect as inspect_layers
 from tsfmscope.functions.load import LoadedForecaster, Model
 from tsfmscope.series.data_sets import Data
+from tsfmscope.series.files.options import Reading
 
 # Arguments of `load`, which are options of every command with a model.
 LOADING = ("family", "device", "precision")
-# Options that give `columns` its keys: type and help.
-COLUMNS: Mapping[str, tuple[Any, str]] = {
-    "time": (
-        list[str] | None, "Column of times in a file, repeated for a date and a time of day; default: the column named "
-        "ds, timestamp or date, or of dates.",
-    ),
-    "id": (
-        list[str] | None, "Column of series ids in a file, repeated where several columns name a series; default: the "
-        "column named unique_id, item_id or series.",
-    ),
-    "value": (
-        list[str] | None,
-        "Columns of values in a file, with commas; default: y or target next to ids, else all numbers.",
-    ),
-    "time_format": (
-        str | None, "Format of the times in a file, such as %d/%m/%Y, or s, ms, us, ns since 1970; default: ISO 8601, "
-        "or what fits all rows.",
-    ),
-    "tz": (str | None, "Time zone of the times in a file, such as Europe/Berlin; default: their own."),
-    "season": (int | None, "Season of the data in steps; default: that of the frequency, such as 7 for days."),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +73,8 @@ class Command:
             if self.before is not None:
                 self.before(**own)
             with show_progress(), _argument_errors({*options} - given):
-                result = self.function(**{name: read(values) for name, read in readers.items()})
+                arguments = {name: read(values) for name, read in readers.items()}
+                result = self.function(**arguments, **_reading(values))
                 for path in paths:
                     result.save(path)
                 if as_json:
@@ -143,11 +124,8 @@ def _parameters(
         annotation = annotations_of(function)[name]
         if name in without:
             continue
-        if name == "columns":
-            for key, (kind, text) in COLUMNS.items():
-                option = typer.Option(help=text, min=1 if key == "season" else None)
-                parameters[key] = (Annotated[kind, option], None)
-            readers[name] = _read_columns
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            parameters |= {key: _reading_option(key) for key in Reading.model_fields}
             continue
         if Model in types_of(annotation) and not readers:
             keys = [key for key in LOADING if key not in without]
@@ -163,8 +141,8 @@ def _parameters(
                 readers[name] = partial(_read_names, name)
         is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         if is_argument and name == "data" and any(get_args(kind) == (Data,) for kind in types_of(annotation)):
-            kind = list[str] if parameter.default is parameter.empty else list[str] | None
-            parameters[name] = (Annotated[kind, typer.Option("--data", help=help_texts[name])], parameter.default)
+            names = list[str] if parameter.default is parameter.empty else list[str] | None
+            parameters[name] = (Annotated[names, typer.Option("--data", help=help_texts[name])], parameter.default)
         elif is_argument:
             kind = Path if types_of(annotation) == {str, Path} else str
             parameters[name] = (Annotated[kind, typer.Argument(help=help_texts[name])], inspect.Parameter.empty)
@@ -216,12 +194,29 @@ def _load_model(loader: Callable[..., Any], name: str, keys: Sequence[str], valu
     return loader(values[name], **{key: values[key] for key in keys})
 
 
-def _read_columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument `columns` of the options that name columns."""
-    named = {key: values[key] for key in COLUMNS if values[key]}
-    if "value" in named:
-        named["value"] = tuple(name for text in named["value"] for name in text.split(","))
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in named.items()}
+def _reading_option(name: str) -> tuple[Any, Any]:
+    """Return the annotation and the default of an option of reading."""
+    field = Reading.model_fields[name]
+    kinds = types_of(field.annotation)
+    choices = choices_of(field.annotation)
+    kind: Any = bool if bool in kinds else int if int in kinds else str
+    if choices:
+        kind = Literal[choices]
+    elif list[str] in kinds:
+        kind = list[str]
+    description = field.description or ""
+    text = f"{description[:1].upper()}{description[1:]}."
+    repeated = {"time": "; repeatable", "id": "; repeatable", "value": "; with commas"}.get(name, "")
+    help_text = text.replace(";", f"{repeated};", 1) if repeated else text
+    return Annotated[kind | None, typer.Option(help=help_text, min=1 if kind is int else None)], None
+
+
+def _reading(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options of reading by name."""
+    given = {name: values[name] for name in Reading.model_fields if values.get(name) not in (None, [])}
+    if "value" in given:
+        given["value"] = [name for text in given["value"] for name in text.split(",")]
+    return given
 
 
 def _help(function: Callable[..., Any], examples: str) -> str:

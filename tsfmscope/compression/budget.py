@@ -212,12 +212,26 @@ def compare_seconds(
     """
     seconds(base)
     seconds(small)
-    pairs = np.array([(seconds(base), seconds(small)) for _ in range(rounds)])
-    least, ratios = pairs.min(axis=0), np.sort(pairs[:, 1] / pairs[:, 0])
-    # Of 7 pairs, this is the range (98 %); of 5 and fewer, the range has less than 95 %.
-    left_out = max(0, int(binom.ppf(0.025, rounds, 0.5)) - 1)
-    low, high = ratios[left_out], ratios[rounds - 1 - left_out]
-    return PairedSeconds(float(least[0]), float(least[1]), float(np.median(ratios)), float(low), float(high))
+    of_base, of_small = np.array([(seconds(base), seconds(small)) for _ in range(rounds)]).T
+    return PairedSeconds(float(of_base.min()), float(of_small.min()), *median_ratio(of_base, of_small))
+
+
+class MedianRatio(NamedTuple):
+    """Median of the ratios of pairs, and its interval of at least 95 %, from order statistics (sign test)."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def median_ratio(of_base: Float[np.ndarray, " pair"], of_other: Float[np.ndarray, " pair"]) -> MedianRatio:
+    """Return the median ratio of pairs, other over base.
+
+    With 6 to 8 pairs the interval is their range. With 5 and fewer it is the range too, which has less than 95 %.
+    """
+    ratios, count = np.sort(of_other / of_base), len(of_base)
+    left_out = max(0, int(binom.ppf(0.025, count, 0.5)) - 1)
+    return MedianRatio(float(np.median(ratios)), float(ratios[left_out]), float(ratios[count - 1 - left_out]))
 
 
 def fastest(run: Callable[[], object], *, rounds: int = ROUNDS) -> float:

@@ -272,11 +272,6 @@ def calibration_windows(model: Family, tables: Mapping[str, pa.Table], options: 
     return batches
 
 
-def timed_windows(model: Family, tables: Mapping[str, pa.Table], options: Calibration, count: int) -> Windows:
-    """Return up to `count` windows, to time forecasts, of the first data set that has any."""
-    return calibration_windows(model, tables, options.model_copy(update={"windows": count}))[0]
-
-
 def calibration_series(tables: Mapping[str, pa.Table], calibration: Calibration | None) -> list[str]:
     """Return the digests of all series of the data sets that calibrate, sorted; none without calibration."""
     names = calibration.datasets if calibration else ()

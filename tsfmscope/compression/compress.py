@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.compression import truncation, two_step, whole_model
-from tsfmscope.compression.calibration import calibration_series, calibration_tokens, timed_windows
+from tsfmscope.compression import bits, truncation, two_step
+from tsfmscope.compression.calibration import calibration_series, calibration_tokens, calibration_windows, equal_windows
 from tsfmscope.compression.candidates import count_parameters, inert_matrices
 from tsfmscope.compression.export import save
 from tsfmscope.compression.options import METHODS, Calibration, Method, requested_size
 from tsfmscope.errors import ModelError
-from tsfmscope.models.common import int8
 from tsfmscope.models.common.checkpoint_folder import write_recipe
 from tsfmscope.series.types import CALIBRATION_SERIES
 
@@ -30,21 +29,28 @@ TIMED = 4
 DRIVERS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "truncation": truncation.calibrate_and_compress,
     "two_step": two_step.compress,
-    "whole_model": whole_model.compress,
 }
 
 
 def compress_model(
     model: Family, method: Method, *, base_model: str, tables: Mapping[str, pa.Table],
-    calibration: Calibration | None = None,
+    calibration: Calibration | None = None, plan: bits.Plan | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Compress a model in place; return one row per layer and part.
 
     base_model: the model's name, for errors. tables: calibration series by data set. calibration: for a method that
-    reads data or measures time; forecasts of windows of its first data set are timed, TIMED or, with `whole-model`,
-    `whole_model.TIMED` of them. ModelError, before any calibration, for a model that contains thin factors, and for a
-    family without attention layers.
+    reads data or measures time; forecasts of TIMED windows of its first data set are timed. plan: for a share of bytes,
+    the result of `bits.measure`, where it is known.
+    ModelError, before any calibration, for a model that contains thin factors, and for a family without attention
+    layers, of which only a share of bytes can be asked for.
     """
+    if method.ranks.bytes is not None:
+        if model.compression is not None:
+            raise ModelError(f"{base_model}: is compressed; compress the original to a share of its bytes")
+        if plan is None:
+            assert calibration is not None, "a share of bytes reads data"
+            plan = bits.measure(model, equal_windows(model, tables, calibration), univariate=method.univariate)
+        return plan.apply(model, method)
     layers = list(model.attentions())
     if not layers:
         raise ModelError(
@@ -58,15 +64,19 @@ def compress_model(
     parts = calibration_tokens(model, tables, calibration) if entry.reads_data and calibration else []
     if method.ranks.time is None or calibration is None:
         return DRIVERS[entry.driver](model, method, parts)
-    count = whole_model.TIMED if entry.driver == "whole_model" else TIMED
-    return DRIVERS[entry.driver](model, method, parts, timed_windows(model, tables, calibration, count))
+    timed, *_ = calibration_windows(model, tables, calibration.model_copy(update={"windows": TIMED}))
+    return DRIVERS[entry.driver](model, method, parts, timed)
 
 
 def reduce_bits(model: Family, method: Method) -> None:
     """Round all weights of a compressed model, in place, if its method has `bits` 8; the last step."""
-    if method.bits == int8.BITS:
-        int8.round_weights(model.network)
-        model.compression = {**(model.compression or {}), int8.KEY: int8.BITS}
+    if method.bits == 8:
+        bits.round_network(model.network, method.bits)
+
+
+def _share(part: int, total: int) -> float:
+    """Return the share that is left; 1 of nothing, as of the attention of a model without."""
+    return part / total if total else 1.0
 
 
 def sizes(model: Family) -> dict[str, int]:
@@ -103,16 +113,17 @@ def save_with_record(model: Family, folder: Path, record: Mapping[str, Any]) -> 
 def compress_and_record(
     model: Family, *, name: str, base_model: str, method: Method, tables: Mapping[str, pa.Table],
     calibration: Calibration | None = None, heal: Callable[[Family], list[Any]] | None = None,
+    plan: bits.Plan | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Compress a model in place and return what recipe.json records of it.
 
-    method, tables, calibration: as in `compress_model`. heal: trains the compressed model in place. The record contains
-    the `row` of the table `compression`, as `parts` the rows of the table `compressed_heads`, as `calibration_series`
-    the digests of the series that calibrate, and as `healing` the result of `heal`.
+    method, tables, calibration, plan: as in `compress_model`. heal: trains the compressed model in place. The record
+    contains the `row` of the table `compression`, as `parts` the rows of the table `compressed_heads`, as
+    `calibration_series` the digests of the series that calibrate, and as `healing` the result of `heal`.
     """
     before, ranks = sizes(model), method.ranks.to_dict()
     idle = inert_matrices(model, univariate=method.univariate)
-    parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
+    parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration, plan=plan)
     healing = {"healing": heal(model)} if heal else {}
     reduce_bits(model, method)
     after = sizes(model)
@@ -124,7 +135,7 @@ def compress_and_record(
         "ranks": json.dumps(ranks, sort_keys=True), **after,
         **{f"base_{size}": count for size, count in before.items()},
         "size_ratio": after["parameters"] / before["parameters"],
-        "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
+        "attention_ratio": _share(after["attention_parameters"], before["attention_parameters"]),
         "rank_ratio": float(np.mean([part["rank"] / part["full_width"] for part in parts])),
         "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0,
     }  # fmt: skip

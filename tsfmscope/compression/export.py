@@ -21,10 +21,9 @@ from safetensors import SafetensorError
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.common import int8
+from tsfmscope.models.common import low_bits
 from tsfmscope.models.common.attention import BLOCK, NAMES, Projections, Widths
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED, STOCK, share
-from tsfmscope.models.common.compression_block import NEURONS, restore_neurons
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -56,8 +55,7 @@ def save(model: Family, folder: Path) -> None:
                 f"{folder}: weights were saved in several files, expected one {STOCK} for a compressed model"
             )
         (folder / STOCK).replace(folder / COMPRESSED)
-        if int8.is_stored(model.compression):
-            int8.pack(folder / COMPRESSED)
+        low_bits.pack(folder / COMPRESSED)
     share(folder)
 
 
@@ -95,17 +93,15 @@ def as_package_model(model: Family, **options: Any) -> Any:
 def densify(model: Family) -> Family:
     """Give a compressed model the shapes of the original, in place; its function stays the same.
 
-    Heads and MLPs are padded with zeros to the original widths, factors are multiplied out, dropped biases become
+    Heads are padded with zeros to the original widths, factors are multiplied out, dropped biases become
     zeros, and the config loses its block `compression`. The result is exact up to the rounding of products,
     and stock packages load it. ModelError if the original lacks a bias that the model has.
     """
-    original_model = _original(model)
-    original = {layer.name: layer for layer in original_model.attentions()}
+    original = {layer.name: layer for layer in _original(model).attentions()}
     for layer in model.attentions():
         full = original[layer.name]
         biases = [name for name in NAMES if full.linear(name).bias is not None]
         layer.write(pad_heads(layer.read(), full.widths, biases, layer.name))
-    restore_neurons(model.network, original_model.network, (model.compression or {}).get(NEURONS, {}))
     model.compression = None
     return model
 

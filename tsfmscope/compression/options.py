@@ -22,11 +22,10 @@ CalibrateOn = Literal["both", "data", "synthetic"]
 # Bits of every stored weight.
 Bits = Literal[8, 32]
 BITS: tuple[int, ...] = get_args(Bits)
-# Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
-METHOD: MethodName = "activation-aware-refit"
-SHARE, WINDOWS = 0.25, 32
-# The method that compresses MLPs too, and needs weights of eight bits.
+# The method that compresses all weights.
 WHOLE: MethodName = "whole-model"
+# Defaults of `tsfmscope compress` and of `tsfmscope.compress`: method, share that is kept, windows per data set.
+METHOD, SHARE, WINDOWS = WHOLE, 0.18, 32
 # Rules for the size of a compressed model that every truncation takes.
 RULES = ("epsilon", "budget", "share", "flat", "flow")
 
@@ -34,7 +33,7 @@ RULES = ("epsilon", "budget", "share", "flat", "flow")
 class CompressionMethod(NamedTuple):
     """Method of compression.
 
-    rules: rules for the size that it takes; only narrower heads and fewer neurons save seconds, for `time`.
+    rules: rules for the size that it takes; only narrower heads save seconds, for `time`.
     candidates: for a truncation, the function of `candidates` that yields the parts of an attention layer.
     driver: module of this folder that compresses a model.
     reads_data: whether it uses calibration windows.
@@ -43,7 +42,7 @@ class CompressionMethod(NamedTuple):
 
     rules: tuple[str, ...]
     candidates: str | None = None
-    driver: Literal["truncation", "two_step", "whole_model"] = "truncation"
+    driver: Literal["truncation", "two_step", "bits"] = "truncation"
     reads_data: bool = True
     one_tolerance: bool = False
 
@@ -57,7 +56,7 @@ METHODS: dict[str, CompressionMethod] = {
     "project": CompressionMethod(RULES, "projected_matrices"),
     "activation-aware-2step": CompressionMethod(("budget",), driver="two_step"),
     "activation-aware-refit": CompressionMethod(("budget",), driver="two_step"),
-    "whole-model": CompressionMethod(("bytes", "time"), driver="whole_model"),
+    "whole-model": CompressionMethod(("bytes",), driver="bits"),
 }
 
 
@@ -116,7 +115,7 @@ class HeadRanks(Strict):
 class Ranks(Strict):
     """Rule for the size of a compressed model. Exactly one key is given.
 
-    With method whole-model, `bytes` and `time` are about the whole model; all else is about attention alone.
+    `bytes` is about the whole model; all other rules are about attention alone.
 
     Every result row of the model has the key in column `size_rule`. Column `size_parameter` has its number; for
     a flow, this is the first dimension.
@@ -156,14 +155,16 @@ class Method(Strict):
 
     method: MethodName = Field(
         description="svd: every matrix alone; joint: products of a head; activation-aware-svd and activation-aware: "
-        "the same two, weighed by calibration data; whole-model: attention and MLPs"
+        "the same two, weighed by calibration data; whole-model: all weights in few bits"
     )
     ranks: Ranks
     univariate: bool = Field(
         False, description="only single series are forecast: a budget leaves out attention scores between series"
     )
 
-    bits: Bits = Field(32, description="bits of every stored weight, embeddings included; 8: one scale per row")
+    bits: Bits = Field(
+        32, description="bits of every stored weight, embeddings included; 8: one scale per row; bytes chooses its own"
+    )
     heal: int = Field(0, ge=0, description="steps of training towards the outputs of the dense model, for example 300")
 
     @model_validator(mode="after")
@@ -175,9 +176,10 @@ class Method(Strict):
                 f"ranks: got {rule}, expected {' or '.join(rules)} with method {self.method}; "
                 f"methods that take {rule}: {', '.join(others)}"
             )
-        if rule == "bytes" and self.bits != 8:
+        if rule == "bytes" and self.bits != 32:
             raise ValueError(
-                f"bits: got {self.bits}, expected 8, since {WHOLE} rounds all weights for a share of bytes"
+                f"bits: got {self.bits} with a share of bytes, for which {WHOLE} chooses the bits of each matrix; "
+                "leave bits out"
             )
         return self
 

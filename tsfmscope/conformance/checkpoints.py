@@ -22,7 +22,7 @@ from tsfmscope.files import read_text
 from tsfmscope.models import registry
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.checkpoint_folder import LARGEST_CONFIG, PICKLED, check_files
-from tsfmscope.models.common.int8 import SCALE
+from tsfmscope.models.common.low_bits import RECORD, read_file
 from tsfmscope.series.catalog import Modality
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 INDEX = "model.safetensors.index.json"
 # Name of a shard, as transformers and huggingface_hub write it.
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors")
-# Types of weights that families load in float32, by safetensors' names. I8 is that of `compress --bits 8`.
+# Types of weights that families load in float32, by safetensors' names.
 FLOATS = ("F32", "F16", "BF16")
-PACKED = "I8"
 # Types of tensors that are no weights, such as counters and masks.
 NO_WEIGHTS = ("BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
 # Names of tensors in a message.
@@ -107,7 +106,7 @@ def weights_have_a_float_type(checkpoint: Checkpoint) -> str:
     for path, name, dtype in _types(checkpoint):
         demand(dtype in (*FLOATS, *NO_WEIGHTS), f"{path.name}: {name} is stored as {dtype}, {expected}")
         counts[dtype] += 1
-    demand(any(dtype in (*FLOATS, PACKED) for dtype in counts), f"got types {sorted(counts)}, expected {FLOATS}")
+    demand(any(dtype in FLOATS for dtype in counts), f"got types {sorted(counts)}, expected {FLOATS}")
     return ", ".join(f"{n} {dtype}" for dtype, n in sorted(counts.items()))
 
 
@@ -140,8 +139,10 @@ def every_tensor_is_read(checkpoint: Checkpoint) -> str:
         before, after = stored[name](), saved[name]()
         shapes = f"got shape {tuple(before.shape)} in the files, {tuple(after.shape)} in the model"
         demand(before.shape == after.shape, f"{name}: {shapes}")
-        is_same = before.dtype == torch.int8 or torch.equal(before.to(after.dtype), after)
-        demand(is_same, f"{name}: the model has other numbers than the files; {_other_version(checkpoint)}")
+        demand(
+            torch.equal(before.to(after.dtype), after),
+            f"{name}: the model has other numbers than the files; {_other_version(checkpoint)}",
+        )
     others = len(stored) - len(common)
     return f"{len(common)} tensors" + f", {others} tied or unused" * (others > 0)
 
@@ -183,7 +184,11 @@ def _tensors(folder: Path) -> dict[str, Callable[[], torch.Tensor]]:
     found: dict[str, Callable[[], torch.Tensor]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         file = safe_open(path, "pt")
-        found |= {name: partial(file.get_tensor, name) for name in file.keys() if not name.endswith(SCALE)}  # noqa: SIM118
+        if RECORD in (file.metadata() or {}):
+            tensors = read_file(path)
+            found |= {name: partial(tensors.__getitem__, name) for name in tensors}
+        else:
+            found |= {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118
     if not found:
         state = read_lightning(folder / PICKLED)[0]
         found = {name: partial(state.__getitem__, name) for name in state}

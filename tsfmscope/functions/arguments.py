@@ -15,6 +15,7 @@ import numpy as np
 
 from tsfmscope.defaults import MAX_CONTEXT, MIN_CONTEXT
 from tsfmscope.errors import ArgumentError
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.strict import LARGEST_SEED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +53,8 @@ Tolerance = Annotated[float, Bounds(0, 1)]
 def checked(function: F) -> F:
     """Check numbers and choices of each call against the bounds and literals of the function's signature.
 
-    A call raises ArgumentError, which is a ValueError, for a value that does not fit.
+    Further arguments by name are options of `Reading`. A call raises ArgumentError, which is a ValueError, for a value
+    that does not fit or an unknown name.
     """
 
     @functools.wraps(function)
@@ -60,7 +62,10 @@ def checked(function: F) -> F:
         signature = inspect.signature(function)
         hints = annotations_of(function)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            _check(name, value, hints[name])
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                reading_of(value, [other for other in signature.parameters if other != name])
+            else:
+                _check(name, value, hints[name])
         return function(*args, **kwargs)
 
     return typing.cast(F, call)

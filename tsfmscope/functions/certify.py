@@ -32,12 +32,14 @@ from tsfmscope.functions.load import Case, Model, as_forecaster, as_model, floor
 from tsfmscope.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.types import Skip, describe_reasons, digests, name_sources
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics import noninferiority
 from tsfmscope.statistics.noninferiority import MARGIN, WORST, Certificate, Losses, log_ratio, pool, to_ratio
 
 if TYPE_CHECKING:
+    from tsfmscope.models.types import ForecastModel
     from tsfmscope.report.style import Chart
 
 logger = logging.getLogger("tsfmscope")
@@ -225,7 +227,7 @@ def certify(
     horizon: Horizons = None,
     max_series: MaxSeries = 32,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> CertifyResult:
     """Test that a small model is as good as its base.
 
@@ -244,7 +246,7 @@ def certify(
         horizon: steps to forecast, one number or several; None: that of each data set.
         max_series: as in `inspect`.
         seed: seed of the samples of series and forecasts, and of the bootstrap.
-        columns: columns of the tables, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         `tasks` has one row per data set and horizon, `left_out` the others with their reasons, such as data that
@@ -265,7 +267,7 @@ def certify(
             raise ArgumentError(f"small: expected another model than the base, got the same checkpoint, {base.name}")
     other = as_forecaster(small)
     horizons: list[int | None] = [*horizon] if isinstance(horizon, Sequence) else [horizon]
-    read = readers(data, max_series=max_series, seed=seed, columns=columns)
+    read = readers(data, max_series=max_series, seed=seed, reading=reading_of(reading))
     return certify_pair(
         base, other.name, other.model, other.calibration, read,
         horizons=horizons, context=context, seed=seed, margin=margin, worst=worst,
@@ -458,13 +460,13 @@ def score_task(case: Case, of_base: ScoredWindows, of_small: ScoredWindows) -> S
     return ScoredTask(row, pool(of_windows, {window: row["series"] for window, row in of_base.rows.items()}))
 
 
-def forecast_windows(case: Case, model: Family | OnnxForecaster, origins: int = 1) -> ScoredWindows:
+def forecast_windows(case: Case, model: Family | ForecastModel, origins: int = 1) -> ScoredWindows:
     """Forecast and score the last windows of every series, with any model that forecasts data of the case's modality.
 
     origins: largest number of windows per series, each a horizon before the next one, inside the held-out part.
     The rows have the keys "SERIES, ORIGIN", and the column `series`. skipped: series without a last window.
     """
-    assert isinstance(model, Forecaster | OnnxForecaster)
+    assert isinstance(model, Forecaster) or not isinstance(model, Family)
     pooled = ScoredWindows({}, [])
     for number in range(origins):
         scored = score_forecasts(

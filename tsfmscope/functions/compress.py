@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import pandas as pd
 from pydantic import ValidationError
 
 from tsfmscope import progress
-from tsfmscope.compression.budget import PAIRS, PairedSeconds, compare_seconds, forecast_seconds
-from tsfmscope.compression.calibration import calibration_windows, timed_windows
+from tsfmscope.compression.budget import PairedSeconds, compare_seconds, forecast_seconds
+from tsfmscope.compression.calibration import calibration_windows
 from tsfmscope.compression.compress import TIMED, compress_and_record, memory_bytes, save_with_record, sizes
 from tsfmscope.compression.export import file_bytes
 from tsfmscope.compression.options import (
@@ -34,26 +34,29 @@ from tsfmscope.compression.options import (
     Ranks,
 )
 from tsfmscope.compression.record import Calibration as SeenSeries
-from tsfmscope.compression.whole_model import TIMED as WHOLE_TIMED
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ArgumentError, DataError, ModelError
 from tsfmscope.files import check_new, new_folder
 from tsfmscope.functions.arguments import Bounds, Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.certify import CertifyResult, certify_pair, check_forecasters
+from tsfmscope.functions.faster import FasterModel, find_faster
 from tsfmscope.functions.load import Case, Model, as_model, load_source, make_case
 from tsfmscope.functions.smallest import BUNDLED, Rung, find_smallest
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.cards import License, license_of
+from tsfmscope.report.render import apply_style
 from tsfmscope.series.data_sets import Data, NamedSeries, readers
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.tables import series_table
 from tsfmscope.series.types import CALIBRATION_SERIES, count_reasons, describe_reasons
 from tsfmscope.series.windows import last_windows, spread_windows
 from tsfmscope.training.healing import healer
 
+if TYPE_CHECKING:
+    from tsfmscope.report.style import Chart
+
 # Number of synthetic data sets, each with as many windows as a data set of the user.
 SYNTHETIC = 8
-# Excess over a budget in seconds that is not reported: measurements vary by that much.
-TOLERANCE = 0.05
 # Outcome of a search without data.
 NO_TABLE = "not tested"
 # Largest loss, 0.02 for a mean ratio of 1.02.
@@ -74,7 +77,6 @@ class CompressedModel(Model):
         windows: data set -> number of calibration windows; empty for a method without data.
         license: licence of the weights, which is that of the base model.
         record: content of recipe.json.
-        note: the final measurement, if it exceeds a budget in seconds.
         ladder: sizes that the search for the smallest one tried, from large to small; empty without `certified`.
     """
 
@@ -84,7 +86,6 @@ class CompressedModel(Model):
     windows: Mapping[str, int] = field(default_factory=dict)
     license: License | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
-    note: str | None = None
     ladder: Sequence[Rung] = ()
 
     def save(self, folder: str | Path) -> Path:
@@ -100,6 +101,34 @@ class CompressedModel(Model):
             save_with_record(self.family, temporary, self.record)
         return target
 
+    def plot(self) -> Chart:
+        """Return an Altair chart of the sizes that the search tried: loss against share of the bytes.
+
+        Raises ModelError without a search.
+        """
+        if not self.ladder:
+            raise ModelError(f"{self.name}: no search chose its size; compress with `certified`")
+        from tsfmscope.report.certificate import draw_sizes
+
+        return apply_style(draw_sizes(pd.DataFrame(self.ladder), margin=self.record["search"]["margin"]))
+
+
+@overload
+def compress(
+    model: Model | str | Path, data: Data | Sequence[Data] | None = None, *, faster: Literal[True],
+    budget_seconds: Kept = None, context: Context = None, horizon: Horizon = None, max_series: MaxSeries = 32,
+    seed: Seed = 0, **reading: Any,
+) -> FasterModel: ...  # fmt: skip
+
+
+@overload
+def compress(
+    model: Model | str | Path, data: Data | Sequence[Data] | None = None, *, to: Kept = None, certified: Loss = None,
+    method: MethodName = METHOD, windows: Count = WINDOWS, calibrate_on: CalibrateOn = "both", heal: int = 0,
+    bits: Bits = 32, context: Context = None, horizon: Horizon = None, max_series: MaxSeries = 32, seed: Seed = 0,
+    **reading: Any,
+) -> CompressedModel: ...  # fmt: skip
+
 
 @checked
 def compress(
@@ -108,6 +137,7 @@ def compress(
     *,
     to: Kept = None,
     certified: Loss = None,
+    faster: bool = False,
     budget_seconds: Kept = None,
     method: MethodName = METHOD,
     windows: Count = WINDOWS,
@@ -118,67 +148,73 @@ def compress(
     horizon: Horizon = None,
     max_series: MaxSeries = 32,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
-) -> CompressedModel:
-    """Compress the attention of a model, or the whole model, and measure what it costs.
+    **reading: Any,
+) -> CompressedModel | FasterModel:
+    """Compress a model, or choose the fastest way to run it, and measure what it costs.
 
-    Size, time and accuracy are measured before and after. Only attention is truncated and healed; the method
-    whole-model also removes neurons of MLPs and rounds all weights, as bits does. Calibration ends before the last
-    fifth of every series, and the scored forecasts lie in that fifth. Seconds are measured on this machine.
+    Size, time and accuracy are measured before and after. The method whole-model chooses the bits of every matrix for a
+    share of the bytes; the others truncate attention alone. Calibration ends before the last fifth of every series, and
+    the scored forecasts lie in that fifth. Seconds are measured on this machine.
 
     Args:
         model: model, as in `inspect`; it is not changed.
         data: data set as in `inspect`, or a list of them; every file of a folder is a data set. None: only with
-            `certified`, whose search reads none.
-        to: share of attention's parameters to keep; with whole-model, of the bytes of the weights in a file; in
-            (0, 1]; None: a quarter.
+            `certified` or `faster`, which read none to choose.
+        to: share to keep, of the bytes of the file of weights with whole-model, else of attention's parameters; in
+            (0, 1]; None: 0.18.
         certified: instead of `to`: search the smallest file whose mean loss is below this margin, such as 0.02, on
             series that are not yours; then certify it on the data, which are read once.
-        budget_seconds: instead of `to`, for whole-model: share of the original's seconds of a forecast, measured.
+        faster: instead of `to`: measure the seconds, memory and loss of the ways to run the model (torch, compiled or
+            in int8; ONNX in float32, int8 and few bits; narrower heads), and choose the fastest one that can be saved
+            and loses less than 2 % on series that are not yours; then certify it on the data.
+        budget_seconds: largest share of torch's seconds, for every measured batch and number of threads, with `faster`,
+            which it implies; None: below 1 on average.
         method: compression method of docs/compression.md.
         windows: number of calibration windows per data set.
         calibrate_on: series that calibrate: those of the data (the first 80 % of each), synthetic series, or both.
-        heal: steps of training towards the outputs of the original, for example 300.
-        bits: bits of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix.
-            whole-model takes 8 in any case where it keeps a share of the bytes.
+        heal: steps of training towards the outputs of the original, for example 300; of a rounded model, its scales and
+            vectors are trained.
+        bits: bits of every stored weight, embeddings included: 32, or 8 with one scale per row of a matrix. For a share
+            of the bytes, whole-model chooses 2 to 8 bits for each matrix.
         context: as in `inspect`.
         horizon: steps of the compared forecasts; None: that of each data set.
         max_series: as in `inspect`.
         seed: seed of samples, windows and forecasts.
-        columns: columns of the tables, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
         parameters, bytes in memory and in files and, for families that forecast, the seconds of a forecast, the
         weighted quantile loss (wql) and the mean absolute scaled error (mase) of the windows of `certify`, as
         geometric means over the data sets. `judged` has one row per data set in `tasks`, and the `certificate`, as in
-        `certify`. `save` writes it.
+        `certify`. `save` writes it. With `faster`, a FasterModel with the table `ways`, which `save` writes too.
 
     Raises:
-        ArgumentError: an argument is out of range, the share is too small for rank 1, no measured model meets the
-            budget, or the model does not read the data. It is a ValueError.
+        ArgumentError: an argument is out of range, the share is too small for rank 1 or the fewest bits, or the model
+            does not read the data. It is a ValueError.
         DataError: no series can be read, calibrate or be judged.
-        ModelError: the family cannot be compressed, or `model` was returned by this function.
+        ModelError: the family cannot be compressed, or, without `faster`, `model` was returned by this function.
     """
-    if certified is not None:
-        chosen = {"to": to, "budget_seconds": budget_seconds, "heal": heal, "method": method != METHOD}
+    faster = faster or budget_seconds is not None
+    if search := "certified" if certified is not None else "faster" if faster else None:
+        chosen = {"to": to, "heal": heal, "method": method != METHOD, "faster": search == "certified" and faster}
         chosen |= {"bits": bits != 32, "windows": windows != WINDOWS, "calibrate_on": calibrate_on != "both"}
         if given := next((name for name, value in chosen.items() if value), None):
-            raise ArgumentError(f"certified: got {given} too; the search chooses size and method; leave {given} out")
+            raise ArgumentError(f"{search}: got {given} too; the search chooses size and method; leave {given} out")
     elif data is None:
-        raise ArgumentError("data: expected a data set; only a search with certified needs none")
-    steps = _choose_method(method, to, budget_seconds, heal, bits)
+        raise ArgumentError("data: expected a data set; only a search with certified or faster needs none")
+    steps = _choose_method(method, to, heal, bits)
     rule, share = steps.ranks.rule
-    reads = {} if data is None else readers(data, max_series=max_series, seed=seed, columns=columns)
+    reads = {} if data is None else readers(data, max_series=max_series, seed=seed, reading=reading_of(reading))
     progress.show("loading the model")
     model = as_model(model)
+    if faster:
+        return find_faster(model, reads, budget_seconds, context=context, horizon=horizon, seed=seed)
     if isinstance(model, CompressedModel):
         raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
     forecasts = isinstance(model.family, Forecaster)
     if certified is not None:
         return _search(model, reads, certified, context=context, horizon=horizon, seed=seed)
-    if budget_seconds is not None and not forecasts:
-        raise ArgumentError(f"budget_seconds: expected a model that forecasts; family {model.family.name} does not")
     series = _read_all(reads)
     cases = {
         name: make_case(model, item, context=context, horizon=horizon, seed=seed)
@@ -190,7 +226,7 @@ def compress(
     arguments, counts = _calibrate(model.family, cases, steps, calibrate_on=calibrate_on, windows=windows)
     progress.show("compressing")
     small = load_source(model.source.with_stored_options(), model.device)
-    label = f"{model.name}@{method}-{'' if budget_seconds is None else 'seconds-'}{share:g}"
+    label = f"{model.name}@{method}-{share:g}"
     try:
         record = compress_and_record(
             small.family, name=label, base_model=model.name,
@@ -198,26 +234,18 @@ def compress(
         )  # fmt: skip
     # Raised for ranks that are not possible.
     except ValueError as error:
-        budget = "to" if budget_seconds is None else "budget_seconds"
-        # Users type the budget, not the key of `ranks` that the error names.
+        # Users type the share, not the key of `ranks` that the error names.
         reason = str(error).removeprefix(f"ranks {rule}: ")
-        raise ArgumentError(f"{budget} {share:g}, method {method}: {reason}") from None
+        raise ArgumentError(f"to {share:g}, method {method}: {reason}") from None
     calibration = model.calibration.joined(record[CALIBRATION_SERIES])
-    judged, seconds, note = None, None, None
+    judged, seconds = None, None
     if forecasts:
-        seconds = _compare_seconds(model.family, small.family, arguments, next(iter(cases.values())), budget_seconds)
-        if budget_seconds is not None and seconds.ratio > budget_seconds * (1 + TOLERANCE):
-            note = (
-                f"note: the model takes {seconds.ratio:.3f} of the seconds in the final measurement, more than the "
-                f"budget of {budget_seconds:g}; repeat on a machine with less other work, or ask for less"
-            )
+        seconds = _compare_seconds(model.family, small.family, next(iter(cases.values())))
         judged = certify_pair(
             model, label, small.family, calibration, {name: partial(_recall, item) for name, item in series.items()},
             horizons=[horizon], context=context, seed=seed, keeps_calibrated=True,
         )  # fmt: skip
-    return _with_record(
-        model, small, label, record, arguments, calibration, judged, seconds, windows=counts, note=note
-    )  # fmt: skip
+    return _with_record(model, small, label, record, arguments, calibration, judged, seconds, windows=counts)
 
 
 def _search(
@@ -238,7 +266,7 @@ def _search(
     label, margin = f"{model.name}@certified-{loss:g}", 1 + loss
     found = find_smallest(model, name=label, margin=margin, context=context, horizon=horizon, seed=seed)
     small, record = found.model, found.record
-    seconds = _compare_seconds(model.family, small.family, found.arguments, found.case, None)
+    seconds = _compare_seconds(model.family, small.family, found.case)
     # What chose the size may not certify it either.
     calibration = model.calibration.joined(found.series)
     judged = None
@@ -246,7 +274,11 @@ def _search(
         judged = certify_pair(
             model, label, small.family, calibration, data, horizons=[horizon], context=context, seed=seed, margin=margin
         )
-    search = {"margin": margin, "ladder": [rung._asdict() for rung in found.ladder], "outcome": NO_TABLE}
+    search = {
+        "margin": margin,
+        "ladder": [rung._asdict() for rung in found.ladder],
+        "outcome": NO_TABLE,
+    }
     if judged is not None:
         names = list(dict.fromkeys(row["dataset"] for row in judged.tasks))
         search |= {"outcome": judged.certificate.outcome, "data": names, "fingerprint": judged.fingerprint}
@@ -271,16 +303,12 @@ def _with_record(
     )  # fmt: skip
 
 
-def _choose_method(method: MethodName, to: float | None, budget_seconds: float | None, heal: int, bits: Bits) -> Method:
+def _choose_method(method: MethodName, to: float | None, heal: int, bits: Bits) -> Method:
     """Return the method with its rule for the size. Raises ArgumentError for arguments that do not fit together."""
-    if budget_seconds is not None and to is not None:
-        raise ArgumentError(f"budget_seconds {budget_seconds:g}: got to {to:g} too, expected one budget; leave one out")
-    if budget_seconds is not None and method != WHOLE:
-        raise ArgumentError(f"budget_seconds: got method {method}, expected {WHOLE}")
-    rule = "time" if budget_seconds is not None else "bytes" if method == WHOLE else "budget"
+    rule = "bytes" if method == WHOLE else "budget"
     try:
-        ranks = Ranks(**{rule: budget_seconds or to or SHARE})
-        return Method(method=method, ranks=ranks, heal=heal, bits=8 if rule == "bytes" else bits)
+        ranks = Ranks(**{rule: to or SHARE})
+        return Method(method=method, ranks=ranks, heal=heal, bits=bits)
     except ValidationError as error:
         messages = (str(one.get("ctx", {}).get("error", one["msg"])) for one in error.errors())
         raise ArgumentError("; ".join(messages)) from None
@@ -349,18 +377,12 @@ def _calibrate(
     return {"method": method, "tables": tables, "calibration": calibration if counts else None}, counts
 
 
-def _compare_seconds(
-    base: Family, small: Family, arguments: Mapping[str, Any], case: Case, budget_seconds: float | None
-) -> PairedSeconds:
-    """Return the seconds of a forecast of both models; with a budget in seconds, of the windows of its search."""
-    if budget_seconds is None:
-        windows, _ = spread_windows(
-            case.data.loaded.series, context=case.context, horizon=case.horizon, count=TIMED,
-            min_context=case.min_context,
-        )  # fmt: skip
-        return compare_seconds(forecast_seconds(windows), base, small)
-    timed = timed_windows(base, arguments["tables"], arguments["calibration"], WHOLE_TIMED)
-    return compare_seconds(forecast_seconds(timed), base, small, rounds=3 * PAIRS)
+def _compare_seconds(base: Family, small: Family, case: Case) -> PairedSeconds:
+    """Return the seconds of a forecast of both models, of TIMED windows of a data set."""
+    windows, _ = spread_windows(
+        case.data.loaded.series, context=case.context, horizon=case.horizon, count=TIMED, min_context=case.min_context
+    )
+    return compare_seconds(forecast_seconds(windows), base, small)
 
 
 def _costs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Model, as_model, floor_notes, reading_notes
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.types import count_reasons
 from tsfmscope.series.windows import last_contexts
 
@@ -33,7 +33,7 @@ def embed(
     context: Annotated[int, Bounds(1, MAX_CONTEXT)] = CONTEXT,
     max_series: MaxSeries = None,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> pd.DataFrame:
     """Return one vector per series: the pooled hidden states of its last `context` steps.
 
@@ -47,7 +47,7 @@ def embed(
         context: steps at the end of each series, 1 to 32,768.
         max_series: largest number of series, a seeded sample; None: all.
         seed: seed of the sample.
-        columns: columns of a table, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         One row per series, with its id as index and one column per dimension, float32. Short and constant series have
@@ -64,7 +64,7 @@ def embed(
         raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(model.layers)}")
     if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
         raise ArgumentError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
-    named = usable_series(data, max_series=max_series, seed=seed, columns=columns, takes_any=True)
+    named = usable_series(data, max_series=max_series, seed=seed, reading=reading_of(reading), takes_any=True)
     loaded = named.loaded
     # Steps before the first value of the longest series would be padding in every context.
     longest = max(len(item.values) for item in loaded.series)

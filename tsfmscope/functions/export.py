@@ -95,7 +95,7 @@ def export(
         # Weights in another precision are loaded as they are stored.
         model = load_source(model.source.with_stored_options(), model.device)
     if onnx:
-        return _export_onnx(model, target, context, horizon, bits)
+        return export_onnx(model, target, context, horizon, bits)
     was_compressed = model.family.compression is not None
     save(densify(model.family) if dense else model.family, target)
     if model.calibration != NO_CALIBRATION:
@@ -105,7 +105,7 @@ def export(
     return Exported(target, model.source.family, facts["parameters"], facts["bytes"], was_compressed, is_compressed)
 
 
-def _export_onnx(model: Model, target: Path, context: int | None, horizon: int | None, bits: int) -> OnnxModel:
+def export_onnx(model: Model, target: Path, context: int | None, horizon: int | None, bits: int) -> OnnxModel:
     """Write the model's forecast as an ONNX model; the folder appears when all is checked."""
     from tsfmscope.compression.onnx_export import write_onnx
 

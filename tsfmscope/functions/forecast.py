@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.calendar import future_times
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.types import Series, Skip, count_reasons
 from tsfmscope.series.windows import last_contexts
 
@@ -121,7 +122,7 @@ def forecast(
     context: Context = None,
     max_series: MaxSeries = None,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> ForecastResult:
     """Forecast the steps after every series.
 
@@ -135,7 +136,7 @@ def forecast(
         context: last steps of each series that the model reads; None: as many as the model can.
         max_series: largest number of series, a seeded sample; None: all.
         seed: seed of sample paths, for models that draw them.
-        columns: columns of a table, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         `frame` is a table with one row per series and step: item_id, timestamp, mean and the quantiles 0.1 to 0.9, in
@@ -149,7 +150,7 @@ def forecast(
     progress.show("loading the model")
     loaded = as_forecaster(model)
     progress.show("reading the data")
-    named = usable_series(data, max_series=max_series, seed=seed, columns=columns, takes_any=True)
+    named = usable_series(data, max_series=max_series, seed=seed, reading=reading_of(reading), takes_any=True)
     if (kind := modality(named.dataset.source)) != "series":
         raise ArgumentError(f"{named.name}: {kind} data, expected time series; name other data")
     steps = horizon or named.dataset.horizon

@@ -17,6 +17,7 @@ from tsfmscope.models.cards import License, license_of
 from tsfmscope.report import render
 from tsfmscope.report.render import apply_style, image_writers, stack_charts
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.windows import Observed
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def inspect(
     share: Share = 0.8,
     epsilon: Tolerance = 0.01,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> LayerReport:
     """Measure isotropy, effective dimension and numerical rank of every layer.
 
@@ -167,8 +168,8 @@ def inspect(
         share: share of the variance in the effective dimension, in (0, 1].
         epsilon: tolerance of the numerical rank, relative to the largest singular value, in [0, 1].
         seed: seed of samples and clusters.
-        columns: columns of a table: {"time": NAME, "id": NAME, "value": NAME, "time_format": "%d/%m/%Y",
-            "tz": "Europe/Berlin"}, each of them optional; NAME may be a list of names (docs/own_data.md).
+        reading: how a table is read: time, id, value, time_format, tz, freq, season, duplicates, fill, decimal, sheet,
+            one_table (docs/own_data.md).
 
     Returns:
         A report. Its `layers` is a DataFrame with one row per layer and the columns of `inspect --json`.
@@ -182,7 +183,7 @@ def inspect(
     progress.show("loading the model")
     model = as_model(model)
     progress.show("reading the data")
-    series = usable_series(data, max_series=max_series, seed=seed, columns=columns)
+    series = usable_series(data, max_series=max_series, seed=seed, reading=reading_of(reading))
     case = make_case(model, series, context=context, horizon=horizon, seed=seed, noise=noise)
     progress.show("tokens and hidden states")
     tokens, without_window, observed, notes = case.tokenize(rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope import layer_states
-from tsfmscope.compression.onnx_forecaster import DESCRIPTION, OnnxForecaster, is_onnx, read_description
+from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, is_onnx, read_description
 from tsfmscope.compression.record import Calibration, calibration_of
 from tsfmscope.defaults import CONTEXT, HELD_OUT, MIN_CONTEXT, Precision
 from tsfmscope.errors import ArgumentError, DataError
@@ -142,8 +142,9 @@ def as_forecaster(
         folder = Path(model)
         onnx, license_name = OnnxForecaster.load(folder), read_description(folder).get("license")
         found = License(license_name if isinstance(license_name, str) else None, f"{DESCRIPTION} of the export")
-        size = _n_bytes(folder, "model.onnx*")
-        return LoadedForecaster(folder.resolve().name, onnx, onnx.context, found, calibration_of(folder), size)
+        return LoadedForecaster(
+            folder.resolve().name, onnx, onnx.context, found, calibration_of(folder), n_bytes(folder)
+        )
     loaded = model if isinstance(model, Model) else load(model, family=family, device=device, precision=precision)
     source = loaded.source
     if not isinstance(loaded.family, Forecaster):
@@ -153,12 +154,13 @@ def as_forecaster(
         )
     return LoadedForecaster(
         loaded.name, loaded.family, loaded.family.max_context, license_of(source.folder, source.reference),
-        loaded.calibration, _n_bytes(source.folder, "*.safetensors"),
+        loaded.calibration, n_bytes(source.folder),
     )  # fmt: skip
 
 
-def _n_bytes(folder: Path, pattern: str) -> int:
-    return sum(path.stat().st_size for path in folder.glob(pattern))
+def n_bytes(folder: Path) -> int:
+    """Return the size of the files of weights of a checkpoint or an ONNX model."""
+    return sum(path.stat().st_size for pattern in ("*.safetensors", f"{MODEL}*") for path in folder.glob(pattern))
 
 
 class Tokenized(NamedTuple):

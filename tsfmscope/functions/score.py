@@ -35,6 +35,7 @@ from tsfmscope.report import render
 from tsfmscope.report.render import apply_style, image_writers
 from tsfmscope.series.catalog import modality
 from tsfmscope.series.data_sets import Data, NamedSeries, usable_series
+from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.types import Series, Windows, count_reasons, describe_reasons
 from tsfmscope.series.windows import gather_windows, longest_context, rolling_origins
 from tsfmscope.statistics.choice import combine, pooled_log_errors
@@ -243,7 +244,7 @@ def score(
     isotropy: bool = False,
     device: str = "cpu",
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> ScoreResult:
     """Score models and baselines on the last windows of your data, and choose one.
 
@@ -266,7 +267,7 @@ def score(
         isotropy: measure IsoScore of each model's last layer too.
         device: torch device that runs the models, such as cpu or cuda:0.
         seed: seed of the samples of series and forecasts, and of the intervals.
-        columns: columns of a table, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         `rows` has one row per candidate, `losses` one per candidate and window. `best` and `smallest` are names of
@@ -279,7 +280,7 @@ def score(
     """
     named = _named_models(models, hub)
     progress.show("reading the data")
-    series = usable_series(data, max_series=None if all else MAX_SERIES, seed=seed, columns=columns)
+    series = usable_series(data, max_series=None if all else MAX_SERIES, seed=seed, reading=reading_of(reading))
     if (kind := modality(series.dataset.source)) != "series":
         raise ArgumentError(f"{series.name}: {kind} data, expected time series; name other data")
     task = _plan(series, contexts, horizon or series.dataset.horizon, windows, is_sampled=not all, seed=seed)

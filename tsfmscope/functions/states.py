@@ -13,6 +13,7 @@ from tsfmscope import layer_states
 from tsfmscope.functions.arguments import Context, Count, Horizon, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Model, as_model, make_case
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
+from tsfmscope.series.files.options import reading_of
 
 
 class States(dict[tuple[str, int | str], np.ndarray]):
@@ -32,7 +33,7 @@ def states(
     kinds: Sequence[str] = ("observation", "future"),
     max_series: MaxSeries = 32,
     seed: Seed = 0,
-    columns: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> States:
     """Return the hidden states of every layer of every stack.
 
@@ -45,7 +46,7 @@ def states(
         kinds: kinds of tokens that are returned: names of `TokenKind` in lower case.
         max_series: as in `inspect`.
         seed: seed of the samples.
-        columns: columns of a table, as in `inspect`.
+        reading: as in `inspect`.
 
     Returns:
         (stack, layer) -> [token, width], float32. Layer 0 is the embedding, layer n the output of the last
@@ -60,7 +61,7 @@ def states(
         HealthError: hidden states are not finite.
     """
     model = as_model(model)
-    series = usable_series(data, max_series=max_series, seed=seed, columns=columns)
+    series = usable_series(data, max_series=max_series, seed=seed, reading=reading_of(reading))
     tokens, without_window, _, _ = make_case(model, series, context=context, horizon=horizon, seed=seed).tokenize(rows)
     kept = layer_states.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device)
     result = States({(layer.stack, "normed" if layer.normed else layer.layer): layer.states for layer in kept.layers})

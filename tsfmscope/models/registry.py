@@ -28,7 +28,7 @@ from tsfmscope.extras import describe_missing
 from tsfmscope.files import file_sum, open_regular
 from tsfmscope.models.common import checkpoint_folder
 from tsfmscope.models.common.checkpoint_folder import PICKLED, SNAPSHOTS, broken_checkpoint, weight_files
-from tsfmscope.models.common.int8 import SCALE
+from tsfmscope.models.common.low_bits import read_shapes
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -256,7 +256,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
     Tied parameters are stored, and counted, once. ModelError where a file is not a safetensors file.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     parameters = 0
     files = weight_files(folder)
@@ -267,9 +267,7 @@ def facts(folder: Path) -> dict[str, Any]:
             parameters = sum(tensor.numel() for tensor in read_lightning(path)[0].values())
             continue
         try:
-            with safe_open(path, "numpy") as tensors:
-                names = [name for name in tensors.keys() if not name.endswith(SCALE)]  # noqa: SIM118
-                parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+            parameters += sum(map(math.prod, read_shapes(path).values()))
         except (SafetensorError, OSError) as error:
             raise broken_checkpoint(f"{path}: not a safetensors file ({error})") from error
     size = sum(path.stat().st_size for path in files)

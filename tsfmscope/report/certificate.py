@@ -1,4 +1,4 @@
-"""Plot of a certificate: WQL of a small model over that of its base, per task, and the mean."""
+"""Plots of a certificate, and of the search for the smallest size."""
 
 from __future__ import annotations
 
@@ -56,3 +56,36 @@ def draw_certificate(
         ),
     )  # fmt: skip
     return chart.properties(width=WIDTH, height=alt.Step(ROW))
+
+
+def draw_sizes(rows: pd.DataFrame, *, margin: float) -> Chart:
+    """Draw the mean ratio of WQL and its upper limit against the share of the file, by size.
+
+    rows: share, ratio, upper, largest, passes; from large to small. A cross: a size that failed. A diamond: the last
+    one that passed, which was chosen. Line: the margin of the upper limit.
+    """
+    texts = [
+        f"{100 * row.share:.1f} % of the bytes\nmean {row.ratio:.4f}, upper limit {row.upper:.4f}, "
+        f"largest {row.largest:.4f}"
+        for row in style.iterate_rows(rows)
+    ]
+    chosen = rows.index[rows["passes"]].max()
+    kinds = ["failed" if not passes else "passed" for passes in rows["passes"]]
+    marks = rows.assign(tip=texts, size=kinds)
+    marks.loc[chosen, "size"] = "smallest that passed"
+    symbols = {"passed": "circle", "smallest that passed": "diamond", "failed": "cross"}
+    colours = dict(zip(symbols, (GREY, COLOURS[0], COLOURS[1]), strict=True))
+    values = [*rows["ratio"], *rows["upper"], margin, 1.0]
+    x = alt.X("share:Q", title="file, share of the original's bytes", scale=style.scale_from_zero(rows["share"]))
+    y = alt.Y("ratio:Q", **style.make_log_axis("WQL, small model / base", values))
+    base = alt.Chart(marks).encode(x=x)
+    chart = alt.layer(
+        style.draw_guide(y=1),
+        style.draw_guide(y=margin, dashes=(6, 4)),
+        base.mark_rule(color=GREY, aria=False).encode(y=y, y2="upper:Q"),
+        base.mark_point(size=90).encode(
+            y=y, shape=style.encode_shape("size", symbols), fill=style.encode_fill("size", colours),
+            stroke=style.encode_stroke("size", colours), **style.encode_tip(),
+        ),
+    )  # fmt: skip
+    return chart.properties(width=WIDTH, height=WIDTH * 0.6)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tsfmscope.compression.bits import store_vectors_in_halves
 from tsfmscope.compression.calibration import calibration_windows
 from tsfmscope.compression.options import Calibration, Method
-from tsfmscope.compression.refit import find_mlps
+from tsfmscope.compression.outputs import Parts, has_outputs, loss_batches, outputs
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.common.attention import NAMES
-from tsfmscope.models.common.compression_block import NEURONS
-from tsfmscope.series.calendar import window_dates
+from tsfmscope.models.common.low_bits import Packed, find_grid, is_roundable
 from tsfmscope.training.corpora import BatchShape, PriorsCorpus
 from tsfmscope.training.pretraining import Average, rate
 
@@ -43,8 +45,6 @@ DECAY, WARM_UP = 0.98, 0.05
 # Added to the seed, so that no series of a training with a small seed is drawn again.
 SEED_OFFSET = 611_953
 
-# Arguments of a family's loss: context, future, and dates if the family reads them.
-Parts = tuple["torch.Tensor", ...]
 # Arguments: steps done, steps of all.
 Watch = Callable[[int, int], None]
 
@@ -90,12 +90,13 @@ def heal(
 
     The outputs are those of `Family.output_modules` in the forward pass of the family's loss. The distance is the
     Kullback-Leibler divergence of logits (`softmax_head`), else the mean absolute error of scaled outputs or
-    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained, and those of
-    MLPs if some lost neurons; factors keep their ranks. The training series are random (`PriorsCorpus`), with contexts
-    as long as the windows'. The weights with the least validation error remain, among averages after CHECKS steps and
-    the weights before healing. That error is a geometric mean: of the mean distance on random series that are not
-    trained on, and, with the same weight, of those on the windows, data set by data set. The windows alone would favour
-    the weights before healing, since a compression that reads data has been fitted to them.
+    parameters of a distribution. Dropout is off. Only the weights of attention layers are trained;
+    factors keep their ranks. Of a model whose matrices are rounded, only the scales of the
+    groups and the vectors are trained, and the numbers stay. The training series are random (`PriorsCorpus`), with
+    contexts as long as the windows'. The weights with the least validation error remain, among averages after CHECKS
+    steps and the weights before healing. That error is a geometric mean: of the mean distance on random series that are
+    not trained on, and, with the same weight, of those on the windows, data set by data set. The windows alone would
+    favour the weights before healing, since a compression that reads data has been fitted to them.
 
     Args:
         model: the compressed model.
@@ -115,80 +116,120 @@ def heal(
     draw, distance = _Batches(teacher, windows, seed), _Distance(model, teacher)
     # Training begins with step 1.
     held_out = [[draw(0, VALIDATION)], *(list(loss_batches(teacher, [part], model.batch)) for part in windows)]
-    network, average = model.network.eval(), Average(model.network, DECAY)
-    best = original = copy.deepcopy(network.state_dict())
+    network, every = model.network.eval(), max(1, -(-steps // CHECKS))
     checks = [Check(0, _finite(distance.mean(held_out, seed), 0, learning_rate))]
-    every = max(1, -(-steps // CHECKS))
-    try:
-        for step in _train(model, lambda step: distance(draw(step), seed + step), steps, learning_rate):
-            average.update(step)
-            if step % every == 0 or step == steps:
-                average.swap()
-                checks.append(Check(step, distance.mean(held_out, seed)))
-                # False for NaN.
-                if checks[-1].error < min(check.error for check in checks[:-1]):
-                    best = copy.deepcopy(network.state_dict())
-                average.swap()
-            if watch:
-                watch(step, steps)
-    except BaseException:
-        best = original
-        raise
-    finally:
-        network.load_state_dict(best)
+    with _trained(model) as parameters:
+        average = Average(network, DECAY)
+        best = original = copy.deepcopy(network.state_dict())
+        try:
+            for step in _train(parameters, lambda step: distance(draw(step), seed + step), steps, learning_rate):
+                average.update(step)
+                if step % every == 0 or step == steps:
+                    average.swap()
+                    checks.append(Check(step, distance.mean(held_out, seed)))
+                    # False for NaN.
+                    if checks[-1].error < min(check.error for check in checks[:-1]):
+                        best = copy.deepcopy(network.state_dict())
+                    average.swap()
+                if watch:
+                    watch(step, steps)
+        except BaseException:
+            best = original
+            raise
+        finally:
+            network.load_state_dict(best)
     return checks
 
 
-def loss_batches(model: Family, windows: Sequence[Windows], size: int) -> Iterator[Parts]:
-    """Yield the arguments of the family's loss for at most `size` windows of one data set at a time.
-
-    Futures are cut, or filled with NaN, to the horizon that the loss needs.
-    """
-    import torch
-
-    horizon = model.loss_horizon or min(item.horizon for item in windows)
-    for item in windows:
-        future = item.future[:, :horizon]
-        future = np.pad(future, ((0, 0), (0, horizon - future.shape[1])), constant_values=np.nan)
-        parts = [item.context.astype(np.float32), future.astype(np.float32)]
-        if model.dated:
-            parts.append(window_dates(replace(item, future=future), item.context.shape[1]).astype(np.int64))
-        for start in range(0, len(item), size):
-            yield tuple(torch.from_numpy(part[start : start + size]) for part in parts)
+@contextlib.contextmanager
+def _trained(model: Family) -> Iterator[list[torch.nn.Parameter]]:
+    """Yield the parameters that are trained; all others are fixed while the context is open."""
+    is_rounded = "bytes" in (model.compression or {}).get("ranks", {})
+    with _split(model.network) if is_rounded else contextlib.nullcontext(_matrices(model)) as parameters:
+        trained = set(parameters)
+        fixed = [weight for weight in model.network.parameters() if weight.requires_grad and weight not in trained]
+        for parameter in fixed:
+            parameter.requires_grad_(False)
+        try:
+            yield parameters
+        finally:
+            for parameter in fixed:
+                parameter.requires_grad_(True)
 
 
-def _train(model: Family, loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float) -> Iterator[int]:
-    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite.
-
-    All parameters but those of attention, and of MLPs if some lost neurons, are fixed until the end.
-    """
-    import torch
-
+def _matrices(model: Family) -> list[torch.nn.Parameter]:
+    """Return the weights and biases of attention."""
     linears = [layer.linear(name) for layer in model.attentions() for name in NAMES]
-    if NEURONS in (model.compression or {}):
-        paths = [path for item in find_mlps(model) for path in (*item.inputs, item.output)]
-        linears += map(model.network.get_submodule, paths)
-    parameters = list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
-    trained = set(parameters)
-    fixed = [weight for weight in model.network.parameters() if weight.requires_grad and weight not in trained]
-    for parameter in fixed:
-        parameter.requires_grad_(False)
+    return list(dict.fromkeys(parameter for linear in linears for parameter in linear.parameters()))
+
+
+@contextlib.contextmanager
+def _split(network: torch.nn.Module) -> Iterator[list[torch.nn.Parameter]]:
+    """Yield the vectors of a rounded network, and the changes of the scales of its Linears.
+
+    While the context is open, a matrix is the product of its numbers and scales; afterwards it is on the grid of its
+    bits again. A matrix that is shared, such as with an embedding, stays as it is.
+    """
+    import torch
+    from torch.nn.utils import parametrize
+
+    uses = Counter(id(weight) for _, weight in network.named_parameters(remove_duplicate=False))
+    linears = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    vectors = [weight for weight in network.parameters() if not is_roundable(weight) and weight.requires_grad]
+    rounded = []
+    for linear in linears:
+        if not is_roundable(linear.weight) or uses[id(linear.weight)] > 1:
+            continue
+        if (packed := find_grid(linear.weight.detach().cpu().numpy())) is not None:
+            parametrize.register_parametrization(linear, "weight", _scaled(packed, linear.weight.device))
+            rounded.append(linear)
+    try:
+        yield vectors + [linear.get_parameter("parametrizations.weight.original") for linear in rounded]
+    finally:
+        for linear in rounded:
+            parametrize.remove_parametrizations(linear, "weight")
+        store_vectors_in_halves(network)
+
+
+def _scaled(packed: Packed, device: torch.device) -> torch.nn.Module:
+    """Return a module that gives the weight from the relative changes of its scales, which are bfloat16 numbers."""
+    import torch
+
+    scales = torch.from_numpy(packed.scales.copy())[:, :, None].to(device)
+    rows, groups, _ = scales.shape
+    numbers = torch.from_numpy(packed.numbers.reshape(rows, groups, -1).astype(np.float32)).to(device)
+
+    class Scaled(torch.nn.Module):
+        def forward(self, changes: torch.Tensor) -> torch.Tensor:
+            exact = scales * (1 + changes)
+            # The gradient of rounding counts as 1.
+            nearest = exact + (exact.bfloat16().float() - exact).detach()
+            return (numbers * nearest).reshape(rows, -1)
+
+        def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+            return torch.zeros_like(scales)
+
+    return Scaled()
+
+
+def _train(
+    parameters: list[torch.nn.Parameter], loss_of: Callable[[int], torch.Tensor], steps: int, learning_rate: float
+) -> Iterator[int]:
+    """Yield each step after its optimizer step; HealthError before a step with a loss that is not finite."""
+    import torch
+
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
     warm_up = max(1.0, WARM_UP * steps)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, warm_up, "cosine"))
-    try:
-        for step in range(1, steps + 1):
-            loss = loss_of(step)
-            _finite(float(loss.detach()), step, learning_rate)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            schedule.step()
-            yield step
-    finally:
-        for parameter in fixed:
-            parameter.requires_grad_(True)
+    for step in range(1, steps + 1):
+        loss = loss_of(step)
+        _finite(float(loss.detach()), step, learning_rate)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        schedule.step()
+        yield step
 
 
 def _finite(distance: float, step: int, learning_rate: float) -> float:
@@ -217,8 +258,8 @@ class _Distance:
         from torch.nn.functional import kl_div, l1_loss, log_softmax
 
         with torch.no_grad():
-            expected = _outputs(self.teacher, parts, seed)
-        answers = _outputs(self.model, parts, seed)
+            expected = outputs(self.teacher, parts, seed)
+        answers = outputs(self.model, parts, seed)
         pairs = zip(answers, expected, strict=True)
         if not self.model.softmax_head:
             return torch.stack([l1_loss(*pair) for pair in pairs]).mean()
@@ -240,28 +281,6 @@ class _Distance:
             return float(np.exp((np.log(means[0]) + np.mean(np.log(means[1:]))) / 2))
 
 
-def _outputs(model: Family, parts: Parts, seed: int) -> list[torch.Tensor]:
-    """Return the outputs of the output modules in one forward pass of the loss."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    outputs: list[torch.Tensor] = []
-    modules = [model.network.get_submodule(name) for name in model.output_modules]
-    hooks = [
-        part.register_forward_hook(lambda _, __, output: outputs.extend(tree_leaves(output)))
-        for module in modules
-        for part in (module if isinstance(module, torch.nn.ModuleList) else [module])
-    ]
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model.loss(*parts)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return outputs
-
-
 class _Batches:
     """Training batches, each drawn from the seed and the number of its step."""
 
@@ -281,7 +300,7 @@ class _Batches:
 
 def check_healable(model: Family) -> None:
     """Raise ModelError for a family that cannot be healed."""
-    if model.modality != "series" or not model.output_modules:
+    if not has_outputs(model):
         raise ModelError(
             f"{model.name}: cannot be healed; expected a family that reads series and names `output_modules`, found "
             f"modality {model.modality} and output_modules {model.output_modules}; compress without healing"

@@ -24,9 +24,11 @@ from store.errors import StoreError
 from tests.store.conftest import build_results, valid_row
 from tsfmscope.cli.app import all_commands, app, load_command
 from tsfmscope.cli.output import cell
+from tsfmscope.compression import ways
 from tsfmscope.errors import ModelError, QueryError
 from tsfmscope.extras import EXTRAS
 from tsfmscope.functions import doctor as doctor_checks
+from tsfmscope.functions import faster
 
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
@@ -162,7 +164,12 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPa
     for name in ("", *NAMES)
     if name not in WITHOUT_EXAMPLES
 ])  # fmt: skip
-def test_the_examples_of_help_run(folder: Path, name: str) -> None:
+def test_the_examples_of_help_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two ways in one setting: test_faster.py measures all of them.
+    make = faster._Writer.ways
+    monkeypatch.setattr(faster._Writer, "ways", lambda self: {way: make(self)[way] for way in ("torch", "ONNX")})
+    for setting, value in (("BATCHES", (1,)), ("THREADS", (1,)), ("ROUNDS", 6)):
+        monkeypatch.setattr(ways, setting, value)
     command = tuple(name.split())
     said = run(*command, "--help")
     assert said.exit_code == 0

@@ -9,25 +9,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
 from typer.testing import CliRunner, Result
 
 import tsfmscope as ts
 from tsfmscope import progress
 from tsfmscope.cli.app import app
 from tsfmscope.cli.compress import _ratio
-from tsfmscope.compression.budget import PairedSeconds
 from tsfmscope.compression.options import Method
 from tsfmscope.compression.truncation import compress as truncate
-from tsfmscope.functions import compress as compressing
 from tsfmscope.models.chronos import ChronosBolt
+from tsfmscope.models.common.low_bits import read_file
 from tsfmscope.series.types import Windows
 
 CHECKPOINT = Path(__file__).parents[3] / "tsfmscope" / "checkpoints" / "chronos-bolt-mini"
 HOW = ("--data", "mine.csv", "--context", "64", "--horizon", "12", "--windows", "8")
-# Record of a compression that changed nothing.
-RECORD: dict[str, Any] = {"row": {}, "parts": [], "calibration_series": []}
-WHOLE = ("--method", "whole-model", "--budget-seconds")
 LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
@@ -95,14 +90,14 @@ def test_calibration_sees_nothing_of_the_last_fifth_and_the_score_nothing_else_o
     changed[128:] = 7 - changed[128:]
     write(changed)
     second = quantities("chronos-bolt-mini", "second", *how)
-    ours, theirs = (load_file(Path(name, "compressed.safetensors")) for name in ("first", "second"))
+    ours, theirs = (read_file(Path(name, "compressed.safetensors")) for name in ("first", "second"))
     assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
     assert first["wql"]["before"] != second["wql"]["before"]
     changed = values.copy()
     changed[:128] = series(seed=1)[:128]
     write(changed)
     quantities("chronos-bolt-mini", "third", *how)
-    others = load_file(Path("third", "compressed.safetensors"))
+    others = read_file(Path("third", "compressed.safetensors"))
     assert any(ours[name].shape != others[name].shape or not np.array_equal(ours[name], others[name]) for name in ours)
 
 
@@ -125,31 +120,13 @@ def test_the_series_that_were_scored_are_counted_and_the_others_named_with_why()
 
 def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> None:
     assert run("chronos-bolt-mini", "small", *HOW, "--method", "svd", "--to", "0.5").exit_code == 0
-    done = run("small", "smaller", *HOW, "--to", "0.5")
+    done = run("small", "smaller", *HOW, "--method", "joint", "--to", "0.5")
     assert done.exit_code == 1
     assert "small: q, k, v, o of encoder.1.self are thin factors" in done.stderr
     assert "compress the original model, not a compressed one" in " ".join(done.stderr.split())
+    done = run("small", "smaller", *HOW)
+    assert done.exit_code == 1 and "compress the original to a share of its bytes" in " ".join(done.stderr.split())
     assert not Path("smaller").exists()
-
-
-def test_a_budget_in_seconds_gives_a_folder_and_the_measured_share() -> None:
-    found = quantities("chronos-bolt-mini", "out", *HOW, *WHOLE, "1", "--calibrate-on", "data")
-    assert 0.3 < found["seconds"]["ratio"] < 3 and found["parameters"]["ratio"] == 1
-    recipe = json.loads(Path("out", "recipe.json").read_text())
-    assert recipe["row"]["model"] == "chronos-bolt-mini@whole-model-seconds-1"
-    assert (recipe["row"]["size_rule"], recipe["row"]["size_parameter"]) == ("time", 1)
-    assert ChronosBolt.load(Path("out")).compression["ranks"] == {"time": 1}
-
-
-@pytest.mark.parametrize(("ratio", "has_note"), [(0.629, False), (0.631, True)])
-def test_a_final_measurement_above_the_budget_is_reported_beyond_five_percent(
-    monkeypatch: pytest.MonkeyPatch, ratio: float, has_note: bool
-) -> None:
-    seconds = PairedSeconds(base=1.0, small=ratio, ratio=ratio, low=ratio, high=ratio)
-    monkeypatch.setattr(compressing, "_compare_seconds", lambda *arguments: seconds)
-    monkeypatch.setattr(compressing, "compress_and_record", lambda *arguments, **options: RECORD)
-    printed = run("chronos-bolt-mini", "out", *HOW, *WHOLE, "0.6").stdout
-    assert ("takes 0.631 of the seconds in the final measurement, more than the budget of 0.6" in printed) == has_note
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
@@ -157,18 +134,12 @@ def test_a_final_measurement_above_the_budget_is_reported_beyond_five_percent(
     (("chronos-bolt-mini", "out", *HOW, "--horizon", "40"), 1, "no series can be judged on its last 20%"),
     (("chronos-bolt-mini", "out", *HOW, "--to", "2"), 2, "--to: got 2.0, expected above 0 and at most 1"),
     (("chronos-bolt-mini", "out", *HOW, "--to", "0.01"), 2,
-        "--to 0.01, method activation-aware-refit: got 0.01, expected at least 0.03"),
+        "--to 0.01, method whole-model: got 0.01, expected at least 0.07"),
     *(
-        (("chronos-bolt-mini", "out", *HOW, *WHOLE, value), 2, f"--budget-seconds: got {value}, expected above 0")
+        (("chronos-bolt-mini", "out", *HOW, "--to", value), 2, f"--to: got {value}, expected above 0")
         for value in ("0.0", "-1.0", "nan", "1.5")
     ),
-    (("chronos-bolt-mini", "out", *HOW, "--to", "nan"), 2, "--to: got nan, expected above 0"),
-    (("chronos-bolt-mini", "out", *HOW, *WHOLE, "0.5", "--to", "0.5"), 2,
-        "--budget-seconds 0.5: got to 0.5 too, expected one budget; leave one out"),
-    (("chronos-bolt-mini", "out", *HOW, "--budget-seconds", "0.5"), 2,
-        "--budget-seconds: got method activation-aware-refit, expected whole-model"),
-    (("chronos-bolt-mini", "out", *HOW, *WHOLE, "0.01"), 2,
-        "--budget-seconds 0.01, method whole-model: got 0.01 of the seconds of a forecast, expected"),
+    (("chronos-bolt-mini", "out", *HOW, "--bits", "8"), 2, "bits: got 8 with a share of bytes"),
     (("chronos-bolt-mini", "out", *HOW, "--calibrate-on", "nothing"), 2, "--calibrate-on"),
     (("chronos-bolt-mini", "out", "--data", "flat.csv", *HOW[2:], "--calibrate-on", "data"), 1,
         "give no window before the last 20% of their series: constant (1 series)"),
@@ -224,7 +195,7 @@ def test_synthetic_calibration_reads_no_series_of_the_user() -> None:
     run("chronos-bolt-mini", "second", *how, "synthetic")
     both = json.loads(run("chronos-bolt-mini", "third", *how, "both", "--json").stdout)
     assert both["calibration"] == {"mine": 8} | first["calibration"]
-    weights = [load_file(Path(name, "compressed.safetensors")) for name in ("first", "second", "third")]
+    weights = [read_file(Path(name, "compressed.safetensors")) for name in ("first", "second", "third")]
     assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not all(np.array_equal(weights[0][name], weights[2].get(name)) for name in weights[0])
 
@@ -238,7 +209,7 @@ def test_healing_is_recorded_and_changes_attention_only_where_it_helps() -> None
     assert [step for step, _ in checks] == [2, 4, 6, 8, 10, 12]
     plain, healed = (json.loads(Path(name, "config.json").read_text())["compression"] for name in ("plain", "healed"))
     assert healed.pop("heal") == 12 and healed == plain
-    ours, theirs = (load_file(Path(name, "compressed.safetensors")) for name in ("plain", "healed"))
+    ours, theirs = (read_file(Path(name, "compressed.safetensors")) for name in ("plain", "healed"))
     changed = {name for name in ours if not np.array_equal(ours[name], theirs[name])}
     assert bool(changed) == (min(error for _, error in checks) < before)
     assert all("Attention" in name for name in changed)

@@ -3,7 +3,6 @@ compressed one, and a compressed one that it opens by mistake is refused."""
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import stat
@@ -21,12 +20,10 @@ from tests.tsfmscope.compression import stock
 from tsfmscope.compression import export
 from tsfmscope.compression.calibration import gather
 from tsfmscope.compression.options import Method
-from tsfmscope.compression.refit import find_mlps
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
 from tsfmscope.models.common.attention import Projections, Widths, shapes
-from tsfmscope.models.common.compression_block import keep_neurons, neuron_entries
 from tsfmscope.models.registry import facts, family_class
 from tsfmscope.series import other_modalities
 from tsfmscope.series.types import Windows
@@ -63,8 +60,7 @@ def assert_same(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def compress_model(family: str) -> Family:
-    """Random weights with narrower heads and fewer neurons, each layer at widths of its own, value biases moved into
-    output biases."""
+    """Random weights with narrower heads, each layer at widths of its own, value biases moved into output biases."""
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
     rng = np.random.default_rng(0)
     for index, layer in enumerate(model.attentions()):
@@ -75,14 +71,7 @@ def compress_model(family: str) -> Family:
             moved = rng.normal(size=narrow.o.shape[1])
             narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)
         layer.write(narrow._replace(k_bias=None))
-    every = find_mlps(model)
-    original = copy.deepcopy(model.network)
-    for index, mlp in enumerate(every):
-        output = model.network.get_submodule(mlp.output)
-        kept = np.sort(rng.permutation(output.in_features)[: 1 + 3 * index])
-        keep_neurons(model.network, mlp, kept, output.weight.detach().numpy()[:, kept], None)
-    assert every
-    model.compression = {"widths": shapes(model.attentions()), **neuron_entries(model.network, original, every)}
+    model.compression = {"widths": shapes(model.attentions())}
     return model
 
 

@@ -36,3 +36,15 @@ def test_an_added_method_takes_the_rules_and_is_saved(
     assert again.compression == toy.compression
     for layer, other in zip(toy.attentions(), again.attentions(), strict=True):
         assert np.array_equal(layer.read().v, other.read().v)
+
+
+@pytest.mark.parametrize(("block", "message"), [
+    ({"method": "whole-model", "ranks": {"budget": 0.3}, "bits": 8},
+        "got budget, expected bytes with method whole-model"),
+    ({"method": "whole-model", "ranks": {"time": 0.3}}, "expected bytes .* take time: joint, activation-aware"),
+    ({"method": "joint", "ranks": {"bytes": 0.3}}, "with method joint; methods that take bytes: whole-model"),
+    ({"method": "whole-model", "ranks": {"bytes": 0.3}, "bits": 8}, "bits: got 8 with a share of bytes"),
+])  # fmt: skip
+def test_params_that_do_not_fit_are_refused(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Method.model_validate(block)

@@ -86,7 +86,7 @@ def test_times_of_a_file_go_on_in_its_zone(
     times = pd.date_range("2024-03-28", "2024-03-30 23:00", freq="h", tz="Europe/Berlin")
     values = np.sin(np.arange(len(times)) / 4)
     pd.DataFrame({"timestamp": times.strftime(form), "y": values}).to_csv(tmp_path / "a.csv", index=False)
-    ts.forecast(BOLT, tmp_path / "a.csv", horizon=3, columns=options).save(tmp_path / "f.csv")
+    ts.forecast(BOLT, tmp_path / "a.csv", horizon=3, **options).save(tmp_path / "f.csv")
     written = pd.read_csv(tmp_path / "f.csv", dtype=str)["timestamp"].tolist()
     assert written == [f"2024-03-31 {text}" for text in expected]
 

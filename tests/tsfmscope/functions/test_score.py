@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import tsfmscope as ts
+from tests.local_hub import LocalHub, Repository, serving
 from tsfmscope import progress
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions import score as scoring
@@ -27,6 +28,7 @@ from tsfmscope.models.bundled_skill import bundled_skill
 from tsfmscope.statistics.choice import combine, pooled_log_errors
 
 MODELS = ["chronos-bolt-mini", "ttm-mini"]
+CHECKPOINTS = Path(ts.__file__).parent / "checkpoints"
 
 
 def shops(n_series: int = 5, steps: int = 120, seed: int = 0) -> pd.DataFrame:
@@ -287,3 +289,20 @@ def test_an_interrupt_keeps_the_finished_candidates(tmp_path: Path) -> None:
     assert "ttm-mini" in out
     assert "interrupted: not finished: seasonal-naive, auto-ets, auto-theta." in out
     assert out.strip().splitlines()[-1].startswith("best: ttm-mini")
+
+
+def test_models_of_a_hub_are_scored_next_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local server stands for the hub; the files are fetched by huggingface_hub's own code."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with serving(LocalHub()) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        server.repositories["org/bolt"] = Repository.of_folder(CHECKPOINTS / "chronos-bolt-mini")
+        result = ts.score(shops(), models=["chronos-bolt-mini"], hub=["org/bolt", "org/none"], contexts=64, horizon=7)
+        forecast = ts.forecast("hub:org/bolt", shops(), horizon=7, context=64)
+    rows = result.rows.set_index("model")
+    assert rows.loc["hub:org/bolt", "wql"] == rows.loc["chronos-bolt-mini", "wql"]
+    assert [*result.left_out] == ["hub:org/none"] and "404" in result.left_out["hub:org/none"]
+    own = ts.forecast("chronos-bolt-mini", shops(), horizon=7, context=64)
+    pd.testing.assert_frame_equal(forecast.frame, own.frame)

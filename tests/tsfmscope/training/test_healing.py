@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from tests.tsfmscope.models.families import COMPRESSED, FORECASTERS
-from tsfmscope.compression import export, whole_model
+from tsfmscope.compression import bits, export
 from tsfmscope.compression.options import Method
 from tsfmscope.compression.schedules import factorise
 from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import HealthError, ModelError
-from tsfmscope.models.common import int8
 from tsfmscope.models.common.attention import shapes
 from tsfmscope.models.common.layers import factors
+from tsfmscope.models.common.low_bits import SHORTEST, find_grid
 from tsfmscope.models.registry import family_class
 from tsfmscope.series.calendar import window_dates
 from tsfmscope.series.types import Windows
@@ -149,19 +149,38 @@ def test_an_interrupted_healing_leaves_the_weights_from_before(windows: Windows)
     assert are_equal(weights(small), before)
 
 
-def test_mlps_are_trained_if_some_lost_neurons(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_model, "DIVISIONS", whole_model.DIVISIONS[:1])
-    small, dense = pair("chronos-bolt", Method.model_validate({"method": "svd", "ranks": {"share": 1.0}}))
-    share = 0.9 * int8.stored_bytes(dense.network, rounded=True) / int8.stored_bytes(dense.network, rounded=False)
-    method = Method.model_validate({"method": "whole-model", "ranks": {"bytes": share}, "bits": 8})
-    whole_model.compress(small, method, [small.tokenize(windows)])
-    before = weights(small)
-    checks = heal(small, dense, [windows], steps=30, learning_rate=3e-3)
-    assert checks[0].error > 0 and min(check.error for check in checks) < checks[0].error
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-t5"])
+def test_of_a_rounded_model_scales_and_vectors_are_trained_and_numbers_and_bytes_stay(
+    family: str, windows: Windows
+) -> None:
+    dense = family_class(family).new_example(seed=0)
+    small = copy.deepcopy(dense)
+    method = Method.model_validate({"method": "whole-model", "ranks": {"bytes": 0.4}})
+    rows = bits.measure(small, [windows]).apply(small, method)
+    before, size = weights(small), export.file_bytes(small)
+
+    def interrupt(step: int, steps: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        heal(small, dense, [windows], steps=9, watch=interrupt)
+    assert are_equal(weights(small), before)
+    checks = heal(small, dense, [windows], steps=60, learning_rate=3e-3)
+    assert min(check.error for check in checks) < 0.95 * checks[0].error
     after = weights(small)
+    assert after.keys() == before.keys() and export.file_bytes(small) <= size
     changed = {name for name in after if not np.array_equal(after[name], before[name])}
-    assert any("DenseReluDense" in name for name in changed)
-    assert all("DenseReluDense" in name or "Attention" in name for name in changed)
+    matrices = {name for name in changed if after[name].ndim == 2 and after[name].shape[1] >= SHORTEST}
+    assert matrices and changed - matrices
+    for name in matrices:
+        found = find_grid(after[name])
+        assert found is not None and found.bits <= max(row["bits"] for row in rows)
+        # Each group is the former one, times a factor.
+        width = found.group or after[name].shape[1]
+        for ours, theirs in zip(after[name].reshape(-1, width), before[name].reshape(-1, width), strict=True):
+            ratios = ours[theirs != 0] / theirs[theirs != 0]
+            assert not ours[theirs == 0].any() and np.ptp(ratios) <= 1e-6 * np.abs(ratios).max(initial=1e-9)
 
 
 def test_factors_that_heads_share_stay_factors(windows: Windows) -> None:

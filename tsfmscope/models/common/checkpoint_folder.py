@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tsfmscope.errors import ModelError
 from tsfmscope.files import check_regular, file_sum, read_bytes, read_text
 from tsfmscope.models.common.attention import BLOCK
-from tsfmscope.models.common.int8 import unpack
+from tsfmscope.models.common.low_bits import read_file
 
 logger = logging.getLogger(__name__)
 Network = TypeVar("Network")
@@ -334,17 +334,16 @@ def limit_parameters(folder: Path) -> Iterator[None]:
 
 
 def read_weights(folder: Path) -> dict[str, Any]:
-    """Read all tensors of a folder's weight files, by name; int8 matrices as float32.
+    """Read all tensors of a folder's weight files, by name; packed matrices as float32.
 
     Raises ModelError if a file cannot be read.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
     tensors: dict[str, Any] = {}
     for path in weight_files(folder):
         try:
-            tensors |= unpack(load_file(path), path)
+            tensors |= read_file(path)
         except (SafetensorError, OSError) as error:
             raise broken_checkpoint(f"{path}: weights cannot be read ({type(error).__name__}: {error})") from error
     return tensors
