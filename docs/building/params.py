@@ -46,7 +46,9 @@ def page() -> str:
 def _sections(block: type[BaseModel], title: str, written_blocks: set[type]) -> Iterator[str]:
     """Yield a section with a table of the block's keys, then sections of the blocks inside it, each once."""
     written_blocks.add(block)
-    rows = [_row(name, field) for name, field in block.model_fields.items()]
+    # Keys without a default come first.
+    fields = sorted(block.model_fields.items(), key=lambda item: not item[1].is_required())
+    rows = [_row(name, field) for name, field in fields]
     lead = inspect.cleandoc(block.__doc__ or "")
     lead_text = "" if lead.startswith(title) else f"{lead}\n"
     yield "\n".join([f"## {title}\n", lead_text, HEAD, *rows, ""])

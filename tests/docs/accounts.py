@@ -31,7 +31,7 @@ NOT_RUN = {
     # The four commands of one CSV file: tests/e2e/test_one_csv.py
     "README.md": (
         "make repro", "make test", "make setup", "tsfmscope score mine.csv",
-        "tsfmscope compress chronos-bolt-mini small ", "tsfmscope export small ", "tsfmscope forecast small-onnx",
+        "tsfmscope compress chronos-2-mini small ", "tsfmscope export small ", "tsfmscope forecast small-onnx",
     ),
     "docs/own_study.md": (
         "make repro", "dvc repro", "dvc stage list", "dvc metrics show", "dvc plots show", "export TSFMSCOPE_DATA",
@@ -41,10 +41,13 @@ NOT_RUN = {
     "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install", "python -c ", "tsfmscope inspect random"),
-    # The search for a size takes a minute: tests/e2e/test_one_csv.py
+    # The search for a size takes a minute, and the comparison of ways three: tests/e2e/test_one_csv.py,
+    # tests/tsfmscope/functions/test_faster.py
     "docs/compression.md": (
         "tsfmscope export data", "tsfmscope certify chronos", "tsfmscope compress chronos-bolt-mini smallest",
+        "tsfmscope compress chronos-bolt-mini fast",
     ),
+    "docs/shrink.md": ("tsfmscope compress", "tsfmscope export", "tsfmscope forecast"),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql"),
