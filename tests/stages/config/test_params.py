@@ -199,7 +199,7 @@ def in_catalogue(entry: dict) -> str:
             [
                 "compression.methods.timed",
                 "ranks: got time, expected epsilon or budget or share or flat or flow with method svd",
-                "methods that take time: joint, activation-aware, whole-model",
+                "methods that take time: joint, activation-aware",
             ],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),

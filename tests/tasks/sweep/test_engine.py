@@ -183,7 +183,8 @@ def test_the_batch_that_memory_was_enough_for_is_found_once_however_few_attempts
     summary = run(jobs, toy.port(store), Resources(max_attempts=2, actors=2))
     assert (summary.done, summary.failed) == (12, 0)
     assert {record["rows"][0]["batch"] for record in by_n(store).values()} == {1}
-    assert len(toy.read_log(log, "run")) <= 12 + 2 * 4 + 8, "each job began with the whole batch"
+    # 60 if each job began with the whole batch; 20 and a few, as jobs may share a call with one that dies.
+    assert len(toy.read_log(log, "run")) <= 12 + 2 * 4 + 16
 
 
 def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store: Path) -> None:
