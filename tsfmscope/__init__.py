@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tsfmscope.functions.inspect import inspect
     from tsfmscope.functions.load import load
     from tsfmscope.functions.measures import effective_dimension, isotropy, numerical_rank, singular_values
+    from tsfmscope.functions.probe import probe
     from tsfmscope.functions.push import push
     from tsfmscope.functions.results import results
     from tsfmscope.functions.score import score
@@ -36,7 +37,7 @@ _NAMES = {
     "functions.embed": ["embed"],
     "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.forecast": ["forecast"],
     "functions.inspect": ["inspect"],
-    "functions.load": ["load"], "functions.push": ["push"], "functions.results": ["results"],
+    "functions.load": ["load"], "functions.probe": ["probe"], "functions.push": ["push"], "functions.results": ["results"],
     "functions.score": ["score"], "functions.states": ["states"], "functions.verify": ["verify"],
     "functions.weights": ["states_of", "weights"],
     "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
@@ -47,7 +48,7 @@ _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for 
 
 __all__ = [
     "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compress", "doctor", "effective_dimension", "embed",
-    "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "push", "results",
+    "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "probe", "push", "results",
     "score", "singular_values", "states", "states_of", "verify", "weights",
 ]  # fmt: skip
 

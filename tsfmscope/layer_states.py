@@ -5,12 +5,13 @@ Jobs, commands and the Python API call these functions. None of them uses jobs, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
 
+from tsfmscope.defaults import Pool
 from tsfmscope.geometry.heads import log_partition
 from tsfmscope.geometry.measures import LIST_COLUMNS, SHARE, measure_states, subsample
 from tsfmscope.geometry.options import IsotropyOptions
@@ -19,6 +20,7 @@ from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.common.capture import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.ranks.spectrum import input_row, numerical_rank
+from tsfmscope.ranks.tall import TallQR
 from tsfmscope.series.synthetic.signals import with_noise
 from tsfmscope.series.types import Series, Skip
 from tsfmscope.series.windows import MIN_CONTEXT, spread_windows
@@ -26,6 +28,8 @@ from tsfmscope.series.windows import MIN_CONTEXT, spread_windows
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
 
+# Takes a number that is done, and the number of all.
+Watch = Callable[[int, int], None]
 # Kinds of tokens whose own input is known and that forecast the next step.
 FORECASTING = (TokenKind.START, TokenKind.FUTURE)
 
@@ -113,6 +117,59 @@ def hidden_states(
     selected = kept_rows(tokens, list(kinds), rows, seed)
     with in_batches(model, batch):
         return KeptStates(selected, batch, model.hidden_states(tokens, selected))
+
+
+class PooledLayer(NamedTuple):
+    """One vector per window [W, d], pooled over the tokens of observed values of one layer.
+
+    factor: of the states of all these tokens; None unless it was asked for.
+    """
+
+    layer: int
+    normed: bool
+    vectors: Float[np.ndarray, "window width"]
+    factor: TallQR | None
+
+
+def pool_states(
+    model: Family,
+    tokens: Tokens,
+    stack: str,
+    pool: Pool,
+    *,
+    factors: bool = False,
+    watch: Watch = lambda done, of: None,
+) -> list[PooledLayer]:
+    """Return the pooled states of every layer of a stack; vectors of windows without an observed value are NaN.
+
+    No more states are kept than those of `model.batch` windows. factors: also computes the factor of all states, from
+    which rank and directions of a layer follow. watch: is told how many windows are done, and of how many.
+    """
+    layers: list[PooledLayer] = []
+    observed = tokens.kinds[stack] == TokenKind.OBSERVATION
+    for start in range(0, len(tokens), model.batch):
+        part = observed[start : start + model.batch]
+        rows, kept = np.flatnonzero(part), np.flatnonzero(part.any(axis=1))
+        if not len(rows):
+            continue
+        # First row of each window that has one.
+        bounds = np.concatenate(([0], part[kept].sum(axis=1).cumsum()))
+        chunk = tokens.take(range(start, start + len(part)))
+        for index, state in enumerate(model.hidden_states(chunk, {stack: rows})):
+            if index == len(layers):
+                vectors = np.full((len(tokens), state.states.shape[1]), np.nan, state.states.dtype)
+                layers.append(
+                    PooledLayer(state.layer, state.normed, vectors, TallQR(vectors.shape[1]) if factors else None)
+                )
+            pooled = [
+                states[-1] if pool == "last" else getattr(states, pool)(axis=0)
+                for states in np.split(state.states, bounds[1:-1])
+            ]
+            layers[index].vectors[start + kept] = pooled
+            if (factor := layers[index].factor) is not None:
+                factor.add(state.states)
+        watch(min(start + model.batch, len(tokens)), len(tokens))
+    return layers
 
 
 def measure_layer(

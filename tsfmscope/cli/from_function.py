@@ -144,8 +144,9 @@ def _parameters(
             names = list[str] if parameter.default is parameter.empty else list[str] | None
             parameters[name] = (Annotated[names, typer.Option("--data", help=help_texts[name])], parameter.default)
         elif is_argument:
-            kind = Path if types_of(annotation) == {str, Path} else str
-            parameters[name] = (Annotated[kind, typer.Argument(help=help_texts[name])], inspect.Parameter.empty)
+            kind: Any = Path if types_of(annotation) == {str, Path} else str
+            kind = kind if parameter.default is parameter.empty else kind | None
+            parameters[name] = (Annotated[kind, typer.Argument(help=help_texts[name])], parameter.default)
         else:
             parameters[name] = _option(name, annotation, parameter.default, help_texts)
     return parameters, readers

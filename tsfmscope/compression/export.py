@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 
 from tsfmscope.errors import ModelError
 from tsfmscope.models import registry
-from tsfmscope.models.common import low_bits
+from tsfmscope.models.common import checkpoint_folder, low_bits
 from tsfmscope.models.common.attention import BLOCK, NAMES, Projections, Widths
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED, STOCK, share
 
@@ -97,7 +97,7 @@ def densify(model: Family) -> Family:
     zeros, and the config loses its block `compression`. The result is exact up to the rounding of products,
     and stock packages load it. ModelError if the original lacks a bias that the model has.
     """
-    original = {layer.name: layer for layer in _original(model).attentions()}
+    original = {layer.name: layer for layer in build_original(model).attentions()}
     for layer in model.attentions():
         full = original[layer.name]
         biases = [name for name in NAMES if full.linear(name).bias is not None]
@@ -159,8 +159,8 @@ def _wide(part: Any, width: int) -> Any:
     return None if part is None else np.pad(part, [(0, 0), (0, width - part.shape[1])] + [(0, 0)] * (part.ndim - 2))
 
 
-def _original(model: Family) -> Family:
-    """Return an uncompressed model of the same config, of which only the shapes are meaningful.
+def build_original(model: Family, *, seed: int | None = None) -> Family:
+    """Return an uncompressed model of the same config with random weights; without a seed only its shapes count.
 
     ModelError if the family keeps no config to build it from.
     """
@@ -176,11 +176,14 @@ def _original(model: Family) -> Family:
                 f"family {model.name}: has no config from which to build the original; export without --dense"
             )
         shape = dict(config) if isinstance(config, Mapping) else asdict(config)
-        return type(model).new({key: value for key, value in shape.items() if key not in DERIVED_KEYS}, seed=0)
+        return type(model).new({key: value for key, value in shape.items() if key not in DERIVED_KEYS}, seed=seed or 0)
     config, twin = copy.deepcopy(network.config), copy.copy(model)
     if hasattr(config, BLOCK):
         delattr(config, BLOCK)
     stock = getattr(importlib.import_module(type(network).__module__), type(network).__name__)
-    with torch.device("meta"):
-        twin.network = stock(config)
+    if seed is None:
+        with torch.device("meta"):
+            twin.network = stock(config)
+    else:
+        twin.network = checkpoint_folder.build(lambda: stock(config), seed).eval()
     return twin

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pandas as pd
 
+from tsfmscope import layer_states
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, Pool
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
 from tsfmscope.functions.load import Model, as_model, floor_notes, reading_notes
+from tsfmscope.functions.probe import Labels, best_layer
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.files.options import reading_of
@@ -27,7 +29,8 @@ def embed(
     model: Model | str | Path,
     data: Data,
     *,
-    layer: int | Literal["last"] = "last",
+    layer: int | Literal["last", "best"] = "last",
+    labels: Labels | None = None,
     stack: str | None = None,
     pool: Pool = "mean",
     context: Annotated[int, Bounds(1, MAX_CONTEXT)] = CONTEXT,
@@ -40,8 +43,10 @@ def embed(
     Args:
         model: model, as in `inspect`.
         data: series, as in `inspect`.
-        layer: number of a layer (0: the embedding), or "last": the last state, after the final norm if the
-            family has one.
+        layer: number of a layer (0: the embedding); "last": the last state, after the final norm if the family has
+            one; "best": the one whose vectors predict the labels best, on series that did not fit the prediction.
+        labels: label of each series for layer best: a CSV or Parquet file with ids and labels; in Python also a Series
+            with ids as index, or a dict from id to label.
         stack: name of a stack; None: the first, which reads the context.
         pool: mean, last or max, over the tokens of observed values.
         context: steps at the end of each series, 1 to 32,768.
@@ -52,7 +57,7 @@ def embed(
     Returns:
         One row per series, with its id as index and one column per dimension, float32. Short and constant series have
         one too. Series that have none (nothing observed, infinite) are counted by reason in the warnings and in
-        `attrs["skipped"]`.
+        `attrs["skipped"]`; `attrs["layer"]` is the number of the layer.
 
     Raises:
         ArgumentError: the stack or layer is unknown, or another argument is out of range. It is a ValueError.
@@ -62,8 +67,11 @@ def embed(
     stack = model.family.stacks[0] if stack is None else stack
     if stack not in model.layers:
         raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(model.layers)}")
-    if layer != "last" and not (isinstance(layer, int) and 0 <= layer <= model.layers[stack]):
-        raise ArgumentError(f"layer: got {layer!r}, expected 'last' or 0 to {model.layers[stack]}")
+    if (layer == "best") != (labels is not None):
+        given = "none" if labels is None else "some"
+        raise ArgumentError(f"labels: got {given} with layer {layer!r}, expected them with layer 'best' alone")
+    if isinstance(layer, int) and not 0 <= layer <= model.layers[stack]:
+        raise ArgumentError(f"layer: got {layer!r}, expected 'last', 'best' or 0 to {model.layers[stack]}")
     named = usable_series(data, max_series=max_series, seed=seed, reading=reading_of(reading), takes_any=True)
     loaded = named.loaded
     # Steps before the first value of the longest series would be padding in every context.
@@ -71,22 +79,22 @@ def embed(
     windows = last_contexts(loaded.series, min(context, longest))
     tokens = model.family.tokenize(windows)
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
-    rows = np.flatnonzero(observed)
     if np.isnan(windows.context).all():
         steps = windows.context.shape[1]
         raise DataError(f"{named.name}: no series has a value in its last {steps} steps, expected at least one")
-    if not len(rows):
+    if not observed.any():
         raise ArgumentError(f"stack: got {stack!r}, none of whose tokens is an observed value; name another stack")
-    number = model.layers[stack] if layer == "last" else layer
-    for state in model.family.hidden_states(tokens, {stack: rows}):
-        # The normed state comes last and replaces the output of the last block.
-        if state.layer == number and (layer == "last" or not state.normed):
-            values = state.states.copy()
-    # [W + 1]: rows of the window i are values[bounds[i] : bounds[i + 1]].
-    bounds = np.concatenate(([0], observed.sum(axis=1).cumsum()))
-    kept = np.flatnonzero(np.diff(bounds))
-    parts = [values[bounds[i] : bounds[i + 1]] for i in kept]
-    vectors = [part[-1] if pool == "last" else getattr(part, pool)(axis=0) for part in parts]
+    kept = np.flatnonzero(observed.any(axis=1))
+    ids = [tokens.series[index] for index in kept]
+    layers = [
+        pooled._replace(vectors=pooled.vectors[kept])
+        for pooled in layer_states.pool_states(model.family, tokens, stack, pool)
+    ]
+    # The normed state comes last.
+    chosen = layers[-1] if isinstance(layer, str) else next(pooled for pooled in layers if pooled.layer == layer)
+    if labels is not None:
+        chosen, sentence = best_layer(layers, ids, labels, seed=seed)
+        logger.warning(sentence)
     skipped = count_reasons(loaded.skipped)
     if len(kept) < len(tokens):
         reason = f"no token stands for an observed value of the last {context} steps"
@@ -98,6 +106,6 @@ def embed(
         *floor_notes(model.family, model.name, named.name, near, len(windows)),
     ):
         logger.warning(note)
-    frame = pd.DataFrame(np.stack(vectors), index=[tokens.series[i] for i in kept])
-    frame.attrs["skipped"] = skipped
+    frame = pd.DataFrame(chosen.vectors, index=ids)
+    frame.attrs |= {"skipped": skipped, "layer": chosen.layer}
     return frame
