@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsfmscope.functions.certify import certify
+    from tsfmscope.functions.compare import compare
     from tsfmscope.functions.compress import compress
     from tsfmscope.functions.doctor import doctor
     from tsfmscope.functions.embed import embed
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 # Module -> the public names that it defines.
 _NAMES = {
-    "functions.certify": ["certify"], "functions.compress": ["compress"], "functions.doctor": ["doctor"],
+    "functions.certify": ["certify"], "functions.compare": ["compare"], "functions.compress": ["compress"],
+    "functions.doctor": ["doctor"],
     "functions.embed": ["embed"],
     "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.forecast": ["forecast"],
     "functions.inspect": ["inspect"],
@@ -47,7 +49,7 @@ _NAMES = {
 _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compress", "doctor", "effective_dimension", "embed",
+    "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compare", "compress", "doctor", "effective_dimension", "embed",
     "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "probe", "push", "results",
     "score", "singular_values", "states", "states_of", "verify", "weights",
 ]  # fmt: skip

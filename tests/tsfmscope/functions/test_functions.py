@@ -32,6 +32,7 @@ from tsfmscope.series.data_sets import DRAWN
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 SIGNATURES = {
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, reading",
+    "compare": "a, b, data, *, context, rows, max_series, seed, reading",
     "compress": (
         "model, data, *, to, certified, faster, budget_seconds, method, windows, calibrate_on, heal, bits, context, "
         "horizon, max_series, seed, reading"
