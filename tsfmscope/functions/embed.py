@@ -13,7 +13,7 @@ from tsfmscope import layer_states
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, Pool
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.functions.arguments import Bounds, MaxSeries, Seed, checked
-from tsfmscope.functions.load import Model, as_model, floor_notes, reading_notes
+from tsfmscope.functions.load import Model, as_model, encoder_notes, floor_notes, reading_notes
 from tsfmscope.functions.probe import Labels, best_layer
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.data_sets import Data, log_left_out, usable_series
@@ -102,6 +102,7 @@ def embed(
     log_left_out(skipped)
     near = model.family.count_near_floor(windows.context)
     for note in (
+        *encoder_notes(model.family, model.name),
         *reading_notes(model.name, model.family.max_context, context),
         *floor_notes(model.family, model.name, named.name, near, len(windows)),
     ):

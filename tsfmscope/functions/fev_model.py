@@ -56,4 +56,5 @@ def fev_model(
             f"{loaded.name}: expected a model that forecasts, but family {loaded.source.family} reads "
             f"{loaded.family.modality}; name another model"
         )
+    loaded.family.check_complete()
     return FevModel(loaded, loaded.family, context=context, samples=samples, seed=seed)

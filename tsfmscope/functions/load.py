@@ -78,7 +78,8 @@ def load(
 
     Args:
         name: bundled model (`chronos-bolt-mini`), folder with config.json and safetensors, `FAMILY:FOLDER`, or
-            `hub:ORG/NAME[@REVISION]`.
+            `hub:ORG/NAME[@REVISION]`. A LoRA adapter is merged into the base model that it names, or that follows it:
+            `ADAPTER+BASE`.
         family: model family; needed where a config.json does not name it.
         device: torch device that runs the model, such as cpu or cuda:0.
         precision: precision of products with the model's matrices; None: as the model states, or float32.
@@ -152,9 +153,10 @@ def as_forecaster(
             f"model: got {loaded.name}, which reads {loaded.family.modality} and does not forecast; name a model of "
             "time series, such as chronos-bolt-mini"
         )
+    loaded.family.check_complete()
     return LoadedForecaster(
         loaded.name, loaded.family, loaded.family.max_context, license_of(source.folder, source.reference),
-        loaded.calibration, n_bytes(source.folder),
+        loaded.calibration, n_bytes(source.base or source.folder),
     )  # fmt: skip
 
 
@@ -229,6 +231,7 @@ class Case:
         read_context = min(self.context, family.max_context or self.context)
         observed = Observed(read_context, int(steps.min()), float(np.median(steps)), longest)
         notes = [
+            *encoder_notes(family, self.model.name),
             *reading_notes(self.model.name, family.max_context, self.context),
             *floor_notes(family, self.model.name, self.data.name, sample.near_floor, len(steps)),
         ]
@@ -249,6 +252,12 @@ def make_case(
         reads = model.family.modality
         raise ArgumentError(f"{data.name}: {kind} data, but model {model.name} reads {reads}; name other data")
     return Case(model, data, context or CONTEXTS[kind], horizon or data.dataset.horizon, seed, noise)
+
+
+def encoder_notes(model: Family, name: str) -> Iterator[str]:
+    """Yield a sentence if only the encoder of a checkpoint was read."""
+    if model.missing is not None:
+        yield f"{name}: its encoder alone was read, without decoder and head ({model.missing}); it does not forecast"
 
 
 def reading_notes(name: str, max_context: int | None, context: int) -> Iterator[str]:

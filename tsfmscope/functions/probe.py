@@ -17,7 +17,7 @@ from tsfmscope.defaults import CONTEXT, MAX_CONTEXT, Pool
 from tsfmscope.errors import ArgumentError, DataError
 from tsfmscope.files import TABLES, save_as, table_writers
 from tsfmscope.functions.arguments import Bounds, Count, Seed, Share, Tolerance, checked
-from tsfmscope.functions.load import Model, as_model
+from tsfmscope.functions.load import Model, as_model, encoder_notes
 from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.types import TokenKind
@@ -227,7 +227,8 @@ def probe(
         notes.append(f"{lost} series left out: no token stands for an observed value of their last {context} steps")
     windows, tokens = windows.take(kept.tolist()), tokens.take(kept)
     targets = [*_targets({key: values[kept] for key, values in (factors | classes).items()})]
-    if isinstance(family, Forecaster) and family.direct_quantiles:
+    notes += encoder_notes(family, model.name)
+    if isinstance(family, Forecaster) and family.direct_quantiles and family.missing is None:
         targets.append(Target(FORECAST, np.arange(len(kept)), _forecast(family, windows)))
     else:
         notes.append(f"no factor {FORECAST}: {model.name} draws samples of its forecast, or does not forecast")

@@ -103,6 +103,9 @@ class Family(ABC):
     batch: int
     # Steps that become tokens, for a lagged family. None: the number that the checkpoint gives.
     asked_tokens: int | None = None
+    # What the checkpoint has in place of the family's decoder and head, which were therefore left out: the model has
+    # states and weights, and neither forecast nor loss. None: the model is complete.
+    missing: str | None = None
 
     def __init_subclass__(cls) -> None:
         """Set `output_stack` to the last stack where a subclass names its stacks and nothing else."""
@@ -246,6 +249,15 @@ class Family(ABC):
             "or leave the network out (docs/plugins.md)"
         )
 
+    @final
+    def check_complete(self) -> None:
+        """Raise ModelError if the checkpoint has no decoder or head of the family, so that it does not forecast."""
+        if self.missing is not None:
+            raise ModelError(
+                f"family {self.name}: expected a checkpoint with a forecasting head, found its encoder alone "
+                f"({self.missing}); inspect, embed, states and weights read it"
+            )
+
     # -- work --------------------------------------------------------------------------------------
     @final
     def tokenize(self, windows: Windows) -> Tokens:
@@ -374,8 +386,10 @@ class Forecaster(Family):
         seeds: one per window, so that samples do not depend on the batch. Values outside the range of float32
         are clipped to its largest number.
         Raises ValueError if the levels are not ascending or lack 0.5, or if there is not one seed per window.
-        Raises HealthError if the forecast has a wrong shape or a quantile is not finite.
+        Raises HealthError if the forecast has a wrong shape or a quantile is not finite, ModelError if the checkpoint
+        is an encoder alone.
         """
+        self.check_complete()
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
             raise ValueError(f"levels: got {list(levels)}, expected ascending levels that include 0.5")
         if len(seeds) != len(windows):
@@ -535,11 +549,12 @@ class Pretrained(BlockFamily):
     def load_network(cls, network_class: Any, folder: Path, device: str, **changes: Any) -> Any:
         """Return a network of a package's class, whose attention and MLPs are resized as the checkpoint requires.
 
-        changes: entries that replace those of config.json.
+        changes: entries that replace those of config.json, and `only` of `checkpoint_folder.load_network`.
         """
         resized = with_compression_block(network_class, cls.attention_layers)
         return checkpoint_folder.load_network(resized, folder, device, **changes)
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which `from_pretrained` of the network's class reads."""
+        self.check_complete()
         self.network.save_pretrained(folder)

@@ -52,7 +52,11 @@ class Chronos2(Pretrained, Forecaster):
     """
 
     name = "chronos-2"
-    released = Released(("amazon/chronos-2",), APACHE, TOLLAMA)
+    released = Released(
+        ("amazon/chronos-2", "autogluon/chronos-2-small", "autogluon/chronos-2-synth"),
+        APACHE,
+        f"{TOLLAMA}; cards of the other two on the hub",
+    )
     package = Package(
         "chronos-forecasting", "chronos:BaseChronosPipeline", network="chronos.chronos2.model:Chronos2Model"
     )

@@ -56,7 +56,9 @@ class OwnNetwork(BlockFamily, Forecaster):
         network, config = own_checkpoint.read(
             folder, saved, release, cls.make_network, cls.attention_layers, cls.to_own_weights
         )
-        return cls(network.to(device), config)
+        model = cls(network.to(device), config)
+        model.missing = release.find_missing(saved)
+        return model
 
     @classmethod
     def read_saved_config(cls, folder: Path) -> tuple[dict[str, Any], Release]:
@@ -76,6 +78,7 @@ class OwnNetwork(BlockFamily, Forecaster):
 
     def save(self, folder: Path) -> None:
         """Write config.json, and model.safetensors under the released names, which the family's package reads."""
+        self.check_complete()
         prefix = self.release.prefix
         weights = {prefix + name: value for name, value in self.released_weights().items()}
         own_checkpoint.write(Path(folder), self.network, self.saved_config(), weights)

@@ -39,6 +39,8 @@ SHARED = {"channel_attention": False, "share_embedding": True, "share_projection
 MINIMUM_SCALE = 1e-5
 # Projection -> its name in an attention module.
 OWN_PARTS = PARTS | {"o": "out_proj"}
+# Changes of a config for the encoder alone: settings that only the head reads.
+HEADLESS = {"loss": "mse", "prediction_length": 1, "share_projection": True}
 # Distributions whose quantiles have a closed form; negative_binomial is for counts alone.
 HEADS = ("student_t", "normal")
 
@@ -61,7 +63,11 @@ class PatchTST(Pretrained, Forecaster):
         ("ibm-granite/granite-timeseries-patchtst",), APACHE, page("ibm-granite/granite-timeseries-patchtst")
     )
     package = Package("transformers", "transformers", network="transformers:PatchTSTForPrediction")
-    architectures = ("PatchTSTForPrediction", "PatchTSTForPretraining")
+    # Of the classes after the first, the encoder alone is read.
+    architectures = (
+        *("PatchTSTForPrediction", "PatchTSTForPretraining"),
+        *("PatchTSTForClassification", "PatchTSTForRegression"),
+    )
     example: ClassVar[Mapping[str, Any]] = {
         "d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "context_length": 48,
         "prediction_length": 12, "patch_length": 8, "patch_stride": 4, "init_std": 0.2,
@@ -90,7 +96,7 @@ class PatchTST(Pretrained, Forecaster):
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """Load a released or saved PatchTSTForPrediction, safetensors only.
+        """Load a released or saved PatchTSTForPrediction, or the encoder of another class; safetensors only.
 
         A multivariate checkpoint whose channels share all weights is loaded as the model of one channel that
         it is. ModelError names the file that is wrong.
@@ -99,14 +105,22 @@ class PatchTST(Pretrained, Forecaster):
 
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        wrong = _find_problem(config)
-        if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in (config.get("architectures") or []):
+        named = config.get("architectures") or []
+        architecture = next((name for name in cls.architectures if name in named), None)
+        is_whole = architecture == cls.architectures[0]
+        changes: dict[str, Any] = {} if is_whole else HEADLESS
+        wrong = _find_problem(config | changes)
+        if config.get("model_type") != "patchtst" or architecture is None:
             problem = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
-            expected = "expected 'patchtst', ['PatchTSTForPrediction']"
+            expected = f"expected 'patchtst', one of {list(cls.architectures)}"
             wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(cls.load_network(PatchTSTForPrediction, folder, device, num_input_channels=1))
+        only = "" if is_whole else "model."
+        model = cls(cls.load_network(PatchTSTForPrediction, folder, device, only=only, num_input_channels=1, **changes))
+        if not is_whole:
+            model.network.head, model.missing = None, f"class {architecture}"
+        return model
 
     @property
     def blocks(self) -> Mapping[str, Sequence[Any]]:
@@ -144,6 +158,7 @@ class PatchTST(Pretrained, Forecaster):
         """Return the forecast of at most `prediction_length` steps; a shorter context is padded."""
         from tsfmscope.models.graphs import PatchTSTGraph
 
+        self.check_complete()
         make = partial(PatchTSTGraph, self.network.eval(), QUANTILES)
         return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
 
@@ -186,6 +201,7 @@ class PatchTST(Pretrained, Forecaster):
         import torch
         from transformers.models.patchtst.modeling_patchtst import nll, weighted_average
 
+        self.check_complete()
         if future.shape[1] != self.prediction_length:
             raise ValueError(
                 f"future: got {future.shape[1]} steps, expected prediction_length {self.prediction_length}"

@@ -21,6 +21,7 @@ from tsfmscope.errors import ArgumentError, ModelError
 from tsfmscope.files import slug
 from tsfmscope.models import registry
 from tsfmscope.models.cards import read_recipe
+from tsfmscope.models.common.checkpoint_folder import is_adapter
 from tsfmscope.models.registry import family_of_folder
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Source:
     """Checkpoint on this machine.
 
     reference: name of a bundled model, hub:ORG/NAME@COMMIT, or the folder. options: keywords of the family's `load`.
+    base: folder of the base model, where `folder` contains a LoRA adapter.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Source:
     reference: str
     options: Mapping[str, Any] = field(default_factory=dict)
     base_model: str | None = None
+    base: Path | None = None
 
     @property
     def precision(self) -> str:
@@ -104,11 +107,11 @@ def resolve(model: object, family: str | None = None) -> Source:
     except ValueError as error:
         raise ArgumentError(f"{name}: {error}") from error
     checkpoint = registry.resolve(reference, allow_hub=True)
-    if family is None and (family := family_of_folder(checkpoint.folder)) is None:
+    if family is None and (family := family_of_folder(checkpoint.base or checkpoint.folder)) is None:
         raise ArgumentError(_unknown_family(name))
-    last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
+    last = registry.split_base(reference)[0].removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
     short = slug(checkpoint.folder.resolve().name if checkpoint.source == "folder" else last)
-    return Source(short or "model", family, checkpoint.folder, checkpoint.pin(reference))
+    return Source(short or "model", family, checkpoint.folder, checkpoint.pin(reference), base=checkpoint.base)
 
 
 def _split_reference(name: str, family: str | None) -> tuple[str | None, str]:
@@ -118,9 +121,11 @@ def _split_reference(name: str, family: str | None) -> tuple[str | None, str]:
     not a reference or a folder, or if its family is not known.
     """
     head, colon, reference = name.partition(":")
-    if family is None and colon and head != hub.PREFIX.rstrip(":"):
+    if family is None and colon and "+" not in head and head != hub.PREFIX.rstrip(":"):
         return head, reference
     # Unlike Path.is_dir, it is False for a name that is too long for a path.
+    if registry.split_base(name)[1] or (os.path.isdir(name) and is_adapter(Path(name))):
+        return family, name
     if os.path.isdir(name):
         family = family or _folder_family(Path(name))
         if family is None:
@@ -167,7 +172,7 @@ def load_family(source: Source, device: str) -> Family:
     disable_progress_bar()
     registry.check_options(source.family, source.options, f"options of {source.name}")
     try:
-        return registry.load(source.family, source.folder, device=device, options=source.options)
+        return registry.load(source.family, source.folder, base=source.base, device=device, options=source.options)
     except (ValueError, KeyError, OSError) as error:
         raise ModelError(
             f"{source.folder}: expected a checkpoint of family {source.family}, which cannot read it "

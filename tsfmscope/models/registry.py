@@ -26,7 +26,7 @@ from tsfmscope.defaults import PRECISION, PRECISIONS
 from tsfmscope.errors import HubError, ModelError, StaleInputError
 from tsfmscope.extras import describe_missing
 from tsfmscope.files import file_sum, open_regular
-from tsfmscope.models.common import checkpoint_folder
+from tsfmscope.models.common import checkpoint_folder, lora
 from tsfmscope.models.common.checkpoint_folder import PICKLED, SNAPSHOTS, broken_checkpoint, weight_files
 from tsfmscope.models.common.low_bits import read_shapes
 
@@ -75,12 +75,14 @@ class ResolvedRef:
     """Checkpoint folder that a reference was resolved to.
 
     fingerprint: SHA-256 of its files. source: folder or hub. revision: the hub's commit.
+    base: folder of the base model, where `folder` contains a LoRA adapter.
     """
 
     folder: Path
     fingerprint: str
     source: str
     revision: str | None = None
+    base: Path | None = None
 
     def pin(self, reference: str) -> str:
         """Return a reference that always means these files: one of the hub gets the hub's commit.
@@ -89,7 +91,9 @@ class ResolvedRef:
         """
         if self.source != "hub":
             return reference
-        return f"{hub.PREFIX}{reference.removeprefix(hub.PREFIX).partition('@')[0]}@{self.revision}"
+        adapter, base = split_base(reference)
+        pinned = f"{hub.PREFIX}{adapter.removeprefix(hub.PREFIX).partition('@')[0]}@{self.revision}"
+        return f"{pinned}+{base}" if base else pinned
 
 
 def families() -> dict[str, str]:
@@ -189,33 +193,59 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
 def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
     """Return the checkpoint folder of a reference.
 
-    reference: path of an existing folder, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]". ModelError
+    reference: path of an existing folder, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]". ADAPTER+BASE: a LoRA
+    adapter and its base model, which may be left out where the adapter names it (`lora.base_of`). ModelError
     where the folder does not exist, contains no checkpoint, or has files that differ from the recorded
     checksums (tsfmscope/models/common/checkpoint_folder.py). HubError where the hub is needed but not allowed, or the
     download fails.
     """
+    reference, base = split_base(reference)
+    folder, revision = _locate(reference, allow_hub, cache)
+    source = "folder" if revision is None else "hub"
+    if not checkpoint_folder.is_adapter(folder):
+        if base:
+            raise ModelError(f"{reference}: got a whole model before +, expected a LoRA adapter; leave +{base} out")
+        return ResolvedRef(folder, fingerprint(folder), source, revision)
+    try:
+        whole, _ = _locate(base or lora.base_of(folder), allow_hub, cache)
+    except HubError as error:
+        raise type(error)(f"{folder}: base model of a LoRA adapter: {error}: ADAPTER+FOLDER") from error
+    return ResolvedRef(folder, fingerprint(whole, folder), source, revision, whole)
+
+
+def split_base(reference: str) -> tuple[str, str]:
+    """Return both parts of ADAPTER+BASE; the second is "" for another reference, also for a folder named with a +."""
+    adapter, _, base = reference.partition("+")
+    return (reference, "") if os.path.isdir(os.path.expanduser(reference)) else (adapter, base)
+
+
+def _locate(reference: str, allow_hub: bool, cache: Path | None) -> tuple[Path, str | None]:
+    """Return the folder of a reference without a base model, and the hub's commit, which is None for a folder."""
     # Unlike methods of Path, these do not fail for the home of an unknown user and for a name that is too long.
     folder = Path(os.path.expanduser(reference))
     if not reference.startswith(hub.PREFIX) and os.path.isdir(folder):
         checkpoint_folder.verify_sums(folder)
-        return ResolvedRef(folder, fingerprint(folder), "folder")
+        return folder, None
     check_reference(reference)
     try:
-        folder, revision = hub.download(
+        return hub.download(
             reference, CHECKPOINT_FILES, also=(CARD, checkpoint_folder.ADAPTER), allowed=allow_hub, cache=cache
         )
     except HubError as error:
         raise type(error)(
             str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
         ) from error
-    return ResolvedRef(folder, fingerprint(folder), "hub", revision)
 
 
 def check_reference(reference: str) -> None:
     """Raise ModelError unless a reference is a folder or has the form of a hub reference.
 
-    The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder.
+    The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder. In ADAPTER+BASE, both
+    parts are checked.
     """
+    reference, base = split_base(reference)
+    if base:
+        check_reference(base)
     if not reference.startswith(hub.PREFIX):
         folder = Path(os.path.expanduser(reference))
         if os.path.isdir(folder) or (hub.looks_like_hub(reference) and not os.path.isdir(folder.parent)):
@@ -229,15 +259,17 @@ def check_reference(reference: str) -> None:
     raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; fix the reference")
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, adapter: Path | None = None) -> str:
     """Return the SHA-256 over names and contents of the files that are read of a checkpoint.
 
-    Files are taken in the order of their names. ModelError where there are no weights, or where a file cannot be read.
+    adapter: folder of a LoRA adapter that is merged into it. Files are taken in the order of their names.
+    ModelError where there are no weights, or where a file cannot be read.
     """
     files = checkpoint_folder.files_of_weights(folder)
     files += [folder / name for name in ("config.json", *READERS) if (folder / name).exists()]
+    files += lora.files_of(adapter) if adapter else []
     digest = hashlib.sha256()
-    for path in sorted(files):
+    for path in sorted(files, key=lambda path: path.name):
         try:
             digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
         except OSError as error:
@@ -305,20 +337,25 @@ def load_planned(
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and code are now {now[:12]}; run the stage again"
         )
-    return load(family, checkpoint.folder, device=device, options=options)
+    return load(family, checkpoint.folder, base=checkpoint.base, device=device, options=options)
 
 
-def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:
+def load(
+    family: str, folder: Path, *, base: Path | None = None, device: str = "cpu", options: Mapping[str, Any]
+) -> Family:
     """Load the model of a folder.
 
-    options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
-    `family_class` and the family's `load` raise, and ValueError for an unknown precision.
+    base: folder of the base model, where `folder` contains a LoRA adapter, which is merged into it. options:
+    keywords of the family's `load`, and PRECISION, which every family has. Raises what `family_class` and the
+    family's `load` raise, and ValueError for an unknown precision.
     """
     try:
-        model = family_class(family).load(folder, device=device, **stored_options(options))
+        model = family_class(family).load(base or folder, device=device, **stored_options(options))
     except ImportError as error:
         missing = describe_missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
         raise ModelError(f"{folder}: {missing}") from error
+    if base is not None:
+        lora.merge(model.network, folder)
     if PRECISION in options:
         from tsfmscope.models.common.layers import run_in
 
@@ -431,6 +468,7 @@ def family_of_folder(folder: Path) -> str | None:
     checkpoint_folder.check_adapter(folder)
     path = folder / "config.json"
     if not path.is_file():
+        checkpoint_folder.check_nested(folder)
         return None
     return family_of_config(checkpoint_folder.read_object(path, checkpoint_folder.LARGEST_CONFIG))
 

@@ -41,11 +41,14 @@ UNKNOWN = 0
 # Settings of R1 and R2, for which the network here is written: channels that share all weights and are not mixed, no
 # attention, none of the additions of R3. A config.json that lacks one has this value.
 FIXED: dict[str, Any] = {
-    "mode": "common_channel", "decoder_mode": "common_channel", "norm_mlp": "LayerNorm", "self_attn": False,
-    "use_positional_encoding": False, "enable_forecast_channel_mixing": False, "prediction_channel_indices": None,
-    "exogenous_channel_indices": None, "categorical_vocab_size_list": None, "masked_context_length": None,
-    "multi_scale": False, "register_tokens": 0, "fft_length": 0, "multi_quantile_head": False, "decompose": False,
+    "mode": "common_channel", "norm_mlp": "LayerNorm", "self_attn": False, "use_positional_encoding": False,
+    "masked_context_length": None, "multi_scale": False, "register_tokens": 0, "fft_length": 0, "decompose": False,
     "light_mode": False, "enable_base_norm_always": False,
+}  # fmt: skip
+# Such settings that the encoder does not read (granite-tsfm 0.3.11, TinyTimeMixerModel).
+HEAD: dict[str, Any] = {
+    "decoder_mode": "common_channel", "enable_forecast_channel_mixing": False, "prediction_channel_indices": None,
+    "exogenous_channel_indices": None, "categorical_vocab_size_list": None, "multi_quantile_head": False,
 }  # fmt: skip
 # Values of `scaling` that mean mean and standard deviation in the package.
 SCALING = ("std", True)
@@ -130,6 +133,8 @@ class TTM(OwnNetwork):
 
     The family forecasts points: every quantile is the same number. For a horizon beyond prediction_length, the
     forecast is appended to the context, as the package's RecursivePredictor does.
+
+    A checkpoint whose decoder or head mixes channels or reads exogenous series is read as its encoder.
     """
 
     name: ClassVar[str] = "ttm"
@@ -162,7 +167,9 @@ class TTM(OwnNetwork):
     output_modules: ClassVar[tuple[str, ...]] = ("head",)
     # The MLP across patches with its gate, and the gate of the MLP across features.
     unnamed: ClassVar[frozenset[str]] = frozenset({"patch_mixer", "feature_mixer.gating_block"})
-    release: ClassVar[Release] = Release(Config, FIXED, "TTM R1 and R2", model_type="tinytimemixer")
+    release: ClassVar[Release] = Release(
+        Config, FIXED, "TTM R1 and R2", model_type="tinytimemixer", head=HEAD, encoder="backbone"
+    )
     network: TTMNetwork
 
     @classmethod
@@ -223,6 +230,7 @@ class TTM(OwnNetwork):
         """
         from tsfmscope.models.graphs import TTMGraph
 
+        self.check_complete()
         make = partial(TTMGraph, self.network.eval(), self.config, VARIANCE, len(QUANTILES))
         return ForecastGraph(make, self.max_context, self.prediction_length, QUANTILES)
 
@@ -245,6 +253,7 @@ class TTM(OwnNetwork):
         """
         import torch
 
+        self.check_complete()
         if future.shape[1] != self.prediction_length:
             raise ValueError(f"future: got {future.shape[1]} steps, expected the {self.prediction_length} of the head")
         network = self.network

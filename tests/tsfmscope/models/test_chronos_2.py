@@ -13,8 +13,10 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
+import tsfmscope as ts
 from tests.tsfmscope.models.families import hard_windows
 from tsfmscope.conformance.package import CLOSE, compare_with_package
+from tsfmscope.errors import ModelError
 from tsfmscope.models.chronos_2 import LEVELS, Chronos2
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
@@ -122,3 +124,24 @@ def test_a_folder_that_the_package_saved_loads_and_forecasts_as_it_does(windows:
     assert isinstance(BaseChronosPipeline.from_pretrained(tmp_path), Chronos2Pipeline)
     compared = compare_with_package(model, tmp_path, made)
     assert max(*compared.state_distances().values(), compared.forecast_distance()) <= CLOSE
+
+
+def test_the_folders_of_a_fit_load_as_autogluon_lays_them_out(tmp_path: Path) -> None:
+    """AutoGluon calls `fit` with the folder of its model and this name of the last checkpoint."""
+    folder = tmp_path / "models" / "Chronos2" / "W0"
+    values = [np.sin(np.arange(120) / 3)]
+    with torch.random.fork_rng(devices=[]):
+        tuned = Chronos2Pipeline(released()).fit(
+            values, prediction_length=8, validation_inputs=values, num_steps=2, batch_size=4, learning_rate=1e-2,
+            output_dir=folder, finetuned_ckpt_name="fine-tuned-ckpt", disable_tqdm=True,
+        )  # fmt: skip
+    loaded = ts.load(folder / "fine-tuned-ckpt")
+    assert loaded.source.family == "chronos-2"
+    for name, value in tuned.model.state_dict().items():
+        assert torch.equal(value, loaded.family.network.state_dict()[name])
+    assert (folder / "checkpoint-2" / "training_args.bin").exists()
+    assert ts.load(folder / "checkpoint-2").width == 16
+    with pytest.raises(ModelError, match="contain one: 'checkpoint-2', 'fine-tuned-ckpt'; name one of them"):
+        ts.load(folder)
+    with pytest.raises(ModelError, match="contain one: 'W0/checkpoint-2', 'W0/fine-tuned-ckpt'; name one of them"):
+        ts.load(folder.parent)

@@ -58,6 +58,16 @@ def test_config_and_safetensors_are_fetched_and_nothing_else(server: Hub, tmp_pa
     assert server.asked == before, "a pinned or forbidden look-up asked the hub"
 
 
+def test_the_base_model_that_a_local_adapter_names_is_fetched(server: Hub, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "org/tiny"}')
+    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    found = registry.resolve(str(adapter), allow_hub=True, cache=tmp_path / "cache")
+    assert found.base == registry.resolve("hub:org/tiny", cache=tmp_path / "cache").folder
+    assert (found.folder, found.source) == (adapter, "folder")
+
+
 @pytest.mark.parametrize(
     ("mood", "text"),
     [

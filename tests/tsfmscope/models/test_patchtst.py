@@ -195,7 +195,10 @@ def test_a_released_checkpoint_of_many_channels_is_a_model_of_each(windows: Make
         ({"share_embedding": False}, "got {'share_embedding': False} with 7 channels, expected channels that share"),
         ({"channel_attention": True}, "got {'channel_attention': True} with 7 channels"),
         ({"loss": "nll", "distribution_output": "negative_binomial"}, "'negative_binomial', expected one of "),
-        ({"architectures": ["PatchTSTForPretraining"]}, r"architectures \['PatchTSTForPretraining'\], expected"),
+        (
+            {"architectures": ["PatchTSTModel"]},
+            r"architectures \['PatchTSTModel'\], expected 'patchtst', one of \['Pat",
+        ),
     ],
 )
 def test_a_checkpoint_that_is_no_model_of_one_real_channel_is_refused(

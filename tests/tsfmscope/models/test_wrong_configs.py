@@ -213,7 +213,7 @@ SAVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ),
         ({"self_attn": True}, "'self_attn': True.*other versions are not supported"),
         ({"multi_quantile_head": True, "register_tokens": 2}, "'register_tokens': 2.*as in TTM R1 and R2"),
-        ({"enable_forecast_channel_mixing": True}, "other versions are not supported"),
+        ({"decompose": True}, "other versions are not supported"),
         ({"scaling": "mean"}, "got scaling 'mean', expected 'std'"),
         ({"architectures": ["TinyTimeMixerForMaskedPrediction"]}, "only forecasters are read"),
         ({"model_type": "patchtsmixer"}, "so this is no ttm checkpoint"),

@@ -198,6 +198,7 @@ def weight_files(folder: Path) -> list[Path]:
     elif not files and PICKLED in names:
         files = [PICKLED]
     if not files:
+        check_nested(folder)
         raise ModelError(
             f"{folder}: not a checkpoint: got {_list_names(names)}, expected {STOCK}, or {INDEX} and the files that it "
             "names; convert pickled weights to safetensors, and rename weights that have another name"
@@ -249,11 +250,17 @@ def _shards(index: Path) -> list[str]:
     return names
 
 
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder contains a LoRA adapter and no weights of a whole model."""
+    has_whole = any((folder / name).exists() for name in (COMPRESSED, STOCK, INDEX))
+    return not has_whole and any((folder / name).exists() for name in (ADAPTER, ADAPTER_WEIGHTS))
+
+
 def check_adapter(folder: Path) -> None:
     """Raise ModelError if a folder contains a LoRA adapter, alone or next to the weights of a whole model."""
     if not any((folder / name).exists() for name in (ADAPTER, ADAPTER_WEIGHTS)):
         return
-    is_alone, base = not any((folder / name).exists() for name in (COMPRESSED, STOCK, INDEX)), None
+    is_alone, base = is_adapter(folder), None
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         base = json.loads(read_text(folder / ADAPTER, LARGEST_CONFIG)).get("base_model_name_or_path")
     owner = f"{base!r:.200}" if base else "a base model that it does not name"
@@ -263,6 +270,17 @@ def check_adapter(folder: Path) -> None:
         f"{folder}: a LoRA adapter of {owner} {problem}; merge it (with peft: "
         f"model.merge_and_unload().save_pretrained(NEW_FOLDER)) and name the new folder{other}"
     )
+
+
+def check_nested(folder: Path) -> None:
+    """Raise ModelError, naming them, if subfolders contain checkpoints, such as checkpoint-N of a training run."""
+    paths = (
+        path for depth in ("*", "*/*") for name in ("config.json", ADAPTER) for path in folder.glob(f"{depth}/{name}")
+    )
+    if nested := {path.parent.relative_to(folder).as_posix() for path in paths}:
+        raise ModelError(
+            f"{folder}: contains no checkpoint, but folders that contain one: {_list_names(nested)}; name one of them"
+        )
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -349,11 +367,12 @@ def read_weights(folder: Path) -> dict[str, Any]:
     return tensors
 
 
-def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
+def load_network(model_class: Any, folder: Path, device: str, *, only: str = "", **changes: Any) -> Any:
     """Return a network in float32 and eval mode, made from keys of config.json that we know and from our tensors.
 
     model_class: class of transformers or of a package that builds on it. The package reads no file of the folder.
-    changes: entries that replace those of config.json.
+    only: beginning of the names of the tensors that are read; others keep their random values. changes: entries that
+    replace those of config.json.
     Raises ModelError if the weights cannot be read or do not fit config.json.
     """
     import torch
@@ -362,13 +381,13 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     saved = read_config(folder, model_class.__name__)
     values = {key: value for key, value in saved.items() if key in known} | changes
     _check_values(values, folder / "config.json")
-    tensors = read_weights(folder)
+    tensors = {name: tensor for name, tensor in read_weights(folder).items() if name.startswith(only)}
     with limit_parameters(folder), _without_package_messages():
         config = model_class.config_class(**values)
         network, info = model_class.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
-    missing = sorted(info["missing_keys"])
+    missing = sorted(name for name in info["missing_keys"] if name.startswith(only))
     if missing or info["mismatched_keys"]:
         raise ModelError(
             f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
@@ -100,7 +100,8 @@ class Release:
     config: keys that the network reads. fixed: values of other keys for which the network is written; a key may be
     missing in config.json. name: the release that has them. prefix: of the names of all weights in the files; a file
     may have them without it. model_type: that of config.json; empty: the family's name. is_ours: config.json has no
-    keys of others, and unknown ones are refused.
+    keys of others, and unknown ones are refused. head: as `fixed`, of keys that only the decoder and the head read; a
+    checkpoint with other values is read as its encoder. encoder: name of the network's module that is the encoder.
     """
 
     config: type[SavedConfig]
@@ -109,6 +110,13 @@ class Release:
     prefix: str = ""
     model_type: str = ""
     is_ours: bool = False
+    head: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str = ""
+
+    def find_missing(self, saved: Mapping[str, Any]) -> str | None:
+        """Return the keys and values of a decoder or head of another kind; None if there are none."""
+        others = {key: saved[key] for key, value in self.head.items() if saved.get(key, value) != value}
+        return ", ".join(f"{key} {value!r:.60}" for key, value in others.items()) or None
 
 
 def read(
@@ -121,6 +129,7 @@ def read(
 ) -> tuple[Network, dict[str, Any]]:
     """Return the network in float32 and the config of a checkpoint folder whose config.json contains `saved`.
 
+    Where the release does not have the checkpoint's decoder or head, only the encoder is made and read.
     make: function from a config to its network. attentions: function from the network to its attention layers. rename:
     function from the weights of the files, without the prefix, to those by the network's names. ModelError names the
     file that is wrong.
@@ -139,6 +148,11 @@ def read(
         raise checkpoint_folder.broken_checkpoint(str(error)) from error
     network = make_empty(lambda: make(config), attentions, saved.get(BLOCK), folder)
     weights = checkpoint_folder.read_weights(folder)
+    if release.find_missing(saved) is not None:
+        for name, _ in list(network.named_children()):
+            if name != release.encoder:
+                setattr(network, name, None)
+        weights = {name: value for name, value in weights.items() if name.startswith(f"{release.encoder}.")}
     if release.prefix:
         weights = without_prefix(weights, release.prefix, folder)
     return fill(network, rename(weights, network), folder), config

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from stages.planning.checkpoints import CARD
 from tests.tsfmscope.models.families import COMMITTED, READERS, change_config, example_model
-from tsfmscope.errors import ModelError
+from tsfmscope.errors import HubError, ModelError
 from tsfmscope.models import registry
 from tsfmscope.models.common.checkpoint_folder import (
     ADAPTER,
@@ -227,6 +227,9 @@ def test_an_adapter_says_how_it_is_merged_alone_and_next_to_a_model(folder: Path
     for read in (registry.fingerprint, family_of_folder):
         with pytest.raises(ModelError, match=alone):
             read(folder)
+    # As a reference, it is an adapter of a base model that has to be had.
+    with pytest.raises(HubError, match=r"amazon/chronos-2: not in the hub's .*: ADAPTER.FOLDER"):
+        registry.resolve(str(folder))
 
 
 @pytest.mark.parametrize("folder", ["chronos-bolt", "patchtst"], indirect=True)
