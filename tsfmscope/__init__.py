@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tsfmscope.functions.ablate import ablate
     from tsfmscope.functions.certify import certify
     from tsfmscope.functions.compare import compare
     from tsfmscope.functions.compress import compress
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 # Module -> the public names that it defines.
 _NAMES = {
+    "functions.ablate": ["ablate"],
     "functions.certify": ["certify"], "functions.compare": ["compare"], "functions.compress": ["compress"],
     "functions.doctor": ["doctor"],
     "functions.embed": ["embed"],
@@ -49,8 +51,8 @@ _NAMES = {
 _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Family", "Forecaster", "TokenKind", "Tokens", "certify", "compare", "compress", "doctor", "effective_dimension", "embed",
-    "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "probe", "push", "results",
+    "Family", "Forecaster", "TokenKind", "Tokens", "ablate", "certify", "compare", "compress", "doctor",
+    "effective_dimension", "embed", "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "probe", "push", "results",
     "score", "singular_values", "states", "states_of", "verify", "weights",
 ]  # fmt: skip
 

@@ -47,6 +47,8 @@ NOT_RUN = {
         "tsfmscope export data", "tsfmscope certify chronos", "tsfmscope compress chronos-bolt-mini smallest",
         "tsfmscope compress chronos-bolt-mini fast",
     ),
+    # Examples of help, which tests/tsfmscope/cli/test_commands.py runs.
+    "docs/inside.md": ("tsfmscope",),
     "docs/shrink.md": ("tsfmscope compress", "tsfmscope export", "tsfmscope forecast"),
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries

@@ -30,6 +30,7 @@ COMMANDS = {
     "forecast": ("tsfmscope.cli.forecast:COMMAND", "Forecast the steps after every series of a table."),
     "inspect": ("tsfmscope.cli.inspect:COMMAND", "Measure isotropy, dimension and rank of every layer."),
     "probe": ("tsfmscope.cli.probe:COMMAND", "Measure what each layer knows of its series."),
+    "ablate": ("tsfmscope.cli.ablate:COMMAND", "Measure what the forecast loses without each part."),
     "compare": ("tsfmscope.cli.compare:COMMAND", "Compare the layers of two models on your data."),
     "embed": ("tsfmscope.cli.embed:COMMAND", "Compute one vector per series from hidden states."),
     "score": ("tsfmscope.cli.score:COMMAND", "Score models on your data, and choose one."),

@@ -17,7 +17,7 @@ EXAMPLES = """
 tsfmscope embed chronos-bolt-mini nile
 tsfmscope embed chronos-bolt-mini mine.csv --context 128 --out vectors.parquet
 tsfmscope embed chronos-bolt-mini mine.csv --layer 2 --pool max --json
-tsfmscope embed chronos-bolt-mini mine.csv --layer best --labels labels.csv --out vectors.parquet
+tsfmscope embed chronos-bolt-mini shops.csv --layer best --labels labels.csv --out vectors.parquet
 """
 # Dimensions that the table shows; a file and JSON contain all of them.
 MAX_COLUMNS = 6

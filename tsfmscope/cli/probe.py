@@ -14,7 +14,7 @@ from tsfmscope.functions.probe import STATES, SUFFIXES, ProbeReport, probe
 EXAMPLES = """
 tsfmscope probe chronos-bolt-mini
 tsfmscope probe chronos-bolt-mini --max-series 512 --out probes.png
-tsfmscope probe chronos-bolt-mini mine.csv --labels labels.csv
+tsfmscope probe chronos-bolt-mini shops.csv --labels labels.csv
 """
 MEANING = (
     "R²: share of the variance that a linear probe explains on series that did not fit it; AUC: chance that it ranks a "

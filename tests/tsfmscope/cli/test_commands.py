@@ -33,8 +33,8 @@ from tsfmscope.functions import faster
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
-    *("forecast", "inspect", "score", "compress", "certify", "embed", "export", "push", "verify"),
-    *("check-family", "doctor"),
+    *("forecast", "inspect", "score", "compress", "certify", "embed", "probe", "ablate", "compare", "export", "push"),
+    *("verify", "check-family", "doctor"),
     *("sql", "tables", "report"),
     *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
 )
@@ -55,7 +55,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout's params and checkpoints, a file of one's own, a catalogue and a page."""
+    """A checkout's params and checkpoints, files of one's own, a catalogue and a page."""
     (tmp_path / "params.yaml").write_text((ROOT / "params" / "full.yaml").read_text())
     (tmp_path / "checkpoints").symlink_to(ROOT / "tsfmscope" / "checkpoints")
     (tmp_path / "data" / "figures").mkdir(parents=True)
@@ -64,6 +64,11 @@ def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.chdir(tmp_path)
     values = np.sin(np.arange(180) / 5) + np.arange(180) / 100
     pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=180), "y": values}).to_csv("mine.csv", index=False)
+    noisy = values[:, None] + np.random.default_rng(0).normal(size=(180, 24)) * np.linspace(0.1, 1, 24)
+    shops = pd.DataFrame(noisy, columns=[f"shop {n}" for n in range(24)])
+    shops.assign(ds=pd.date_range("2024-01-01", periods=180)).to_csv("shops.csv", index=False)
+    labels = pd.Series(np.where(np.arange(24) < 12, "quiet", "noisy"), shops.columns, name="kind")
+    labels.rename_axis("shop").to_csv("labels.csv")
     return tmp_path
 
 
@@ -159,8 +164,11 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPa
 
 
 # Examples with models take half a minute each.
+SLOW_EXAMPLES = ("ablate", "compare", "compress", "export", "inspect", "probe")
+
+
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.slow] if name in ("compress", "export", "inspect") else [])
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_EXAMPLES else [])
     for name in ("", *NAMES)
     if name not in WITHOUT_EXAMPLES
 ])  # fmt: skip

@@ -31,6 +31,7 @@ from tsfmscope.series.data_sets import DRAWN
 
 CHECKPOINTS = Path(__file__).parents[3] / "tsfmscope" / "checkpoints"
 SIGNATURES = {
+    "ablate": "model, data, *, parts, ways, windows, context, horizon, max_series, seed, reading",
     "certify": "base, small, data, *, margin, worst, context, horizon, max_series, seed, reading",
     "compare": "a, b, data, *, context, rows, max_series, seed, reading",
     "compress": (
