@@ -97,6 +97,18 @@ def awq(weight: np.ndarray, count: int, moments: np.ndarray | None) -> np.ndarra
     return min(tried, key=operator.itemgetter(0))[1]
 
 
+def round_uniformly(weight: np.ndarray, method: str, count: int, moments: np.ndarray | None) -> tuple[np.ndarray, int]:
+    """Return the weight rounded by one of UNIFORM_METHODS, and its bytes; count: of bits; moments: of its inputs."""
+    rows, columns = weight.shape
+    group = GROUP if columns > GROUP else 0
+    size = matrix_bytes(rows, columns, count, group)
+    if method == "GPTQ":
+        return round_matrix(weight, count, group, moments), size
+    if method == "AWQ":
+        return awq(weight.astype(np.float64), count, moments), size + 2 * columns
+    return round_plainly(weight.astype(np.float64), count, group, np.ones(columns)), size
+
+
 def variants(model: Family, plan: bits.Plan, steps: int, methods: Sequence[str]) -> Iterator[tuple[str, float]]:
     """Yield name and share of the bytes of each method of `methods`, with the network rounded by it.
 
@@ -118,16 +130,8 @@ def variants(model: Family, plan: bits.Plan, steps: int, methods: Sequence[str])
             model.network.load_state_dict(kept)
             weights, size = bits.saved_tensors(model.network), plan.others
             for matrix in matrices:
-                rows, columns = matrix.weight.shape
-                group = GROUP if columns > GROUP else 0
-                numbers = matrix.weight.astype(np.float64)
-                if name == "GPTQ":
-                    rounded = round_matrix(matrix.weight, count, group, matrix.moments)
-                elif name == "AWQ":
-                    rounded = awq(numbers, count, matrix.moments)
-                else:
-                    rounded = round_plainly(numbers, count, group, np.ones(columns))
-                size += matrix_bytes(rows, columns, count, group) + 2 * columns * (name == "AWQ")
+                rounded, taken = round_uniformly(matrix.weight, name, count, matrix.moments)
+                size += taken
                 with torch.no_grad():
                     weights[matrix.path].copy_(torch.from_numpy(rounded).reshape(weights[matrix.path].shape))
             yield f"{name} {count} bits", size / plan.full

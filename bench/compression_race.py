@@ -1,32 +1,31 @@
-"""Race of compression methods: forecast error at equal size, over families, sizes and calibration seeds.
+"""Race of compression methods of attention: forecast error at equal size, over models and data sets.
 
     python -m bench.compression_race [--quick] [--cells FILE] [--models NAME ...] [--sizes S ...] [--seeds N ...]
+        [--groups guided report] [--corpus FOLDER]
 
-Every method gets the same calibration windows: of three data sets and of synthetic series, drawn with the seed. The
-error is the pooled WQL (sum of quantile losses over the sum of absolute targets) on the last windows of data sets that
-did not calibrate, over that of the dense model. `size` is the share of the bytes of the attention parameters that is
-left. Models are bundled checkpoints and `chronos-bolt-350k` of the folder TSFMSCOPE_WEIGHTS; series are those of the
-folder TSFMSCOPE_DATA. Nothing is healed.
+Every method gets the same synthetic calibration windows, so no scored set calibrates. The sets are those of
+`bench.skill`, at most COUNT windows each. An error is a set's WQL over that of the dense model. `share` is the share of
+the bytes of the attention parameters that is left. Nothing is healed.
 
 Besides the methods of `tsfmscope compress`:
 - prune-heads: heads with the smallest stable rank of W_O W_V are removed (tsfm-lens).
 - drop-layers: attention layers are removed, those first that change the last hidden states least (after ShortGPT).
 - asvd, svd-llm, fwsvd, gfwsvd, kfac-svd, kfac-svd-lems, zs-svd: published methods that factorise single matrices
-  (bench/race_matrices.py).
+  (bench/race_matrices.py), some of them also with progressive recalibration.
 - basis-sharing: consecutive layers share the bases of their matrices (bench/race_structures.py).
 - slicegpt: the residual stream gets narrower, with MLPs and embeddings; the whole model has the bytes of one whose
-  attention alone has the size. Not defined for TimesFM, TimesFM 2.5 and Totem.
-- bfloat16, int8: the attention matrices are rounded; int8 with one scale per row. Their size is 0.5, and 0.25 plus the
-  scales.
+  attention alone has the size. Not defined for all families.
+- bfloat16, and nearest, GPTQ and AWQ with 8 and 4 bits: the attention matrices are rounded (bench/bits.py). Each has
+  its own share, and stands in the table of every size.
 
-The first table has the geometric mean of the errors over models, seeds and data sets, the second our error over that of
-each method, paired. A line of the third is a model and a size: our error, the best other method, and the methods whose
-error is significantly smaller (95 % interval, Student's t over data sets, errors of a data set averaged over seeds).
-The fourth compares ours with the best other method of each model.
+A table has, per method, the geometric mean of the errors over models and sets, the worst of them, and our error over
+the method's on the same models and sets. Intervals are Student's, 95 %, over sets; errors of a set are averaged over
+models and seeds. `models`: number of models that the method can compress to this size.
 
---cells: file with one JSON line per finished cell. Cells that it has are not computed again, and new ones are added, so
-that a stopped race goes on.
-Last line JSON: means by method and size, and the lines of the third table.
+--cells: file with one JSON line per finished cell, with the logarithms of its errors by group and set. Cells that it
+has are not computed again, so that a stopped race goes on; use another file for other groups. `--models` without a name
+computes nothing and prints the tables of the file.
+Last line JSON: the rows of the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ import argparse
 import copy
 import itertools
 import json
-import os
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,170 +44,141 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bench.bits import CONTEXT, HORIZON, ROOT, SETS, UNIFORM_METHODS, load, round_uniformly, scores
 from bench.race_matrices import MATRIX_METHODS, Calibration
-from bench.race_structures import ROUNDED, STRUCTURE_METHODS, round_attention
-from bench.truncation_trained import SYNTHETIC, load_series, log_wql, score_windows
+from bench.race_structures import STRUCTURE_METHODS
+from bench.skill import Part, corpus_parts, cut_windows, guided_parts, spread_parts
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.compress import compress_model
-from tsfmscope.compression.options import METHODS
+from tsfmscope.compression.options import METHODS, WINDOWS, Method, Ranks
+from tsfmscope.compression.options import Calibration as Options
 from tsfmscope.errors import ModelError
-from tsfmscope.models.registry import family_of_folder, load
-from tsfmscope.series.tables import series_table
+from tsfmscope.models.base import Family
+from tsfmscope.models.common.attention import NAMES
+from tsfmscope.series.types import Windows
 from tsfmscope.statistics import means
 
-# The default of `tsfmscope compress`.
+# The best truncation of `tsfmscope compress`.
 OURS = "activation-aware-refit"
-TRAINED = "chronos-bolt-350k"
-# Families with a token per step (Chronos-T5, Lag-Llama, Time-MoE) are left out: each pass over the
-# calibration windows takes them most of a minute.
-FAMILIES = ("chronos-bolt", "chronos-2", "timesfm", "timesfm-2.5", "patchtst", "moirai", "totem", "visionts")
-MODELS = (TRAINED, *(f"{family}-mini" for family in FAMILIES))
-CALIBRATE = ("covid_deaths", "nn5_weekly", "pedestrian")
-SIZES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
-SEEDS = (0, 1, 2)
-# Scored series per data set, and options of the calibration windows.
-SERIES = 8
-OPTIONS = {"datasets": CALIBRATE, "windows": 32, "context": 512, "horizon": 24, "held_out": 0.2, "synthetic": SYNTHETIC}
+MODELS = (
+    *("chronos-bolt-350k", "chronos-bolt-mini", "chronos-2-mini", "patchtst-mini", "timesfm-2.5-mini"),
+    "moirai-2-mini",
+)
+SIZES = (0.5, 0.25)
+# Largest number of scored windows of a set.
+COUNT = 8
 # Methods of `tsfmscope compress` that compress attention alone.
 OWN = tuple(name for name, method in METHODS.items() if "budget" in method.rules)
+ROUNDED = ("bfloat16", *(f"{name} {count} bits" for count in (8, 4) for name in UNIFORM_METHODS))
 # Methods that read no calibration data.
-UNSEEDED = ("prune-heads", *ROUNDED, *(name for name in OWN if not METHODS[name].reads_data))
-# Method -> size -> geometric mean of the errors, and its 95 % interval.
-Table = dict[str, dict[float, tuple[float, float, float]]]
+UNSEEDED = ("prune-heads", "bfloat16", *(name for name in OWN if not METHODS[name].reads_data))
 
 
 class Cell(NamedTuple):
-    """One compressed model: the logarithms of its errors over the dense model's, by data set."""
+    """One compressed model: the logarithms of its errors over the dense model's, by "group/set"."""
 
     model: str
     method: str
-    size: float
+    share: float
     seed: int
     logs: dict[str, float]
 
 
 class Race:
-    """A dense model with its scored windows, errors and calibration series."""
+    """A dense model with its scored windows, errors and calibration data."""
 
-    def __init__(self, name: str, series: Mapping[str, list[Any]]) -> None:
-        folder = Path(os.environ["TSFMSCOPE_WEIGHTS"], name) if name == TRAINED else Path("tsfmscope/checkpoints", name)
-        self.name, self.base = name, load(str(family_of_folder(folder)), folder, options={})
-        self.tables = {dataset: series_table(series[dataset]) for dataset in CALIBRATE}
-        self.windows = score_windows({name: part[:SERIES] for name, part in series.items() if name not in CALIBRATE})
-        self.dense = {dataset: log_wql(self.base, windows) for dataset, windows in self.windows.items()}
-        self._calibrations: dict[int, Calibration] = {}
+    def __init__(self, name: str, pairs: Sequence[tuple[Part, Windows]], options: Options) -> None:
+        self.name, self.base, self.pairs = name, load(name), pairs
+        self.data = Calibration(self.base, options)
+        self.dense = scores(self.base, pairs)
 
-    def cell(self, method: str, size: float, seed: int) -> Cell:
+    def cell(self, method: str, size: float) -> Cell:
         """Compress the model and score it; without errors if the method cannot compress it to this size."""
-        if seed not in self._calibrations:
-            self._calibrations[seed] = Calibration(self.base, self.tables, OPTIONS | {"seed": seed})
-        model, data = copy.deepcopy(self.base), self._calibrations[seed]
+        model, share, logs = copy.deepcopy(self.base), size, {}
         try:
             if method in ROUNDED:
-                size = round(round_attention(model, method), 3)
+                share = round(round_attention(model, method, self.data), 3)
             elif method in OWN:
-                own = {"method": method, "ranks": {"budget": size}}
-                compress_model(model, own, base_model=self.name, tables=self.tables, calibration=data.options)
+                own = Method.model_validate({"method": method, "ranks": Ranks(budget=size)})
+                compress_model(model, own, base_model=self.name, tables={}, calibration=self.data.options)
             else:
-                (MATRIX_METHODS | STRUCTURE_METHODS)[method](model, size, data)
+                (MATRIX_METHODS | STRUCTURE_METHODS)[method](model, size, self.data)
+            found = scores(model, self.pairs)
+            logs = {"/".join(key): math.log(found[key][0] / loss) for key, (loss, *_) in self.dense.items() if loss}
         # LEMS measures nothing in layers after the last hidden state (VisionTS). Not all families can be sliced.
         except (BudgetError, ModelError):
-            return Cell(self.name, method, size, seed, {})
-        logs = {name: log_wql(model, windows) - self.dense[name] for name, windows in self.windows.items()}
-        return Cell(self.name, method, size, seed, logs)
+            pass
+        return Cell(self.name, method, share, self.data.options.seed, logs)
 
 
-def run(models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], finished: set[Any]) -> Iterator[Cell]:
-    """Yield the cells that are not finished, seed by seed; print a line of progress per model and size."""
-    series = load_series()
-    races = {name: Race(name, series) for name in models}
-    for seed, name, size in itertools.product(seeds, models, sizes):
-        began, count = time.monotonic(), 0
-        for method in (*OWN, *MATRIX_METHODS, *STRUCTURE_METHODS, *ROUNDED):
+def round_attention(model: Family, method: str, data: Calibration) -> float:
+    """Round the attention matrices in place by one of ROUNDED; return their bytes over those in float32."""
+    full = taken = 0
+    for layer in model.attentions():
+        for name in NAMES:
+            weight = layer.linear(name).weight
+            rounded, size = weight.bfloat16(), 2 * weight.numel()
+            if method != "bfloat16":
+                moments = data.statistics[layer.name][name].inputs
+                way, count, _ = method.split()
+                # Zeros are the moments of a matrix without effect on the loss.
+                known = moments if moments.any() else None
+                numbers, size = round_uniformly(weight.detach().numpy(), way, int(count), known)
+                rounded = torch.from_numpy(numbers)
+            full, taken = full + 4 * weight.numel(), taken + size
+            with torch.no_grad():
+                weight.copy_(rounded)
+    return taken / full
+
+
+def run(
+    models: Sequence[str], sizes: Sequence[float], seeds: Sequence[int], finished: set[Any],
+    pairs: Sequence[tuple[Part, Windows]], windows: int,
+) -> Iterator[Cell]:  # fmt: skip
+    """Yield the cells that are not finished, model by model; print the seconds of each."""
+    for name, seed in itertools.product(models, seeds):
+        options = Options(windows=windows, context=CONTEXT, horizon=HORIZON, seed=seed, held_out=0, synthetic=SETS)
+        race = None
+        for size, method in itertools.product(sizes, (*OWN, *MATRIX_METHODS, *STRUCTURE_METHODS, *ROUNDED)):
             is_repeated = (method in UNSEEDED and seed != seeds[0]) or (method in ROUNDED and size != sizes[0])
-            if not is_repeated and (name, method, size, seed) not in finished:
-                count += 1
-                yield races[name].cell(method, size, seed)
-        rate = count / (time.monotonic() - began)
-        print(f"seed {seed}, {name}, size {size}: {rate:.2f} cells a second", file=sys.stderr, flush=True)
+            if is_repeated or (name, method, None if method in ROUNDED else size, seed) in finished:
+                continue
+            race, began = race or Race(name, pairs, options), time.monotonic()
+            yield race.cell(method, size)
+            print(f"{name}, {method}, {size}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
 
 
-def mean_table(cells: Sequence[Cell]) -> Table:
-    """Return by method and size the geometric mean of the errors, and its 95 % interval over models."""
-    found: dict[str, dict[float, dict[str, list[float]]]] = {}
+def compare(cells: Sequence[Cell], group: str, size: float) -> list[dict[str, Any]]:
+    """Return one row per method, the least error first."""
+    seeded: dict[str, dict[tuple[str, str], list[float]]] = {}
+    shares: dict[str, list[float]] = {}
     for cell in cells:
-        if cell.logs:
-            by_model = found.setdefault(cell.method, {}).setdefault(cell.size, {})
-            by_model.setdefault(cell.model, []).append(float(np.mean(list(cell.logs.values()))))
-    table: Table = {}
-    for method, by_size in found.items():
-        for size, by_model in by_size.items():
-            interval = means.mean(np.array([np.mean(logs) for logs in by_model.values()]))
-            limits = np.exp([interval.estimate, interval.low, interval.high])
-            table.setdefault(method, {})[size] = (float(limits[0]), float(limits[1]), float(limits[2]))
-    return table
-
-
-def with_mean_sizes(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells with one size, the mean, for each way of rounding, whose scales take other shares by model."""
-    sizes = {name: [cell.size for cell in cells if cell.method == name] for name in ROUNDED}
-    means_of = {name: round(float(np.mean(found)), 3) for name, found in sizes.items() if found}
-    return [cell._replace(size=means_of.get(cell.method, cell.size)) for cell in cells]
-
-
-def paired_cells(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of the other methods with the logarithms of our error over theirs, on the same data sets."""
-    ours = {(cell.model, cell.size, cell.seed): cell.logs for cell in cells if cell.method == OURS}
-    return [
-        cell._replace(
-            logs={name: ours[cell.model, cell.size, cell.seed][name] - log for name, log in cell.logs.items()}
-        )
-        for cell in cells
-        if cell.method != OURS and (cell.model, cell.size, cell.seed) in ours
-    ]
-
-
-def compare_by_size(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return per size the means of our error and of each model's best other method, and their ratio.
-
-    rows: of `compare_cells`. The best other method is chosen on the scored data sets, which favours it. ratio: ours
-    over the other, with Student's 95 % interval over models. least: number of models in which ours is smaller.
-    """
-    table = []
-    for size in sorted({row["size"] for row in rows}, reverse=True):
-        pairs = [(row["ours"], row["other"]) for row in rows if row["size"] == size]
-        ours, others = np.log(np.array(pairs)).T
-        interval = means.mean(ours - others)
-        limits = [round(float(np.exp(value)), 3) for value in (interval.estimate, interval.low, interval.high)]
-        table.append(
-            {"size": size, "ours": round(float(np.exp(ours.mean())), 3),
-             "other": round(float(np.exp(others.mean())), 3), "ratio": limits[0], "low": limits[1], "high": limits[2],
-             "least": sum(own < other for own, other in pairs), "models": len(pairs)}
-        )  # fmt: skip
-    return table
-
-
-def compare_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Return for each model and size our error, the best other method, and the significantly better ones."""
-    by_cell: dict[tuple[str, float], dict[str, dict[str, list[float]]]] = {}
-    for cell in cells:
-        if cell.logs and cell.method not in ROUNDED:
-            by_method = by_cell.setdefault((cell.model, cell.size), {})
-            for dataset, log in cell.logs.items():
-                by_method.setdefault(cell.method, {}).setdefault(dataset, []).append(log)
+        if cell.logs and (cell.method in ROUNDED or cell.share == size):
+            shares.setdefault(cell.method, []).append(cell.share)
+            for key, log in cell.logs.items():
+                if key.startswith(f"{group}/"):
+                    seeded.setdefault(cell.method, {}).setdefault((cell.model, key), []).append(log)
+    logs = {method: {pair: float(np.mean(of)) for pair, of in found.items()} for method, found in seeded.items()}
     rows = []
-    for (model, size), by_method in by_cell.items():
-        logs = {name: np.array([np.mean(parts[key]) for key in sorted(parts)]) for name, parts in by_method.items()}
-        if OURS not in logs:
-            continue
-        others = {name: values for name, values in logs.items() if name != OURS}
-        better = sorted(name for name, values in others.items() if means.mean(logs[OURS] - values).low > 0)
-        best = min(others, key=lambda name: float(others[name].mean()))
+    for method, found in logs.items():
+        worst = max(found, key=lambda pair: found[pair])
+        ours = {pair: logs[OURS][pair] - log for pair, log in found.items() if pair in logs.get(OURS, {})}
         rows.append(
-            {"model": model, "size": size, "ours": round(float(np.exp(logs[OURS].mean())), 4), "best_other": best,
-             "other": round(float(np.exp(others[best].mean())), 4), "better": better}
+            {"group": group, "size": size, "method": method, "share": float(np.mean(shares[method])),
+             "models": len({model for model, _ in found}), "error": interval(found), "worst": math.exp(found[worst]),
+             "worst_model": worst[0], "worst_set": worst[1].partition("/")[2], "ours": interval(ours)}
         )  # fmt: skip
-    return rows
+    return sorted(rows, key=lambda row: row["error"][0])
+
+
+def interval(logs: Mapping[tuple[str, str], float]) -> tuple[float, float, float]:
+    """Return the geometric mean and its 95 % interval over sets; logs: by model and set."""
+    by_set: dict[str, list[float]] = {}
+    for (_, dataset), log in logs.items():
+        by_set.setdefault(dataset, []).append(log)
+    found = means.mean(np.array([np.mean(of) for of in by_set.values()]))
+    estimate, low, high = np.exp([found.estimate, found.low, found.high])
+    return float(estimate), float(low), float(high)
 
 
 def read_cells(path: Path | None) -> list[Cell]:
@@ -225,48 +195,38 @@ def read_cells(path: Path | None) -> list[Cell]:
 def main() -> None:
     """Run the race and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, one seed")
+    parser.add_argument("--quick", action="store_true", help="one model, a quarter of the size, few windows")
     parser.add_argument("--cells", type=Path, help="file of finished cells")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--sizes", nargs="+", type=float, choices=SIZES, default=list(SIZES))
-    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
+    parser.add_argument("--models", nargs="*", default=MODELS, help="bundled models, or folders of TSFMSCOPE_WEIGHTS")
+    parser.add_argument("--sizes", nargs="+", type=float, default=SIZES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=(0,))
+    parser.add_argument("--groups", nargs="+", default=["guided"], help="guided, tune, report")
+    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="folder of the corpus")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cells = read_cells(options.cells)
-    finished = {(cell.model, cell.method, cell.size, cell.seed) for cell in cells}
-    models, sizes, seeds = options.models, options.sizes, options.seeds
+    models, sizes, count, windows = options.models, options.sizes, COUNT, WINDOWS
     if options.quick:
-        models, sizes, seeds = ["patchtst-mini"], [0.25], [0]
-    finished |= {(cell.model, cell.method, sizes[0], cell.seed) for cell in cells if cell.method in ROUNDED}
-    for cell in run(models, sizes, seeds, finished):
+        models, sizes, count, windows = ["patchtst-mini"], [0.25], 1, 2
+    parts = [part for group in options.groups if models
+             for part in (guided_parts() if group == "guided" else corpus_parts(options.corpus, group))]  # fmt: skip
+    pairs = list(spread_parts(cut_windows(parts), count))
+    cells = read_cells(options.cells)
+    finished = {(cell.model, cell.method, None if cell.method in ROUNDED else cell.share, cell.seed) for cell in cells}
+    for cell in run(models, sizes, options.seeds, finished, pairs, windows):
         cells.append(cell)
         if options.cells:
             with options.cells.open("a") as file:
                 file.write(json.dumps(cell._asdict()) + "\n")
-    table = mean_table(with_mean_sizes(cells))
-    print(f"{'method':24s} " + " ".join(f"{size:>22}" for size in sizes))
-    for method, by_size in sorted(table.items(), key=lambda item: min(item[1].values())):
-        row = [by_size.get(size) for size in sizes]
-        printed = [f"{one[0]:7.3f} [{one[1]:5.3f}, {one[2]:5.3f}]" if one else "-" for one in row]
-        if method in ROUNDED:
-            ((size, one),) = by_size.items()
-            printed = [f"{one[0]:7.3f} at size {size:.3f}"]
-        print(f"{method:24s} " + " ".join(f"{text:>22s}" for text in printed))
-    print("error of ours over that of each method, paired, with the interval over models")
-    for method, by_size in mean_table(paired_cells(cells)).items():
-        if method not in ROUNDED:
-            text = (f"{size:g}: {ratio:.3f} [{low:.3f}, {high:.3f}]" for size, (ratio, low, high) in by_size.items())
-            print(f"{method:24s} " + ", ".join(text))
-    rows = compare_cells(cells)
+    rows = [row for group in options.groups for size in sizes for row in compare(cells, group, size)]
     for row in rows:
-        print("{model:18s} {size:5.2f} ours {ours:6.3f}, {best_other} {other:6.3f}".format(**row), *row["better"])
-    for row in compare_by_size(rows):
-        print(
-            "{size:5.2f} ours {ours:.3f}, best other of each model {other:.3f}, paired {ratio:.3f} "
-            "[{low:.3f}, {high:.3f}], least in {least} of {models}".format(**row)
-        )
-    rounded = {name: {size: round(one[0], 4) for size, one in by_size.items()} for name, by_size in table.items()}
-    print(json.dumps({"means": rounded, "cells": rows}))
+        if row is next(one for one in rows if (one["group"], one["size"]) == (row["group"], row["size"])):
+            print(f"\n{row['group']}, {row['size']:g} of the attention\n")
+            print("| method | share | models | error | worst | ours over it |\n| --- | --- | --- | --- | --- | --- |")
+        error, ours = ("{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) for key in ("error", "ours"))
+        ours = "–" if row["method"] == OURS else ours
+        worst = "{worst:.2f} {worst_set}, {worst_model}".format(**row)
+        print(f"| `{row['method']}` | {row['share']:.3f} | {row['models']} | {error} | {worst} | {ours} |")
+    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ without effect get rank 1.
 Sources: ASVD arXiv 2312.05821; SVD-LLM arXiv 2403.07378 (ICLR 2025); FWSVD arXiv 2207.00112 (ICLR 2022); GFWSVD arXiv
 2505.17974; ZS-SVD arXiv 2602.02848; KFAC-SVD and LEMS (ICML 2026), whose public code (lems-svd/lems) contains the
 first five too.
+`svd-llm, progressive` and the like compute the factors of a layer from the network whose earlier layers are compressed.
 Deviations from that code:
 - Only rows with a gradient count. There, all tokens count, and for E g gᵀ of KFAC-SVD those between the first and the
   last eighth of a text.
@@ -56,11 +57,12 @@ from tsfmscope.compression.candidates import (
     weighted_factors,
 )
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.options import Calibration as Options
 from tsfmscope.compression.outputs import loss_batches
 from tsfmscope.compression.truncation import apply_ranks, ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
-from tsfmscope.models.common.attention import NAMES
+from tsfmscope.models.common.attention import NAMES, AttentionLayer
 from tsfmscope.models.types import Tokens
 from tsfmscope.series.types import Windows
 
@@ -113,21 +115,21 @@ Statistics = Mapping[str, Mapping[str, LossStatistics]]
 
 
 class Calibration:
-    """Calibration data of one model, computed when a method first reads them, and then kept."""
+    """Synthetic calibration data of one model, computed when a method first reads them, and then kept."""
 
-    def __init__(self, model: Family, tables: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """Compute nothing yet; tables: calibration series by data set; options: of `calibration_windows`."""
-        self.model, self.tables, self.options = model, tables, options
+    def __init__(self, model: Family, options: Options) -> None:
+        """Compute nothing yet."""
+        self.model, self.options = model, options
 
     @cached_property
     def tokens(self) -> list[Tokens]:
         """Tokens of the calibration windows, one item per data set."""
-        return calibration_tokens(self.model, self.tables, **self.options)
+        return calibration_tokens(self.model, {}, self.options)
 
     @cached_property
     def windows(self) -> list[Windows]:
         """Calibration windows with their futures, as many for every data set."""
-        return equal_windows(self.model, self.tables, **self.options)
+        return equal_windows(self.model, {}, self.options)
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -135,13 +137,16 @@ class Calibration:
         return gather_gradients(self.model, self.windows)
 
 
-def gather_gradients(model: Family, windows: Sequence[Windows], *, group: int = GROUP) -> Statistics:
-    """Return the statistics of every matrix of every attention layer.
+def gather_gradients(
+    model: Family, windows: Sequence[Windows], *, group: int = GROUP, layers: Sequence[AttentionLayer] = ()
+) -> Statistics:
+    """Return the statistics of every matrix of these attention layers, or of all.
 
     The loss is the family's training loss, with dropout off. windows: calibration windows with their futures, one item
     per data set; each item is divided into groups of at most `group` windows.
     """
-    linears = {(layer.name, name): layer.linear(name) for layer in model.attentions() for name in NAMES}
+    layers = layers or list(model.attentions())
+    linears = {(layer.name, name): layer.linear(name) for layer in layers for name in NAMES}
     groups = sum(math.ceil(len(item) / group) for item in windows)
     sums = {point: _Sums(groups, *linear.weight.shape) for point, linear in linears.items()}
     model.network.eval()
@@ -251,6 +256,9 @@ FACTORS: dict[str, Callable[[np.ndarray, LossStatistics], Factors]] = {
     "asvd": asvd, "svd-llm": svd_llm, "fwsvd": fwsvd, "gfwsvd": gfwsvd, "kfac-svd": kfac, "zs-svd": svd_llm,
 }  # fmt: skip
 
+# Methods that are raced with statistics of the network that is compressed so far, too.
+PROGRESSIVE = ("svd-llm", "zs-svd", "kfac-svd", "asvd")
+
 
 def two_sided_factors(
     matrix: Float[np.ndarray, "row column"],
@@ -316,24 +324,36 @@ def root(moments: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     return matrix
 
 
-def factorise(model: Family, size: float, data: Calibration, *, method: str) -> None:
+def factorise(model: Family, size: float, data: Calibration, *, method: str, is_progressive: bool = False) -> None:
     """Replace matrices by two thin factors with `size` of the attention parameters, by a method of FACTORS.
 
+    is_progressive: the factors of a layer are computed from the statistics of the network whose earlier layers are
+    compressed already, with one group per data set to save time; the ranks are those of the dense network.
     BudgetError if rank 1 of every matrix has more.
     """
-    candidates = list_candidates(model, method, data.statistics)
+    layers = list(model.attentions())
+    candidates = list_candidates(model, layers, method, data.statistics)
     if method == "zs-svd":
         spend = partial(zero_sum, candidates, statistics=data.statistics)
     else:
         spend = partial(one_share, candidates)
-    write_ranks(model, candidates, ranks_by_budget(size, candidates, list(model.attentions()), spend))
+    ranks = ranks_by_budget(size, candidates, layers, spend)
+    if not is_progressive:
+        write_ranks(model, candidates, ranks)
+        return
+    for layer in layers:
+        chosen = [rank for candidate, rank in zip(candidates, ranks, strict=True) if candidate.layer.name == layer.name]
+        statistics = gather_gradients(model, data.windows, group=max(map(len, data.windows)), layers=[layer])
+        write_ranks(model, list_candidates(model, [layer], method, statistics), chosen)
 
 
-def list_candidates(model: Family, method: str, statistics: Statistics) -> list[Candidate]:
-    """Return every attention matrix with its factors; those of matrices without effect have shares of 0."""
+def list_candidates(
+    model: Family, layers: Sequence[AttentionLayer], method: str, statistics: Statistics
+) -> list[Candidate]:
+    """Return every matrix of these layers with its factors; those of matrices without effect have shares of 0."""
     idle = inert_matrices(model, univariate=False)
     candidates: list[Candidate] = []
-    for layer in model.attentions():
+    for layer in layers:
         for name, matrix in dense_matrices(layer).items():
             factors = FACTORS[method](matrix, statistics[layer.name][name])
             candidates += separate_idle(matrices_candidate(layer, {name: matrix}, [factors], min(matrix.shape)), idle)
@@ -443,7 +463,7 @@ def search_lems(model: Family, size: float, data: Calibration) -> None:
     layers = list(model.attentions())
     if hidden := sorted({layer.name for layer in layers if layer.stack not in model.stacks}):
         raise ModelError(f"{model.name} has attention layers after its last hidden states: {', '.join(hidden)}")
-    candidates = list_candidates(model, "kfac-svd", data.statistics)
+    candidates = list_candidates(model, layers, "kfac-svd", data.statistics)
     expected = [last_states(model, part) for part in data.tokens]
 
     def error(ranks: Sequence[int]) -> float:
@@ -483,5 +503,6 @@ def _count(candidates: Sequence[Candidate], ranks: Sequence[int]) -> int:
 
 MATRIX_METHODS: dict[str, Callable[[Family, float, Calibration], None]] = {
     **{name: partial(factorise, method=name) for name in FACTORS},
+    **{f"{name}, progressive": partial(factorise, method=name, is_progressive=True) for name in PROGRESSIVE},
     "kfac-svd-lems": search_lems,
 }

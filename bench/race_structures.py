@@ -1,4 +1,4 @@
-"""Other ways to make attention smaller, for bench/compression_race.py, in place: removal, sharing, slicing, rounding.
+"""Other ways to make attention smaller, for bench/compression_race.py, in place: removal, sharing, slicing.
 
 Basis Sharing (Wang et al., ICLR 2025; arXiv 2410.03765 and its public code, TUDa-HWAI/Basis_Sharing). The query
 matrices of two consecutive layers of one stack and kind share one basis, and so do their keys and their values. With S
@@ -44,16 +44,13 @@ from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, Factors, count_parameters, inert_matrices, weighted_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
 from tsfmscope.compression.outputs import loss_batches
-from tsfmscope.compression.rounding import round_plainly
 from tsfmscope.compression.truncation import ranks_by_budget
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family
-from tsfmscope.models.common.attention import NAMES, AttentionLayer
+from tsfmscope.models.common.attention import AttentionLayer
 from tsfmscope.models.common.capture import capture
-from tsfmscope.models.common.low_bits import matrix_bytes
 from tsfmscope.models.types import TokenKind
 
-ROUNDED = ("bfloat16", "int8")
 # Layers that share a basis, and the largest size at which coefficients are fitted (authors' configurations).
 GROUP, FITTED = 2, 0.6
 # Names of the last Linear of a branch that is sliced.
@@ -107,21 +104,6 @@ def drop_layers(model: Family, size: float, data: Calibration) -> None:
 def _zero(weight: torch.Tensor, heads: int, head: int) -> None:
     with torch.no_grad():
         weight.view(len(weight), heads, -1)[:, head] = 0
-
-
-def round_attention(model: Family, name: str) -> float:
-    """Round the attention matrices in place; return their bytes over those in float32."""
-    size = rounded = 0
-    for layer in model.attentions():
-        for matrix in NAMES:
-            weight = layer.linear(matrix).weight
-            size += 4 * weight.numel()
-            rounded += matrix_bytes(*weight.shape, 8, 0) if name == "int8" else 2 * weight.numel()
-            rows = weight.detach().double().numpy()
-            nearest = torch.from_numpy(round_plainly(rows, 8, 0, np.ones(rows.shape[1])))
-            with torch.no_grad():
-                weight.copy_(nearest if name == "int8" else weight.bfloat16())
-    return rounded / size
 
 
 class Group(NamedTuple):

@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 
 # Module -> the public names that it defines.
 _NAMES = {
-    "functions.ablate": ["ablate"],
-    "functions.certify": ["certify"], "functions.compare": ["compare"], "functions.compress": ["compress"],
-    "functions.doctor": ["doctor"],
-    "functions.embed": ["embed"],
+    "functions.ablate": ["ablate"], "functions.certify": ["certify"], "functions.compare": ["compare"],
+    "functions.compress": ["compress"], "functions.doctor": ["doctor"], "functions.embed": ["embed"],
     "functions.export": ["export"], "functions.fev_model": ["fev_model"], "functions.forecast": ["forecast"],
-    "functions.inspect": ["inspect"],
-    "functions.load": ["load"], "functions.probe": ["probe"], "functions.push": ["push"], "functions.results": ["results"],
-    "functions.score": ["score"], "functions.states": ["states"], "functions.verify": ["verify"],
-    "functions.weights": ["states_of", "weights"],
+    "functions.inspect": ["inspect"], "functions.load": ["load"], "functions.probe": ["probe"],
+    "functions.push": ["push"], "functions.results": ["results"], "functions.score": ["score"],
+    "functions.states": ["states"], "functions.verify": ["verify"], "functions.weights": ["states_of", "weights"],
     "functions.measures": ["effective_dimension", "isotropy", "numerical_rank", "singular_values"],
     "models.base": ["Family", "Forecaster"], "models.t5_decoding": ["fast"],
     "models.types": ["TokenKind", "Tokens"],
@@ -52,8 +49,9 @@ _MODULES = {name: f"tsfmscope.{module}" for module, names in _NAMES.items() for 
 
 __all__ = [
     "Family", "Forecaster", "TokenKind", "Tokens", "ablate", "certify", "compare", "compress", "doctor",
-    "effective_dimension", "embed", "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load", "numerical_rank", "probe", "push", "results",
-    "score", "singular_values", "states", "states_of", "verify", "weights",
+    "effective_dimension", "embed", "export", "fast", "fev_model", "forecast", "inspect", "isotropy", "load",
+    "numerical_rank", "probe", "push", "results", "score", "singular_values", "states", "states_of", "verify",
+    "weights",
 ]  # fmt: skip
 
 

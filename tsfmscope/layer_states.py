@@ -138,12 +138,12 @@ def pool_states(
     pool: Pool,
     *,
     factors: bool = False,
-    watch: Watch = lambda done, of: None,
+    watch: Watch = lambda n_done, total: None,
 ) -> list[PooledLayer]:
     """Return the pooled states of every layer of a stack; vectors of windows without an observed value are NaN.
 
     No more states are kept than those of `model.batch` windows. factors: also computes the factor of all states, from
-    which rank and directions of a layer follow. watch: is told how many windows are done, and of how many.
+    which rank and directions of a layer follow. watch: called with the number of windows that are done, and of all.
     """
     layers: list[PooledLayer] = []
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION

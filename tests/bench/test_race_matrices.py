@@ -19,6 +19,7 @@ from bench.race_matrices import (
     LARGEST_NORM,
     LEAST_NORM,
     MATRIX_METHODS,
+    PROGRESSIVE,
     Calibration,
     LossStatistics,
     depth_weights,
@@ -34,6 +35,7 @@ from tests.tsfmscope.compression.test_calibration import VISIONTS
 from tsfmscope.compression.budget import BudgetError
 from tsfmscope.compression.candidates import Candidate, count_parameters, plain_factors
 from tsfmscope.compression.fidelity import last_states, window_errors
+from tsfmscope.compression.options import Calibration as Options
 from tsfmscope.compression.outputs import loss_batches
 from tsfmscope.errors import ModelError
 from tsfmscope.models.common.attention import NAMES
@@ -42,6 +44,7 @@ from tsfmscope.series.types import Windows
 
 SHAPES = [(12, 12), (9, 14), (14, 9), (1, 5), (10, 10)]
 Weights = tuple[np.ndarray, np.ndarray]
+OPTIONS = Options(windows=6, context=32, horizon=8, seed=0, held_out=0, synthetic=1)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def toy() -> Any:
 
 def calibrate(model: Any, windows: Windows) -> Calibration:
     """Return calibration data of these windows."""
-    data = Calibration(model, {}, {})
+    data = Calibration(model, OPTIONS)
     data.__dict__ |= {"tokens": [model.tokenize(windows)], "windows": [windows]}
     return data
 
@@ -338,6 +341,35 @@ def test_every_method_keeps_its_budget(
     assert np.isfinite(toy.forecast(windows, seeds=[0] * 6).values).all()
 
 
+@pytest.mark.parametrize("method", PROGRESSIVE)
+def test_progressive_factors_of_a_layer_are_those_of_the_network_before_it(windows: Windows, method: str) -> None:
+    """Twin: the matrices of each layer, made by the plain method in a network with the earlier ones replaced.
+
+    The decoder has one token per window: few inputs leave some directions free, so errors are compared.
+    """
+    model = family_class("chronos-bolt").new(TOYS["chronos-bolt"], seed=0)
+    base, data, plain = copy.deepcopy(model), calibrate(copy.deepcopy(model), windows), copy.deepcopy(model)
+    MATRIX_METHODS[f"{method}, progressive"](model, 0.5, data)
+    MATRIX_METHODS[method](plain, 0.5, data)
+    differences = []
+    for layer, found, other in zip(base.attentions(), model.attentions(), plain.attentions(), strict=True):
+        statistics = gather_gradients(base, data.windows, group=len(windows))[layer.name]
+        for name in NAMES:
+            weight, new, once = (one.linear(name).weight.detach().double().numpy() for one in (layer, found, other))
+            # Both have the same rank.
+            rank = getattr(other.linear(name), "rank", min(weight.shape))
+            assert getattr(found.linear(name), "rank", min(weight.shape)) == rank
+            expected = np.matmul(*FACTORS[method](weight, statistics[name]).truncate(rank))
+            weights = published_weights(method, statistics[name])
+            error, least, whole = (weighted_error(weight - one, weights) for one in (new, expected, 0 * new))
+            assert error == pytest.approx(least, rel=1e-3, abs=1e-5 * whole + 1e-30), (layer.name, name)
+            differences.append(np.abs(new - once).max())
+        for name in NAMES:
+            with torch.no_grad():
+                layer.linear(name).weight.copy_(found.linear(name).weight)
+    assert max(differences) > 1e-3
+
+
 def test_lems_errs_no_more_than_its_first_trial(toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
     data, errors = calibrate(copy.deepcopy(toy), windows), []
     expected = last_states(toy, data.tokens[0])
@@ -352,4 +384,4 @@ def test_lems_errs_no_more_than_its_first_trial(toy: Any, windows: Windows, monk
 def test_lems_refuses_layers_that_the_last_states_do_not_depend_on() -> None:
     model = family_class("visionts").new(VISIONTS, seed=1)
     with pytest.raises(ModelError, match="after its last hidden states: decoder"):
-        MATRIX_METHODS["kfac-svd-lems"](model, 0.5, Calibration(model, {}, {}))
+        MATRIX_METHODS["kfac-svd-lems"](model, 0.5, Calibration(model, OPTIONS))

@@ -52,7 +52,7 @@ NEARLY_ALL = 0.95
 
 
 class Target(NamedTuple):
-    """What a probe predicts: columns [n, k] of the series `rows`; classes: [n], None for numbers."""
+    """Target of a probe: columns [n, k] of the series `rows`; classes: [n], None for numbers."""
 
     name: str
     rows: np.ndarray
@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ProbeReport:
-    """What linear probes read from every layer, next to what they read without the model.
+    """Scores of linear probes of every layer, next to those of features that need no model.
 
     Attributes:
         scores: one row per features, layer and factor: features (states; untrained states: of a model with random
@@ -246,8 +246,8 @@ def probe(
         build_original(family, seed=seed), tokens, stack, pool, watch=progress.with_rate("states of random weights")
     )
     features = [
-        *(({"features": STATES} | _place(stack, layer), layer.vectors) for layer in trained),
-        *(({"features": UNTRAINED} | _place(stack, layer), layer.vectors) for layer in untrained),
+        *(({"features": STATES} | _name_layer(stack, layer), layer.vectors) for layer in trained),
+        *(({"features": UNTRAINED} | _name_layer(stack, layer), layer.vectors) for layer in untrained),
         *(({"features": label, "width": values.shape[1]}, values) for label, values in controls.items()),
     ]
     scores, curves, watch = [], [], progress.with_rate("probes")
@@ -258,7 +258,7 @@ def probe(
         assert layer.factor is not None
         directions, values = layer.factor.directions(), layer.factor.singular_values()
         variances = np.square(layer.factor.singular_values(centred=True))
-        facts = _place(stack, layer) | {
+        facts = _name_layer(stack, layer) | {
             "numerical_rank": numerical_rank(values, epsilon),
             "effective_dimension": effective_dimension(variances, share) if variances.any() else None,
         }
@@ -391,7 +391,7 @@ def _score(
             yield {"factor": target.name, "measure": target.measure, **score._asdict(), "n_series": len(rows)}
 
 
-def _place(stack: str, layer: layer_states.PooledLayer) -> dict[str, Any]:
+def _name_layer(stack: str, layer: layer_states.PooledLayer) -> dict[str, Any]:
     return {"stack": stack, "layer": layer.layer, "normed": layer.normed, "width": layer.vectors.shape[1]}
 
 

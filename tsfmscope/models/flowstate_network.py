@@ -135,7 +135,10 @@ class S5Layer(nn.Module):
         factor: float,
     ) -> Float[torch.Tensor, "window token width"]:
         """Return the states with the layer's output added."""
-        mixed = self.ssm(states, attended, factor)
+        return self.add_output(states, self.ssm(states, attended, factor))
+
+    def add_output(self, states: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """Return states [..., d] with the layer's output added; mixed: output of the S5 block for these rows."""
         if self.mlp is not None:
             mixed = self.mlp(mixed)
         else:

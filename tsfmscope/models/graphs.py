@@ -434,6 +434,7 @@ class FlowStateGraph(nn.Module):
 
     basis: torch.Tensor
     weights: torch.Tensor
+    powers: torch.Tensor
 
     def __init__(
         self, network: Any, levels: Sequence[float], variance: float, factor: float, steps: tuple[int, int, int],
@@ -448,8 +449,13 @@ class FlowStateGraph(nn.Module):
         self.network, self.variance, self.factor = copy.deepcopy(network), variance, factor
         self.horizon = horizon
         self.kept, self.masked, self.patch = steps
+        # Each row forecasts a patch. Of that of the last row, the steps after the others are kept.
+        self.rows = [self.kept - 1 + row for row in (*range(0, self.masked, self.patch), self.masked)]
         for layer in self.network.layers:
             layer.ssm = S5Graph(layer.ssm, factor, self.kept + self.masked)
+        layer.ssm.rows = self.rows
+        # One tensor for all layers: onnxruntime makes the matrices when it opens the model, so they take no bytes.
+        self.register_buffer("powers", torch.stack([layer.ssm.powers for layer in self.network.layers]))
         self.register_buffer("basis", network.decoder.basis(self.patch, factor))
         # The levels of a sample of as many numbers as there are quantiles, as in the package.
         order = np.linspace(0, 1, len(levels)).tolist()
@@ -464,12 +470,14 @@ class FlowStateGraph(nn.Module):
         values, missing = nn.functional.pad(scaled, after), nn.functional.pad(missing, after, value=1.0)
         attended = nn.functional.pad(begun, after, value=1)[:, :, None].float()
         states = network.embed["embed"](torch.stack((values, missing), dim=-1))
-        for layer in network.layers:
-            states = layer(states, attended, self.factor)
-        # Each row forecasts a patch. Of that of the last row, the steps after the others are kept.
-        rows = [*range(0, self.masked, self.patch), self.masked]
+        within = self.powers[..., toeplitz_places(FIRST)].unflatten(2, (2 * FIRST, 2 * FIRST))
+        for layer, matrices in zip(network.layers, within, strict=True):
+            mixed = layer.ssm(states, attended, matrices)
+            states = states if layer.ssm.rows is None else states[:, self.rows]
+            # Of two axes, a product and its bias are one operator of ONNX.
+            states = layer.add_output(states.flatten(0, 1), mixed).unflatten(0, (-1, states.shape[1]))
         decoder = network.decoder
-        coefficients = decoder.lin(states[:, [self.kept - 1 + row for row in rows]])
+        coefficients = decoder.lin(states)
         patches = coefficients.unflatten(-1, (decoder.num_quantiles, decoder.size)) @ self.basis.T  # [B, S, Q, P]
         *whole, last = patches.unbind(dim=1)
         quantiles = torch.cat((*whole, last[:, :, len(whole) * self.patch - self.masked :]), dim=-1)
@@ -494,8 +502,8 @@ def scale_causally(values: torch.Tensor, least: float) -> tuple[torch.Tensor, to
     return (deviation / scale).float(), 1.0 - observed.float(), first + mean[:, -1:], scale[:, -1:]
 
 
-# Steps of a chunk of the recurrence of an S5 block. With 8, it takes as long and its matrices twice the bytes.
-CHUNK = 4
+# Steps of a chunk of the recurrence of an S5 block, and chunks of a chunk of these, and so on.
+FIRST, CHUNK = 16, 4
 
 
 class S5Graph(nn.Module):
@@ -505,30 +513,60 @@ class S5Graph(nn.Module):
     outputs: torch.Tensor
 
     def __init__(self, block: Any, factor: float, steps: int) -> None:
-        """Compute the matrices of a block for a scale factor and at most this number of steps."""
+        """Compute the matrices of a block for a scale factor and this number of steps."""
         super().__init__()
-        self.output_gate, self.D = block.output_gate, block.D
+        self.output_gate, self.D, self.steps = block.output_gate, block.D, steps
+        # Rows to return; None: all.
+        self.rows: list[int] | None = None
         rate, inputs, outputs = block.discretise(factor)
         self.register_buffer("inputs", inputs.detach())
         self.register_buffer("outputs", outputs.detach())
-        self.scans = nn.ParameterList()
-        rate, at, stride = rate.detach().to(torch.complex128), torch.arange(CHUNK), 1
-        while stride == 1 or stride < steps:
+        rate = rate.detach().to(torch.complex128)
+        powers = torch.exp(rate[:, None] * torch.arange(FIRST + 1))
+        inner, zero = powers[:, :-1], torch.zeros(len(rate), 1)
+        self.powers = torch.cat((inner.real, inner.imag, -inner.imag, zero), dim=1).float()
+        self.scans = nn.ParameterList([nn.Parameter(_as_pairs(powers[:, None, 1:]), requires_grad=False)])
+        at, stride = torch.arange(CHUNK), FIRST
+        while stride < steps:
             lag = at - at[:, None]
             within = torch.where(lag >= 0, torch.exp(rate[:, None, None] * stride * lag.clamp_min(0)), 0.0)
             across = torch.exp(rate[:, None, None] * stride * (at + 1))
             self.scans.extend(nn.Parameter(_as_pairs(part), requires_grad=False) for part in (within, across))
             stride *= CHUNK
 
-    def forward(self, states: torch.Tensor, attended: torch.Tensor, factor: float) -> torch.Tensor:
-        """Return the output of states [B, T, d]; attended: 0 for rows that are no input of the recurrence."""
-        projected = nn.functional.linear(states, self.inputs) * attended
-        hidden = _scan(projected.unflatten(-1, (-1, 2)).permute(2, 0, 1, 3), list(self.scans))
-        output = nn.functional.linear(hidden.permute(1, 2, 0, 3).flatten(2), self.outputs)
+    def forward(self, states: torch.Tensor, attended: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
+        """Return the output [B T, d] of states [B, T, d].
+
+        attended: 0 for rows that are no input of the recurrence. matrices: [N, 2 FIRST, 2 FIRST], of a chunk.
+        """
+        padded = states * attended
+        if self.steps % FIRST:
+            padded = nn.functional.pad(padded, (0, 0, 0, -self.steps % FIRST))
+        chunks = padded.unflatten(1, (-1, FIRST)).transpose(2, 3)  # [B, C, d, FIRST]
+        count = chunks.shape[1]
+        projected = (self.inputs @ chunks).unflatten(2, (-1, 2)).flatten(3).flatten(0, 1)  # [B C, N, 2 FIRST]
+        hidden = projected.transpose(0, 1) @ matrices
+        across, *coarser = self.scans
+        if coarser:
+            last = _scan(hidden[..., -2:].unflatten(1, (-1, count)), coarser)
+            hidden = hidden + nn.functional.pad(last[:, :, :-1], (0, 0, 1, 0)).flatten(1, 2) @ across
+        by_step = hidden.unflatten(2, (FIRST, 2)).permute(1, 2, 0, 3).flatten(2).unflatten(0, (-1, count)).flatten(1, 2)
+        if self.rows is not None:
+            by_step, states = by_step[:, self.rows], states[:, self.rows]
+        elif self.steps % FIRST:
+            by_step = by_step[:, : self.steps]
+        output = nn.functional.linear(by_step.flatten(0, 1), self.outputs)
         if self.output_gate is not None:
             output = torch.sigmoid(self.output_gate(output)) * output
-        answer: torch.Tensor = output + self.D * states
+        answer: torch.Tensor = output + self.D * states.flatten(0, 1)
         return answer
+
+
+def toeplitz_places(size: int) -> list[int]:
+    """Return the places in `powers` of the entries of a chunk's matrix, as one axis; rows are real, then imaginary."""
+    lag = np.arange(size) - np.arange(size)[:, None]
+    kinds = np.array([[0, 1], [2, 0]])[:, None, None]
+    return np.where(lag[None, :, :, None] >= 0, kinds * size + lag[None, :, :, None], 3 * size).ravel().tolist()
 
 
 def _as_pairs(matrices: torch.Tensor) -> torch.Tensor:

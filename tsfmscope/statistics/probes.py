@@ -29,7 +29,7 @@ LEAST_SERIES = 4 * FOLDS
 
 
 class ProbeScore(NamedTuple):
-    """R² or AUC on series that did not fit the probe, with the ends of its 95 % interval over series."""
+    """R² or AUC on series that did not fit the probe, and its 95 % interval over series."""
 
     value: float
     low: float

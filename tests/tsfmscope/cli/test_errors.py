@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (("failures",), 2, "no results in data; `make repro`"),
     (("plan", "none.yaml"), 2, "none.yaml: No such file"),
     (("profile", "none"), 2, "no profile 'none' in params; known: none"),
-    (("embed", BOLT, "nile", "--layer", "9"), 2, "--layer: got 9, expected 'last' or 0 to 4"),
+    (("embed", BOLT, "nile", "--layer", "9"), 2, "--layer: got 9, expected 'last', 'best' or 0 to 4"),
     (("embed", BOLT, "nile", "--layer", "first"), 2, "--layer: got 'first', expected"),
     (("embed", BOLT, "nile", "--stack", "middle"), 2, "--stack: got 'middle', expected one of encoder, decoder"),
     (("embed", BOLT, "nile", "--out", "vectors.xlsx"), 2, "expected a name that ends in .csv, .parquet"),

@@ -145,6 +145,30 @@ def test_score_has_the_facts_of_the_function() -> None:
     assert found == expected
 
 
+def test_compare_has_the_pairs_of_the_function() -> None:
+    found = document("compare", MODEL, "chronos-bolt-mini", "mine.csv", context=64, rows=50, seed=2)
+    compared = ts.compare(MODEL, "chronos-bolt-mini", "mine.csv", context=64, rows=50, seed=2)
+    assert found == plain(compared.layers) and compared.moved is None
+
+
+def test_ablate_has_the_parts_of_the_function() -> None:
+    options: dict[str, Any] = {"windows": 1, "max_series": 2} | STEPS
+    found = document("ablate", MODEL, "--data", "mine.csv", "--parts", "layer,exit", **options)
+    ablated = ts.ablate(MODEL, "mine.csv", parts=["layer", "exit"], **options)
+    assert found["parts"] == plain(ablated.parts) and found["depths"] == ablated.depths
+
+
+def test_probe_has_the_scores_of_the_function() -> None:
+    rng = np.random.default_rng(0)
+    shops = pd.DataFrame(rng.normal(size=(160, 24)), columns=[f"shop {n}" for n in range(24)])
+    shops.to_csv("shops.csv", index=False)
+    shops.std().rename("spread").rename_axis("shop").to_csv("labels.csv")
+    options: dict[str, Any] = {"labels": "labels.csv", "context": 64, "seed": 1}
+    probed = ts.probe(MODEL, "shops.csv", **options)
+    found = document("probe", MODEL, "shops.csv", **options)
+    assert found["scores"] == plain(probed.scores) and found["directions"] == plain(probed.directions)
+
+
 @pytest.mark.slow
 def test_verify_has_the_checks_of_the_function() -> None:
     expected, found = plain(verify(MODEL, **STEPS).json()), document("verify", MODEL, **STEPS)

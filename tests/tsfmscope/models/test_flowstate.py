@@ -18,6 +18,7 @@ from tsfmscope.models import flowstate as module
 from tsfmscope.models import registry
 from tsfmscope.models.flowstate import Config, FlowState
 from tsfmscope.models.flowstate_network import FlowStateNetwork, LinearScan
+from tsfmscope.models.graphs import FIRST, S5Graph, toeplitz_places
 from tsfmscope.models.types import TokenKind
 from tsfmscope.series.types import Windows
 
@@ -63,6 +64,25 @@ def test_the_recurrence_and_its_gradient_are_those_of_a_loop(steps: int) -> None
     for slow, fast in zip(*results, strict=True):
         # One step has no factor, and no gradient of it.
         torch.testing.assert_close(fast, torch.zeros_like(fast) if slow is None else slow)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 16, 17, 64, 65, 300])
+@pytest.mark.parametrize("factor", [1.0, 3.4])
+def test_the_graph_of_a_block_has_the_outputs_of_the_block(steps: int, factor: float) -> None:
+    """One step, whole chunks, one step more, and three levels of chunks; rows that are no input; rows picked."""
+    model = shake(FlowState.new(FlowState.example, seed=0))
+    block, generator = model.network.layers[0].ssm, torch.Generator().manual_seed(steps)
+    states = torch.randn(3, steps, 16, generator=generator)
+    attended = torch.rand(3, steps, 1, generator=generator) < 0.7
+    rows = sorted({0, steps // 2, steps - 1})
+    with torch.no_grad():
+        expected = block(states, attended, factor)
+        for picked in (None, rows):
+            graph = S5Graph(block, factor, steps)
+            graph.rows = picked
+            within = graph.powers[:, toeplitz_places(FIRST)].unflatten(1, (2 * FIRST, 2 * FIRST))
+            found = graph(states, attended.float(), within).unflatten(0, (3, -1))
+            torch.testing.assert_close(found, expected if picked is None else expected[:, rows], rtol=1e-4, atol=1e-4)
 
 
 def test_masked_rows_follow_the_context_and_a_missing_step_is_read_but_not_counted(windows: Make) -> None:

@@ -10,6 +10,7 @@ are those that Aionoscope (Chemeris et al. 2026, arXiv 2607.00956) varies; the r
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ def draw_factors(count: int, length: int, *, seed: int) -> FactorSeries:
         return generator.uniform(*limits, count)
 
     def log_between(limits: tuple[float, float]) -> np.ndarray:
-        return np.exp(generator.uniform(*np.log(limits), count))
+        return np.asarray(np.exp(between((math.log(limits[0]), math.log(limits[1])))))
 
     period, season, noise = log_between(PERIOD), log_between(SEASON), log_between(NOISE)
     phase, rise, position = between((0, 1)), between(RISE), between(POSITION)
@@ -81,5 +82,6 @@ def draw_factors(count: int, length: int, *, seed: int) -> FactorSeries:
     }  # fmt: skip
     for name, factor in factors.items():
         factor[is_kernel | ((name == "shift") & ~has_shift)] = np.nan
-    changepoint = np.where(is_kernel, None, np.where(has_shift, "yes", "no"))
+    changepoint = np.where(has_shift, "yes", "no").astype(object)
+    changepoint[is_kernel] = None
     return FactorSeries(values, factors, {"changepoint": changepoint, "kernel": kernels})
