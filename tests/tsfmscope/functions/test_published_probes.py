@@ -23,8 +23,8 @@ to a norm of 1, per factor in the regression. Every 50 steps the probe is evalua
 are the best AUC, which is the mean over classes, and the mean over factors of the R² at the smallest squared error.
 Published is the median over 10 validation sets.
 
-Deviations: 16,384 training series (published: 65,536), one validation set of as many, states in float32 (published: bfloat16),
-other random numbers.
+Deviations: 16,384 training series (published: 65,536), one validation set of as many, states in float32 (published:
+bfloat16), other random numbers.
 """
 
 from __future__ import annotations
