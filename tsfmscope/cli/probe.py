@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import typer
 
 from tsfmscope.cli.from_function import Command
@@ -41,8 +42,8 @@ def _show_scores(report: ProbeReport) -> None:
         of_layers = part[part["features"] == STATES]["value"].tolist()
         row = best.loc[factor]
         rows.append([
-            factor, row["measure"], *(round(value, 2) for value in of_layers), round((row["high"] - row["low"]) / 2, 2),
-            None if row["directions"] is None else row["directions"], *(round(values[name], 2) for name in controls),
+            factor, row["measure"], *of_layers, (row["high"] - row["low"]) / 2,
+            None if pd.isna(row["directions"]) else row["directions"], *(values[name] for name in controls),
         ])  # fmt: skip
     names = [f"{layer}{'′' if normed else ''}" for layer, normed in layers]
     print_table(report.title, ["factor", "", *names, "±", "directions", *controls], rows)

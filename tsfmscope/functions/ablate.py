@@ -192,9 +192,12 @@ def ablate(
     items = []
     for label, reader in read.items():
         try:
-            items.append(_read_windows(model, reader(), count, context, horizon, seed))
+            item, left_out = _read_windows(model, reader(), count, context, horizon, seed)
         except DataError as error:
-            notes.append(f"left out: {label}: {error}")
+            notes.append(f"left out: {label}: {str(error).removeprefix(f'{label}: ')}")
+            continue
+        items.append(item)
+        notes += [f"left out of {label}: {n} series: {reason}" for reason, n in left_out.items()]
     frame, units = _list_windows(items, notes, seed)
     steps = max(item.context.shape[1] for item in items)
     notes += reading_notes(model.name, family.max_context, steps)
@@ -234,14 +237,18 @@ def _check_names(name: str, values: str | Sequence[str]) -> tuple[str, ...]:
 
 def _read_windows(
     model: Model, data: NamedSeries, count: int, context: int | None, horizon: int | None, seed: int
-) -> Windows:
-    """Return the last windows of the series of a data set. Raises DataError if there is none."""
+) -> tuple[Windows, dict[str, int]]:
+    """Return the last windows of the series of a data set, and reason -> number of series without one.
+
+    Raises DataError if there is none.
+    """
     case, series = make_case(model, data, context=context, horizon=horizon, seed=seed), data.loaded.series
     steps = context or max(MIN_CONTEXT, min(USUAL_CONTEXT, longest_context(series, case.horizon)))
     picks, skips = rolling_origins(series, context=steps, horizon=case.horizon, count=count, held_out=HELD_OUT)
     if not any(picks):
         raise DataError(f"no window at horizon {case.horizon}: {describe_reasons(count_reasons(skips))}")
-    return gather_windows(series, [pick for own in picks for pick in own], steps, case.horizon)
+    windows = gather_windows(series, [pick for own in picks for pick in own], steps, case.horizon)
+    return windows, data.count_left_out(count_reasons(skips))
 
 
 def _list_windows(items: Sequence[Windows], notes: Sequence[str], seed: int) -> tuple[pd.DataFrame, str]:

@@ -24,10 +24,10 @@ from tsfmscope.models.types import TokenKind
 from tsfmscope.ranks.spectrum import numerical_rank
 from tsfmscope.report import render
 from tsfmscope.report.render import apply_style, image_writers, stack_charts
-from tsfmscope.series.data_sets import Data, usable_series
+from tsfmscope.series.data_sets import Data, log_left_out, usable_series
 from tsfmscope.series.files.options import reading_of
 from tsfmscope.series.synthetic.factors import draw_factors
-from tsfmscope.series.types import Series, Windows
+from tsfmscope.series.types import Series, Windows, count_reasons
 from tsfmscope.series.windows import last_contexts
 from tsfmscope.statistics import probes
 
@@ -47,6 +47,8 @@ STATES, UNTRAINED, WINDOW, SIMPLE, FACTORS = "states", "untrained states", "wind
 LAGS, PEAKS = (1, 2, 3, 6, 12, 24, 48, 96), 3
 # Fewest drawn series: a quarter is drawn from kernels, whose five classes need five series each.
 LEAST_DRAWN = 100
+# Labels are smaller than this.
+LARGEST_LABEL = 1e100
 # Share of what the whole width gives that counts as all of it.
 NEARLY_ALL = 0.95
 
@@ -104,8 +106,10 @@ class ProbeReport:
                 & (self.directions["normed"] == row["normed"])
             ]
             chance = 0.5 if row["measure"] == "AUC" else 0.0
-            enough = curve["value"] - chance >= NEARLY_ALL * (curve["value"].iloc[-1] - chance)
-            carried[factor] = int(curve["directions"][enough].min()) if row["value"] > chance else None
+            total = curve["value"].iloc[-1] - chance
+            enough = curve["value"] - chance >= NEARLY_ALL * total
+            is_read = row["value"] > chance and total > 0
+            carried[factor] = int(curve["directions"][enough].min()) if is_read else None
         return best.assign(directions=pd.Series(carried, dtype="Int64")).reset_index()
 
     def sentences(self) -> Iterator[str]:
@@ -168,10 +172,11 @@ def probe(
 ) -> ProbeReport:
     """Measure what linear probes read from the pooled states of every layer.
 
-    Without data, series with known factors are drawn: period, phase, season, trend, noise, level shift and its step,
+    Without data, series with known factors are drawn: period, phase, season, trend, noise, level shift,
     changepoint, kind of kernel. The model's own forecast is one more factor. A probe is a closed-form ridge
     regression on standardised features. Its penalty is chosen inside the training part, and series that did not fit it
-    score it. Next to the layers stand a model with random weights, the window, simple features, and the factors.
+    score it: five folds, divided three times, or once for the scores of directions. Next to the layers stand a model
+    with random weights, the window, simple features, and the factors.
 
     Args:
         model: model, as in `inspect`.
@@ -214,8 +219,11 @@ def probe(
         name, series, factors, classes = "drawn series", *_draw(max_series, context, seed)
     else:
         named = usable_series(data, max_series=None, seed=seed, reading=reading_of(reading), takes_any=True)
+        log_left_out(count_reasons(named.loaded.skipped))
         name, (series, table) = named.name, _with_labels(named.loaded.series, read_labels(labels), max_series, seed)
         columns = {str(label): column for label, column in table.items()}
+        if FORECAST in columns:
+            raise ArgumentError(f"labels: got a label {FORECAST}, which names the model's own forecast; rename it")
         factors = {key: one.to_numpy(np.float64)[:, None] for key, one in columns.items() if _is_number(one)}
         classes = {key: one.to_numpy(object) for key, one in columns.items() if key not in factors}
     windows = last_contexts(series, min(context, max(len(item.values) for item in series)), AHEAD)
@@ -282,7 +290,14 @@ def read_labels(labels: Labels) -> pd.DataFrame:
         path = Path(labels)
         if path.suffix not in TABLES or not path.is_file():
             raise DataError(f"labels: got {path}, expected a CSV or Parquet file")
-        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        try:
+            # Ids are text: 07 is not 7.
+            is_csv = path.suffix == ".csv"
+            table = pd.read_csv(path, converters={0: str}) if is_csv else pd.read_parquet(path)
+        # Errors of pyarrow, of pandas and of decoding are ValueErrors.
+        except (ValueError, OSError) as error:
+            raise DataError(f"labels: {path}: {' '.join(str(error).split())[:200]}") from error
+        table = table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
         if table.shape[1] < 2:
             raise DataError(f"labels: {path} has {table.shape[1]} column, expected ids of series and their labels")
         table = table.set_index(table.columns[0])
@@ -290,7 +305,7 @@ def read_labels(labels: Labels) -> pd.DataFrame:
         table = labels
     else:
         table = pd.Series(labels, name=getattr(labels, "name", None) or "label").to_frame()
-    table = table.set_axis(table.index.astype(str)).rename(columns=str)
+    table = table.set_axis(table.index.astype(str)).rename(columns=str).dropna(how="all")
     if table.index.has_duplicates:
         raise DataError(f"labels: {table.index[table.index.duplicated()][0]} occurs twice, expected one row per series")
     return table
@@ -300,17 +315,23 @@ def _with_labels(
     series: Sequence[Series], table: pd.DataFrame, most: int, seed: int
 ) -> tuple[list[Series], pd.DataFrame]:
     """Return at most so many series that have a label, a seeded sample, and their rows of the table."""
-    known = [item for item in series if item.series in table.index]
-    if not known:
+    known = _find_labelled([item.series for item in series], table)
+    picked = np.sort(np.random.default_rng(seed).permutation(known)[:most])
+    kept = [series[index] for index in picked.tolist()]
+    return kept, table.loc[[item.series for item in kept]]
+
+
+def _find_labelled(ids: Sequence[str], table: pd.DataFrame) -> np.ndarray:
+    """Return the positions of the series that have a label; DataError if none has one."""
+    known = np.flatnonzero([name in table.index for name in ids])
+    if not len(known):
         raise DataError(
             f"labels: got ids such as {', '.join(table.index[:3])}, expected ids of the series, such as "
-            f"{', '.join(item.series for item in series[:3])}"
+            f"{', '.join(ids[:3])}"
         )
-    if len(known) < len(series):
-        logger.warning(f"left out: {len(series) - len(known)} series: no label")
-    picked = np.sort(np.random.default_rng(seed).permutation(len(known))[:most])
-    kept = [known[index] for index in picked.tolist()]
-    return kept, table.loc[[item.series for item in kept]]
+    if len(known) < len(ids):
+        logger.warning(f"left out: {len(ids) - len(known)} series: no label")
+    return known
 
 
 def best_layer(
@@ -324,6 +345,7 @@ def best_layer(
     table = read_labels(labels)
     if table.shape[1] != 1:
         raise ArgumentError(f"labels: got {table.shape[1]} columns, expected one label that chooses the layer")
+    _find_labelled(ids, table)
     column = table.iloc[:, 0].reindex(list(ids))
     values = column.to_numpy(np.float64)[:, None] if _is_number(table.iloc[:, 0]) else column.to_numpy(object)
     (target,) = _targets({str(table.columns[0]): values})
@@ -359,6 +381,9 @@ def _targets(labels: Mapping[str, np.ndarray], *, fill: bool = False) -> Iterato
         rows = np.flatnonzero(is_known)
         if values.ndim == 2:
             columns, classes = values[rows], None
+            # The squares of larger numbers overflow.
+            if not (np.abs(columns) < LARGEST_LABEL).all():
+                raise DataError(f"labels: {name}: got {np.abs(columns).max():g}, expected less than {LARGEST_LABEL:g}")
         else:
             classes = values[rows].astype(str)
             columns = probes.one_hot(classes, name)
@@ -404,7 +429,9 @@ def _moments(context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation [N, 1] of the observed steps; 1 for the deviation of a constant context."""
     values = context.astype(np.float64)
     spread = np.nanstd(values, axis=1, keepdims=True)
-    return np.nanmean(values, axis=1, keepdims=True), np.where(spread > 0, spread, 1.0)
+    # A constant deviates from its mean by rounding.
+    is_constant = spread <= 1e-7 * np.nanmax(np.abs(values), axis=1, keepdims=True)
+    return np.nanmean(values, axis=1, keepdims=True), np.where(is_constant, 1.0, spread)
 
 
 def _standardised(context: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ FEATURES = {
     "states": COLOURS[0], "untrained states": COLOURS[1], "simple features": COLOURS[2], "window": COLOURS[3],
     "factors": GREY,
 }  # fmt: skip
-# Smallest R² that a panel shows.
+# Smallest R² that a panel shows; smaller ones are drawn at this edge.
 LEAST = -0.1
 
 
@@ -81,7 +81,7 @@ def draw_directions(curves: pd.DataFrame) -> Chart:
 
 def _scale(rows: pd.DataFrame) -> alt.Scale:
     is_auc = rows["measure"].iloc[0] == "AUC"
-    return alt.Scale(domain=[0.4 if is_auc else LEAST, 1.0], nice=False)
+    return alt.Scale(domain=[min(0.4, rows["low"].min()) if is_auc else LEAST, 1.0], nice=False)
 
 
 def _name(row: Mapping[Any, Any]) -> str:

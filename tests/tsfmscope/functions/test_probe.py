@@ -137,6 +137,44 @@ def test_every_family_is_probed(name: str, tmp_path: Path) -> None:
     assert np.isfinite(report.scores["value"]).all()
 
 
+def test_noise_is_carried_by_no_number_of_directions(model: Model, shops: Any) -> None:
+    """With this draw the mean of three divisions is above chance, and the one of the directions is not."""
+    series, kinds = shops
+    for seed in range(3):
+        labels = dict(zip(kinds, np.random.default_rng(seed).permutation(["a"] * 40 + ["b"] * 20), strict=True))
+        report = ts.probe(model, series, labels=labels, context=64, seed=seed)
+        row = report.best_layers().iloc[0]
+        curve = report.directions[(report.directions["factor"] == "label")]
+        assert list(report.sentences())
+        at = curve[(curve["layer"] == row["layer"]) & (curve["normed"] == row["normed"])]
+        if at["value"].iloc[-1] <= 0.5 or row["value"] <= 0.5:
+            assert pd.isna(row["directions"])
+
+
+def test_ids_of_labels_are_text(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("id,kind\n07,a\n7,b\nNA,c\n8,\n")
+    assert read_labels(tmp_path / "labels.csv")["kind"].to_dict() == {"07": "a", "7": "b", "NA": "c"}
+    pd.DataFrame({"kind": ["a"]}, index=pd.Index(["x"], name="id")).to_parquet(tmp_path / "labels.parquet")
+    assert read_labels(tmp_path / "labels.parquet")["kind"].to_dict() == {"x": "a"}
+    for content in (b"", b"\x80\x81,\x00"):
+        (tmp_path / "bad.csv").write_bytes(content)
+        with pytest.raises(DataError, match=r"labels: .*bad\.csv: "):
+            read_labels(tmp_path / "bad.csv")
+
+
+def test_a_constant_series_changes_no_score_of_the_others(model: Model, shops: Any) -> None:
+    series, _ = shops
+    sizes = {name: float(np.std(values)) for name, values in series.items()}
+    reports = [
+        ts.probe(model, series | {"shop 0": values}, labels=sizes, context=128)
+        for values in (series["shop 0"], np.full(200, 0.1))
+    ]
+    scores = [
+        report.scores.set_index(["features", "factor"]).loc[("window", "forecast"), "value"] for report in reports
+    ]
+    assert all(float(np.asarray(value).reshape(-1)[0]) > -1 for value in scores)
+
+
 def test_labels_are_read_from_files_and_mappings(tmp_path: Path) -> None:
     table = pd.DataFrame({"shop": [1, 2], "size": [0.5, 1.5]})
     table.to_csv(tmp_path / "labels.csv", index=False)
@@ -182,6 +220,8 @@ def test_the_command_prints_the_scores_and_writes_the_figure(
         (DataError, "label is the same for all 60 series", {"labels": 1.0}),
         (DataError, "label has the class x alone", {"labels": "x"}),
         (DataError, "got 4 series with a label, expected at least 20", {"labels": 4}),
+        (DataError, "label: got inf, expected less than 1e", {"labels": np.inf}),
+        (ArgumentError, "got a label forecast, which names the model's own forecast", {"labels": "forecast"}),
         (DataError, "occurs twice", {"labels": pd.Series([1, 2], index=["a", "a"]), "data": np.ones((3, 99))}),
         (
             DataError,
@@ -196,6 +236,8 @@ def test_bad_input_is_one_line(model: Model, shops: Any, kind: Any, message: str
     if isinstance(labels, int):
         rng = np.random.default_rng(0)
         arguments = {"data": series, "labels": {name: rng.normal() for name in list(kinds)[:4]}}
+    elif isinstance(labels, str) and labels == "forecast":
+        arguments = {"data": series, "labels": pd.DataFrame({"forecast": dict.fromkeys(kinds, 1.0)})}
     elif isinstance(labels, float) or (isinstance(labels, str) and labels == "x"):
         arguments = {"data": series, "labels": dict.fromkeys(kinds, labels)}
     with pytest.raises(kind, match=message) as found:

@@ -68,10 +68,11 @@ def base_of(folder: Path) -> str:
     if isinstance(name, str) and name:
         parent = os.path.abspath(folder.parent)
         path = os.path.normpath(os.path.join(parent, name))
-        if os.path.dirname(path) == parent and os.path.isdir(path):
+        if os.path.dirname(path) == parent and os.path.isdir(path) and not os.path.islink(path):
             return path
         reference = f"{hub.PREFIX}{name}" + (f"@{revision}" if revision else "")
-        if hub.looks_like_hub(reference):
+        # A path of the machine of the training is no name of the hub: ORG/NAME is a folder where ORG is one.
+        if hub.looks_like_hub(reference) and not os.path.isdir(name.partition("/")[0]):
             return reference
     raise ModelError(
         f"{folder / ADAPTER}: base_model_name_or_path: got {name!r:.200}, expected a folder next to the adapter, or "
@@ -128,5 +129,7 @@ def merge(network: torch.nn.Module, folder: Path) -> None:
                 "model that the adapter was trained on: ADAPTER+BASE"
             )
         deltas[name] = factor * (pair["B"] @ pair["A"])
+    if not all(bool(delta.isfinite().all()) for delta in deltas.values()) or not deltas:
+        raise ModelError(f"{path}: expected finite lora_A and lora_B, got NaN, infinity or no tensor; save it again")
     for name, delta in deltas.items():
         linears[name].weight.data += delta.to(linears[name].weight.device)
