@@ -47,7 +47,7 @@ def test_a_ratio_is_the_geometric_mean_over_series_of_the_losses_without_a_part(
     with torch.no_grad():
         twin.blocks["encoder"][1].layer[1].DenseReluDense.wo.weight.zero_()
     series = draw_series()
-    windows = functions._read_windows(bolt, usable_series(series, max_series=None, seed=0), 1, 64, 6, 0)
+    windows, _ = functions._read_windows(bolt, usable_series(series, max_series=None, seed=0), 1, 64, 6, 0)
     losses = []
     for family in (bolt.family, twin):
         values = family.forecast(windows, seeds=[0] * len(windows)).values
