@@ -155,7 +155,7 @@ def test_a_tied_tensor_may_be_stored_twice(tmp_path: Path) -> None:
         ("flowstate", {"mlp_type": "mixture"}),
         ("lag-llama", {"experts": 8}),
         ("patchtst-fm", {"model_type": "patchtst-fm-2"}),
-        ("ttm", {"multi_quantile_head": True}),
+        ("ttm", {"multi_scale": True}),
     ],
 )
 def test_a_config_of_a_later_version_is_refused(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
