@@ -13,7 +13,7 @@ from tsfmscope.functions.ablate import MEANING, SUFFIXES, Ablation, ablate
 
 EXAMPLES = """
 tsfmscope ablate chronos-bolt-mini
-tsfmscope ablate chronos-bolt-mini --data mine.csv --parts layer,exit --out ablation.png
+tsfmscope ablate chronos-bolt-mini --data shops.csv --parts layer,exit --out ablation.png
 tsfmscope ablate patchtst-mini --data macrodata --ways skip,resample --json
 """
 FILES = "File: .png, .svg, .pdf (a heat map), .csv or .parquet (the parts)"
