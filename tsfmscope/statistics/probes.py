@@ -77,8 +77,8 @@ def r_squared(
 
     ȳ is the mean over all series. The value is the mean over divisions into folds. The interval is the percentile
     bootstrap over series, with the predictions as they are: with 300 simulated series it covered the R² on new ones in
-    89 % of 200 draws, not 95 %, because the fits are not drawn anew. R² is below 0 where the mean predicts better. Raises
-    DataError, with the name of the label, for constant targets.
+    89 % of 200 draws, not 95 %, because the fits are not drawn anew. R² is below 0 where the mean predicts better.
+    Raises DataError, with the name of the label, for constant targets.
     """
     targets = np.asarray(targets, dtype=np.float64)
     total = np.square(targets - targets.mean(axis=0)).sum(axis=1)
