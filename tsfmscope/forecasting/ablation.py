@@ -35,7 +35,7 @@ from tsfmscope.forecasting.rolling import window_errors
 from tsfmscope.forecasting.scores import window_seed
 from tsfmscope.models.base import QUANTILES, BlockFamily, Forecaster
 from tsfmscope.models.common.attention import NAMES, AttentionLayer
-from tsfmscope.models.common.capture import capture, in_batches, kept_rows
+from tsfmscope.models.common.capture import capture, first_tensor, in_batches, kept_rows
 from tsfmscope.models.types import TokenKind, Tokens
 from tsfmscope.series.types import Windows
 
@@ -44,13 +44,6 @@ if TYPE_CHECKING:
 
 KINDS = ("layer", "attention", "mlp", "head", "directions")
 WAYS = ("skip", "mean", "resample")
-# Parts whose matrices `weights` does not name: path, in a block, of the module whose output is the part's -> kind and
-# name. The first module of the path has all weights.
-UNNAMED = {
-    "patch_mixer.mlp.fc2": ("attention", "patch mixer"),
-    "ssm": ("attention", "state space"),
-    "mlp.w3": ("mlp", "MLP"),
-}
 # Shares of the sum of squares that end the groups of directions.
 SHARES = (0.5, 0.9)
 # Tokens of each stack from which directions are computed, a seeded sample.
@@ -210,7 +203,7 @@ def _other_parts(make: Callable[..., Part], model: BlockFamily, block: Any) -> I
     if len(outputs) == 1:
         output = modules[outputs[0]]
         yield make("mlp", "MLP", (Site(output),), (output,), tuple((modules[path], 1.0) for path in matrices))
-    others = {path: UNNAMED[path] for path in UNNAMED if path in modules}
+    others = {path: names for path, names in model.branches.items() if path in modules}
     if len(outputs) > 1:
         # The module that adds up the experts.
         names = zip(*(path.split(".") for path in outputs), strict=False)
@@ -251,8 +244,8 @@ def _register(site: Site, replace: Callable[[torch.Tensor], torch.Tensor]) -> An
     """Register the hook that replaces a site's value in place."""
 
     def change(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None) -> None:
-        given = _first_tensor((*args, *kwargs.values()))
-        value = given if site.value == "input" else _first_tensor(output)
+        given = first_tensor((*args, *kwargs.values()), module)
+        value = given if site.value == "input" else first_tensor(output, module)
         value.copy_(given + replace(value - given) if site.value == "added" else replace(value))
 
     if site.value == "input":
@@ -293,11 +286,6 @@ def _with_zeros(part: Part) -> Iterator[None]:
     finally:
         for value, original in zip(values, originals, strict=True):
             value.copy_(original)
-
-
-def _first_tensor(value: Any) -> Any:
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
-    return next(item for item in items if hasattr(item, "copy_"))
 
 
 def choose_donors(series: Sequence[str], seed: int) -> Int[np.ndarray, " window"]:

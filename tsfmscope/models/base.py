@@ -484,6 +484,9 @@ class BlockFamily(Family):
 
     # Path of a Linear in a block -> name of its matrix, as in WeightMatrix; blocks that lack a path lack the matrix.
     mlp: ClassVar[Mapping[str, str]] = {}
+    # Further parts that add to the residual stream: path, in a block, of the module whose output is added -> kind
+    # (attention or mlp) and name. The first module of the path has all weights.
+    branches: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Key of the config whose value is the width of the hidden states.
     width_key: ClassVar[str] = "d_model"
     network: Any

@@ -177,6 +177,7 @@ class FlowState(OwnNetwork):
         "out_gating": True,
     }  # fmt: skip
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    branches: ClassVar[Mapping[str, tuple[str, str]]] = {"ssm": ("attention", "state space"), "mlp.w3": ("mlp", "MLP")}
     width_key: ClassVar[str] = "embedding_feature_dim"
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True

@@ -160,6 +160,7 @@ class TTM(OwnNetwork):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     # Across features.
     mlp: ClassVar[Mapping[str, str]] = {"feature_mixer.mlp.fc1": "mlp_in", "feature_mixer.mlp.fc2": "mlp_out"}
+    branches: ClassVar[Mapping[str, tuple[str, str]]] = {"patch_mixer.mlp.fc2": ("attention", "patch mixer")}
     final_norm: ClassVar[bool] = False
     direct_quantiles: ClassVar[bool] = True
     divides_rows: ClassVar[bool] = True

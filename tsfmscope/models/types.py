@@ -84,6 +84,11 @@ class Forecast:
         return self.values[:, self.levels.index(0.5)]
 
 
+def name_layer(layer: int, *, normed: bool) -> str:
+    """Return the number of a layer as text, with ′ for the state after the final norm."""
+    return f"{layer}{'′' if normed else ''}"
+
+
 class ForecastModel(Protocol):
     """Parts of a model that scoring uses; a `Forecaster` has them, and so has an `OnnxForecaster`."""
 

@@ -213,7 +213,7 @@ def capture(
     states: dict[Any, torch.Tensor] = {}
 
     def keep(key: Any, value: Any, module: torch.nn.Module) -> None:
-        tensor = _first_tensor(value, module)
+        tensor = first_tensor(value, module)
         states[key] = tensor if take is None else take(key, tensor)
 
     def keep_input(key: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -232,7 +232,8 @@ def capture(
             handle.remove()
 
 
-def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
+def first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
+    """Return the first tensor of what a module takes or returns, which shares its memory; TypeError without one."""
     import torch
 
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
