@@ -11,6 +11,7 @@ from tsfmscope.cli.from_function import Command
 from tsfmscope.cli.output import print_table
 from tsfmscope.errors import printable
 from tsfmscope.functions.probe import STATES, SUFFIXES, ProbeReport, probe
+from tsfmscope.models.types import name_layer
 
 EXAMPLES = """
 tsfmscope probe chronos-bolt-mini
@@ -45,7 +46,7 @@ def _show_scores(report: ProbeReport) -> None:
             factor, row["measure"], *of_layers, (row["high"] - row["low"]) / 2,
             None if pd.isna(row["directions"]) else row["directions"], *(values[name] for name in controls),
         ])  # fmt: skip
-    names = [f"{layer}{'′' if normed else ''}" for layer, normed in layers]
+    names = [name_layer(layer, normed=normed) for layer, normed in layers]
     print_table(report.title, ["factor", "", *names, "±", "directions", *controls], rows)
     typer.echo(MEANING)
     for note in report.notes:

@@ -20,7 +20,7 @@ from tsfmscope.functions.arguments import Bounds, Count, Seed, Share, Tolerance,
 from tsfmscope.functions.load import Model, as_model, encoder_notes
 from tsfmscope.geometry.spectrum import effective_dimension
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.types import TokenKind
+from tsfmscope.models.types import TokenKind, name_layer
 from tsfmscope.ranks.spectrum import numerical_rank
 from tsfmscope.report import render
 from tsfmscope.report.render import apply_style, image_writers, stack_charts
@@ -41,6 +41,8 @@ SUFFIXES = (*render.SUFFIXES, *TABLES)
 Labels = pd.DataFrame | pd.Series | Mapping[str, Any] | str | Path
 # Steps of the model's own forecast that are a target, and the name of that target.
 AHEAD, FORECAST = 8, "forecast"
+# Figures of a report: scores by these.
+FIGURES = ("layers", "directions")
 # Names of the features next to the states of the layers.
 STATES, UNTRAINED, WINDOW, SIMPLE, FACTORS = "states", "untrained states", "window", "simple features", "factors"
 # Lags of the autocorrelations, and number of peaks of the spectrum, among the simple features.
@@ -78,18 +80,15 @@ class ProbeReport:
             n_series.
         directions: one row per layer, factor and number of directions: the score of the pooled states' projection on
             the first right singular vectors of the layer's states, which rank(ε) counts; also numerical_rank and
-            effective_dimension of the layer.
+            effective_dimension of the layer, with their epsilon and share.
         title: model, data and condition in words.
         notes: sentences on what was left out.
-        epsilon, share: of numerical_rank and effective_dimension.
     """
 
     scores: pd.DataFrame
     directions: pd.DataFrame
     title: str
     notes: list[str]
-    epsilon: float
-    share: float
 
     def best_layers(self) -> pd.DataFrame:
         """Return one row per factor: the layer with the best score, and the number of directions that carry it.
@@ -123,17 +122,15 @@ class ProbeReport:
             )
             yield (
                 f"{row['factor']}: {row['measure']} {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}] at layer "
-                f"{row['layer']}{'′' if row['normed'] else ''}{carried}; {controls}"
+                f"{name_layer(row['layer'], normed=row['normed'])}{carried}; {controls}"
             )
         yield from self.notes
 
     def plot(self, figure: str = "layers") -> Chart:
         """Return an Altair chart with a panel per factor: scores by layer ("layers") or by number of "directions"."""
-        from tsfmscope.report.probes import draw_directions, draw_scores
-
-        if figure not in ("layers", "directions"):
-            raise ValueError(f"figure: got {figure!r}, expected layers or directions")
-        return apply_style(draw_scores(self.scores) if figure == "layers" else draw_directions(self.directions))
+        if figure not in FIGURES:
+            raise ValueError(f"figure: got {figure!r}, expected {' or '.join(FIGURES)}")
+        return apply_style(self._draw_figures()[figure])
 
     def save(self, path: str | Path) -> Path:
         """Write both figures as an image (.png, .svg, .pdf), or the scores (.csv, .parquet).
@@ -144,12 +141,20 @@ class ProbeReport:
         return save_as(path, {**image_writers(self._draw), **table_writers(self.scores)})
 
     def _draw(self) -> Chart:
+        figures = self._draw_figures()
+        return stack_charts([(f"{self.title}: scores by {figure}", chart) for figure, chart in figures.items()])
+
+    def _draw_figures(self) -> dict[str, Chart]:
         from tsfmscope.report.probes import draw_directions, draw_scores
 
-        return stack_charts([
-            (f"{self.title}: scores by layer", draw_scores(self.scores)),
-            ("Scores by number of directions", draw_directions(self.directions)),
-        ])  # fmt: skip
+        scores, curves = (
+            table.assign(name=[
+                "" if pd.isna(layer) else name_layer(layer, normed=normed)
+                for layer, normed in zip(table["layer"], table["normed"], strict=True)
+            ])
+            for table in (self.scores, self.directions)
+        )  # fmt: skip
+        return dict(zip(FIGURES, (draw_scores(scores), draw_directions(curves)), strict=True))
 
     def __repr__(self) -> str:
         return "\n".join((self.title, *self.sentences()))
@@ -254,8 +259,8 @@ def probe(
         build_original(family, seed=seed), tokens, stack, pool, watch=progress.with_rate("states of random weights")
     )
     features = [
-        *(({"features": STATES} | _name_layer(stack, layer), layer.vectors) for layer in trained),
-        *(({"features": UNTRAINED} | _name_layer(stack, layer), layer.vectors) for layer in untrained),
+        *(({"features": STATES} | _layer_columns(stack, layer), layer.vectors) for layer in trained),
+        *(({"features": UNTRAINED} | _layer_columns(stack, layer), layer.vectors) for layer in untrained),
         *(({"features": label, "width": values.shape[1]}, values) for label, values in controls.items()),
     ]
     scores, curves, watch = [], [], progress.with_rate("probes")
@@ -266,8 +271,10 @@ def probe(
         assert layer.factor is not None
         directions, values = layer.factor.directions(), layer.factor.singular_values()
         variances = np.square(layer.factor.singular_values(centred=True))
-        facts = _name_layer(stack, layer) | {
+        facts = _layer_columns(stack, layer) | {
+            "epsilon": epsilon,
             "numerical_rank": numerical_rank(values, epsilon),
+            "share": share,
             "effective_dimension": effective_dimension(variances, share) if variances.any() else None,
         }
         for count in _counts(directions.shape[1]):
@@ -278,7 +285,7 @@ def probe(
     title = f"{model.name} on {len(kept)} {name}, context {windows.context.shape[1]}, {stack}, {pool} of its tokens"
     for note in notes:
         logger.warning(note)
-    return ProbeReport(frame, pd.DataFrame(curves), title, notes, epsilon, share)
+    return ProbeReport(frame, pd.DataFrame(curves), title, notes)
 
 
 def read_labels(labels: Labels) -> pd.DataFrame:
@@ -352,7 +359,7 @@ def best_layer(
     rows = [next(iter(_score(layer.vectors, [target], seed))) for layer in layers]
     best = max(range(len(layers)), key=lambda index: float(rows[index]["value"]))
     texts = [
-        f"{layer.layer}{'′' if layer.normed else ''} {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        f"{name_layer(layer.layer, normed=layer.normed)} {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
         for layer, row in zip(layers, rows, strict=True)
     ]
     return layers[best], (
@@ -416,7 +423,7 @@ def _score(
             yield {"factor": target.name, "measure": target.measure, **score._asdict(), "n_series": len(rows)}
 
 
-def _name_layer(stack: str, layer: layer_states.PooledLayer) -> dict[str, Any]:
+def _layer_columns(stack: str, layer: layer_states.PooledLayer) -> dict[str, Any]:
     return {"stack": stack, "layer": layer.layer, "normed": layer.normed, "width": layer.vectors.shape[1]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -25,7 +24,7 @@ LEAST = -0.1
 def draw_scores(scores: pd.DataFrame) -> Chart:
     """Draw the scores of each factor by layer, with the features that have no layer as level lines.
 
-    scores: those of `ProbeReport`.
+    scores: those of `ProbeReport`, with the column name, of the layer.
     """
     layers = scores[scores["layer"].notna()]
     names = list(dict.fromkeys(scores["features"]))
@@ -55,13 +54,16 @@ def draw_scores(scores: pd.DataFrame) -> Chart:
 
 
 def draw_directions(curves: pd.DataFrame) -> Chart:
-    """Draw the scores of each factor by number of directions, one line per layer; curves: those of `ProbeReport`."""
-    places = list(dict.fromkeys(_name(row) for row in curves.to_dict("records")))
+    """Draw the scores of each factor by number of directions, one line per layer.
+
+    curves: directions of `ProbeReport`, with the column name, of the layer.
+    """
+    places = curves["name"].drop_duplicates().tolist()
     colours, panels = style.order_colours(places), []
     for factor, rows in curves.groupby("factor", sort=False):
         points = [
-            {"at": row["directions"], "value": max(LEAST, row["value"]), "layer": _name(row),
-             "tip": f"layer {_name(row)}, {row['directions']} directions: {row['value']:.2f}"}
+            {"at": row["directions"], "value": max(LEAST, row["value"]), "layer": row["name"],
+             "tip": f"layer {row['name']}, {row['directions']} directions: {row['value']:.2f}"}
             for row in rows.to_dict("records")
         ]  # fmt: skip
         ticks = sorted(set(rows["directions"]))
@@ -84,16 +86,12 @@ def _scale(rows: pd.DataFrame) -> alt.Scale:
     return alt.Scale(domain=[min(0.4, rows["low"].min()) if is_auc else LEAST, 1.0], nice=False)
 
 
-def _name(row: Mapping[Any, Any]) -> str:
-    return f"{row['layer']}{'′' if row['normed'] else ''}"
-
-
 def _points(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
             "at": row["layer"] + 0.5 * bool(row["normed"]), "value": max(LEAST, row["value"]),
             "low": max(LEAST, row["low"]), "high": max(LEAST, row["high"]), "features": row["features"],
-            "tip": f"{row['features']}, layer {_name(row)}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+            "tip": f"{row['features']}, layer {row['name']}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
         }
         for row in rows.to_dict("records")
     ]  # fmt: skip
