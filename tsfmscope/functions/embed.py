@@ -64,9 +64,7 @@ def embed(
         DataError: the data contain no series, or none is usable.
     """
     model = as_model(model)
-    stack = model.family.stacks[0] if stack is None else stack
-    if stack not in model.layers:
-        raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(model.layers)}")
+    stack = model.choose_stack(stack)
     if (layer == "best") != (labels is not None):
         given = "none" if labels is None else "some"
         raise ArgumentError(f"labels: got {given} with layer {layer!r}, expected them with layer 'best' alone")

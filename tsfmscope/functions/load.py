@@ -63,6 +63,16 @@ class Model:
         """Width of the hidden states."""
         return self.family.width
 
+    def choose_stack(self, name: str | None) -> str:
+        """Return the name of a stack; None: the first, which reads the context.
+
+        Raises ArgumentError for a name that is none.
+        """
+        stack = self.family.stacks[0] if name is None else name
+        if stack not in self.layers:
+            raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(self.layers)}")
+        return stack
+
     def __repr__(self) -> str:
         layers = ", ".join(f"{stack} {n}" for stack, n in self.layers.items())
         return (

@@ -212,9 +212,7 @@ def probe(
     family = model.family
     if family.modality != "series":
         raise ArgumentError(f"model: got {model.name}, which reads {family.modality}; name a model of time series")
-    stack = family.stacks[0] if stack is None else stack
-    if stack not in model.layers:
-        raise ArgumentError(f"stack: got {stack!r}, expected one of {', '.join(model.layers)}")
+    stack = model.choose_stack(stack)
     if (data is None) != (labels is None):
         raise ArgumentError("labels: expected data and labels together, or neither; labels name the series of the data")
     notes: list[str] = []
