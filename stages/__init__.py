@@ -44,11 +44,11 @@ def _timings(name: str) -> str:
 
 _TABLES = (
     *("kernelsynth", "datasets", "checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
-    *("heads", "spectra", "forecasts", "statistics", "theory"),
+    *("heads", "spectra", "forecasts", "inside", "statistics", "theory"),
 )
 _SWEPT = (
     *("checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
-    *("heads", "spectra", "forecasts", "theory"),
+    *("heads", "spectra", "forecasts", "inside", "theory"),
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -145,12 +145,21 @@ STAGES: tuple[Stage, ...] = (
         sweeps=True,
     ),
     Stage(
+        "inside",
+        "probes of every layer, forecasts without each part, and similarity of the layers of two models",
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints"), _out("compression")),
+        writes=(_out("inside"), _timings("inside")),
+        params=("seed", "models", "datasets.sets", "conditions", "studies", "population", "forecasts", "inside"),
+        sweeps=True,
+    ),
+    Stage(
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
         reads=tuple(
-            map(
-                _out,
-                ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra", "forecasts"),
+            _out(name)
+            for name in (
+                *("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra"),
+                *("forecasts", "inside"),
             )
         ),
         writes=(_out("statistics"),),

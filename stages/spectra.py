@@ -86,7 +86,7 @@ def _token_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
 
 
 def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
-    weights, rows = (studies_by_model(params, measure) for measure in ("weights", "row_angles"))
+    weights, rows = (planning.studies_by_model(params, measure) for measure in ("weights", "row_angles"))
     for name, model in models.items():
         cell, source = planning.model_identity(params, name), planning.model_source(model)
         if name in weights:
@@ -106,15 +106,6 @@ def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Ite
             gaussian = planning.without_cell(f"gaussian-{dimension}")
             vectors = GaussianSpec(**dict(gaussian), dimension=dimension, seed=params.seed)
             yield PlannedJob(Job(GAUSSIAN, vectors.to_dict()), studies)
-
-
-def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
-    """Return model -> the studies that ask for this measure of its weights."""
-    studies_by_name: dict[str, list[str]] = {}
-    for study, study_params in params.studies.items():
-        for model in params.expand(study, "models") if measure in study_params.measures else ():
-            studies_by_name.setdefault(model, []).append(study)
-    return studies_by_name
 
 
 def snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:

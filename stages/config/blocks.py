@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from tasks.heads import HeadsOptions, LemmaOptions
+from tasks.inside import AblationOptions, ProbeOptions, SimilarityOptions
 from tasks.tokens import TokenOptions
 from tsfmscope.compression.options import (
     CalibrationOptions,
@@ -44,13 +45,16 @@ Measure = Literal[
     "validation",  # forecasts of the window before the last one, by which a model can be chosen
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
+    "probes",  # what linear probes read from the states of every layer: factors of drawn series, own forecast
+    "ablation",  # forecasts without each layer, attention, MLP, head and group of directions
+    "similarity",  # CKA of the layers of a changed model and its original, and of each two other models
 ]
 # The models of tsfmscope/forecasting/baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # Measures that need no data set.
-OF_WEIGHTS = {"weights", "row_angles"}
+OF_WEIGHTS = {"weights", "row_angles", "probes"}
 # Measures that need no activation file of tokens.
-WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines"}
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines", "ablation", "similarity"}
 # Name of each kind of job, in the order of the stages.
 TASKS = (
     # Jobs of the stage checkpoints, and trials of the stage pretraining.
@@ -58,7 +62,7 @@ TASKS = (
     *("tokenize", "compress", "fidelity", "embed", "measure", "align", "head_partition", "lemma1"),
     *("input_spectrum", "gaussian_angles", "weight_spectra", "constant_spectra"),
     *("token_plane", "token_angles", "row_angles"),
-    *("evaluate", "validate", "baseline", "theory_bounds", "theory_points"),
+    *("evaluate", "validate", "baseline", "probe", "ablate", "compare", "theory_bounds", "theory_points"),
 )
 
 
@@ -271,6 +275,14 @@ class Forecasts(ScoreOptions):
     baselines: list[Baseline] = Field(
         [], description="probabilistic models of statsforecast for studies with measure baselines, fitted per series"
     )
+
+
+class Inside(Strict):
+    """Stage inside: probes, ablation and similarity, as `tsfmscope probe`, `ablate` and `compare` measure them."""
+
+    probes: ProbeOptions = ProbeOptions()
+    ablation: AblationOptions = AblationOptions()
+    similarity: SimilarityOptions = SimilarityOptions()
 
 
 class Report(Strict):

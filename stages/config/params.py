@@ -25,6 +25,7 @@ from stages.config.blocks import (
     Forecasts,
     Geometry,
     Heads,
+    Inside,
     KernelSynth,
     Model,
     Pretraining,
@@ -86,6 +87,7 @@ class Params(Strict):
     heads: Heads = Heads()
     spectra: Spectra = Spectra()
     forecasts: Forecasts = Forecasts()
+    inside: Inside = Inside()
     statistics: StatisticsOptions = StatisticsOptions()
     theory: Theory | None = Field(None, description="null: no job of theory; {} for the default sizes")
     population: Population | None = Field(None, description="trainings whose snapshots are models; null: none")

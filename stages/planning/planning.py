@@ -74,6 +74,15 @@ def requested_cells(
     return dict(sorted(studies_by_cell.items()))
 
 
+def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
+    """Return model -> the studies that ask for this measure of the model alone."""
+    studies_by_name: dict[str, list[str]] = {}
+    for study, study_params in params.studies.items():
+        for model in params.expand(study, "models") if measure in study_params.measures else ():
+            studies_by_name.setdefault(model, []).append(study)
+    return studies_by_name
+
+
 def studies_of_layer(params: Params, studies: Iterable[str], layer: LayerKey, layers: Sequence[LayerKey]) -> list[str]:
     """Return the studies, in their order, that request this layer. layers: all layers of the activation file."""
     selections = {"all": True, "first": layer == layers[0], "last": layer in last_layers(layers)}

@@ -54,6 +54,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "model": "m", "what": "weight", "matrix": "q", "attention": "self", "stack": "encoder", "layer": 1,
         "n_rows": 2, "n_columns": 3, "dtype": "float32", "floor": 1e-7, "singular_values": [2.0, 1.0],
     },
+    "similarity": {**IDENTITY, "other": "m"},
     "angles": {"model": "m", "what": "rows", "row": 0, "dimension": 3, "angles": [0.0, 1.5]},
     "theory": {
         "experiment": "T", "form": "printed", "kind": "instance", "seed": 0, "instance": 0, "x": 1.0, "y": 1.0,

@@ -198,16 +198,29 @@ def ablate(
             continue
         items.append(item)
         notes += [f"left out of {label}: {n} series: {reason}" for reason, n in left_out.items()]
-    frame, units = _list_windows(items, notes, seed)
-    steps = max(item.context.shape[1] for item in items)
+    steps = max((item.context.shape[1] for item in items), default=0)
     notes += reading_notes(model.name, family.max_context, steps)
+    return ablate_windows(model, items, parts=kinds, ways=ways, seed=seed, notes=notes)
+
+
+def ablate_windows(
+    model: Model, items: Sequence[Windows], *, parts: Sequence[str], ways: Sequence[str], seed: int,
+    notes: Sequence[str] = (),
+) -> Ablation:  # fmt: skip
+    """Measure what the forecasts of these windows lose without each part; one item per data set.
+
+    parts, ways, seed, errors: as in `ablate`. notes: sentences about the data.
+    """
+    family: Any = model.family
+    notes = list(notes)
+    frame, units = _list_windows(items, notes, seed)
     progress.show("forecasting with the intact model")
     calls: Calls = {}
     forecast = partial(ablation.forecast_errors, family, items, samples=SAMPLES, seed=seed)
     intact = forecast(make_context=partial(ablation.record_calls, family, calls))
-    tokens = [family.tokenize(item) for item in items] if "directions" in kinds else []
+    tokens = [family.tokenize(item) for item in items] if "directions" in parts else []
     listed = list(ablation.list_parts(family, KINDS, calls, ablation.directions(family, tokens, seed)))
-    trials = list(_list_trials(family, listed, kinds, ways, calls, notes))
+    trials = list(_list_trials(family, listed, parts, ways, calls, notes))
     # One pass of the loss runs all Linears as modules, also where the sampler does not.
     batch = next(loss_batches(family, [items[0].take(slice(0, 1))], 1))
     products = ablation.count_products(family.network, lambda: family.loss(*batch))

@@ -195,10 +195,26 @@ def compare(
             f"{series.name}: no window of {case.context} steps of context and a horizon of {case.horizon}: "
             f"{describe_reasons(skipped)}; give longer series"
         )
+    pairs, unit = compare_windows(models, windows, rows=rows, seed=seed)
+    log_left_out(skipped)
+    for model in dict.fromkeys(models):
+        n_near = model.family.count_near_floor(windows.context)
+        notes += floor_notes(model.family, model.name, series.name, n_near, len(windows))
+    is_same = type(models[0].family) is type(models[1].family) and models[0].layers == models[1].layers
+    title = f"{models[0].name} and {models[1].name} on {series.name}, context {case.context}"
+    moved = _select_moved(pairs) if is_same else None
+    return Comparison(pairs, moved, title, len(windows), skipped, [unit, *notes])
+
+
+def compare_windows(models: Sequence[Model], windows: Windows, *, rows: int, seed: int) -> tuple[pd.DataFrame, str]:
+    """Return the rows `layers` of a comparison of two models on these windows, and what one compared row is.
+
+    rows, seed: as in `compare`. Raises DataError if no part of a window is observed by both models.
+    """
     tokens, ids, n_bins, unit = _align(models, windows)
     kept = np.intersect1d(ids[0][ids[0] >= 0], ids[1])
     if not len(kept):
-        raise DataError(f"{series.name}: no part of a window is observed by both models; name other data")
+        raise DataError(f"{windows.dataset}: no part of a window is observed by both models; name other data")
     generator = np.random.default_rng([seed, 11])
     kept = np.sort(generator.permutation(kept)[:rows])
     layers = {
@@ -218,15 +234,7 @@ def compare(
     # The last reason that holds replaces the others.
     pairs.loc[pairs["cka_low"].isna(), "reason"] = NO_GROUP if n_series > 1 else ONE_SERIES
     pairs.loc[pairs["cka"].isna(), "reason"] = NO_CKA
-    log_left_out(skipped)
-    for model in dict.fromkeys(models):
-        n_near = model.family.count_near_floor(windows.context)
-        notes += floor_notes(model.family, model.name, series.name, n_near, len(windows))
-    is_same = type(models[0].family) is type(models[1].family) and models[0].layers == models[1].layers
-    pairs = pairs.dropna(subset="block").reset_index(drop=True)
-    title = f"{models[0].name} and {models[1].name} on {series.name}, context {case.context}"
-    moved = _select_moved(pairs) if is_same else None
-    return Comparison(pairs, moved, title, len(windows), skipped, [f"Each row is {unit}", *notes])
+    return pairs.dropna(subset="block").reset_index(drop=True), f"Each row is {unit}"
 
 
 def _select_moved(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,97 @@
+"""Probes of each layer, forecasts without each part, similarity of layers, and factors learned in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import altair as alt
+
+from tsfmscope.report import style
+from tsfmscope.report.ablation import draw_parts
+from tsfmscope.report.page.sections import Figure
+from tsfmscope.report.plots import Plot
+from tsfmscope.report.probes import COLUMNS, HEIGHT, LEAST, WIDTH, draw_directions, draw_scores
+from tsfmscope.report.similarity import draw_similarity
+from tsfmscope.report.style import Chart
+from tsfmscope.report.tables import StudyTables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROBES = (
+    "model", "features", "layer", "normed", "name", "directions", "factor", "measure", "value", "low", "high",
+    "n_series",
+)  # fmt: skip
+ABLATION = (
+    "model", "condition", "stack", "layer", "kind", "name", "way", "ratio", "upper", "can_go", "n_windows", "units",
+)  # fmt: skip
+SIMILARITY = ("model", "other", "condition", "a", "b", "cka", "cka_low", "cka_high", "procrustes", "n_datasets")
+LEARNING = ("family", "size", "run", "step", "factor", "measure", "value", "low", "high")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw scores of probes by layer and by direction, ablated parts, and similarities; then the trainings."""
+    for key, rows in study.rows("probes", PROBES).groupby("model", sort=False):
+        model = str(key)
+        for figure, part, chart in (
+            ("layer", rows[rows["directions"].isna()], draw_scores),
+            ("number of directions", rows[rows["directions"].notna()], draw_directions),
+        ):
+            words = f"Line charts of probe scores of {model} by {figure}, one panel per factor."
+            caption = (
+                f"{model}: R² or AUC of ridge probes on series that did not fit them, n = "
+                f"{style.format_range(part['n_series'])} drawn series. Bars: 95 % intervals over series. ′: after the "
+                "final norm. Untrained states are of random weights of the same shape."
+            )
+            yield Figure("probes", chart(part), words, caption, f"{model}: probes by {figure}")
+    for _, rows in study.rows("ablation", ABLATION).groupby(["model", "condition"], sort=False):
+        model, condition = map(str, rows[["model", "condition"]].iloc[0])
+        words = f"Heat map of forecast errors of {model} without each part, one column per layer."
+        n, units = rows["n_windows"].iloc[0], rows["units"].iloc[0]
+        caption = (
+            f"{model}, {condition}: WQL without the part over that of the intact model, geometric mean over {units}, "
+            f"{n} windows. Frame: the part alone can go, by the certificate. Early exit: the head reads this layer."
+        )
+        yield Figure("ablation", draw_parts(rows), words, caption, f"{model}: forecasts without parts")
+    for _, rows in study.rows("similarity", SIMILARITY).groupby(["model", "other", "condition"], sort=False):
+        model, other, condition = map(str, rows[["model", "other", "condition"]].iloc[0])
+        words = f"Heat map of the similarity of the layers of {model} and {other}."
+        caption = (
+            f"{model} (rows) and {other} (columns), {condition}: debiased linear CKA, mean over "
+            f"{style.format_range(rows['n_datasets'])} data sets; 0: unrelated, 1: equal up to rotation and scale."
+        )
+        named = rows.assign(block="between", model_a=model, model_b=other)
+        yield Figure("similarity", draw_similarity(named), words, caption, f"{model} and {other}")
+    if len(trainings := study.rows("learning", LEARNING)):
+        words = f"Line charts of probe scores during {trainings['run'].nunique()} trainings, one panel per factor."
+        caption = "Best score of all layers by training step; one line per training, one colour per family."
+        yield Figure("learning", draw_learning(trainings), words, caption, "What a training learns, and when")
+
+
+def draw_learning(rows: pd.DataFrame) -> Chart:
+    """Draw the scores of a factor by training step: one panel per factor, one line per run."""
+    colours = style.order_colours(sorted(set(rows["family"])))
+    panels = []
+    for factor, part in rows.groupby("factor", sort=False):
+        tips = [f"{row.run}, step {row.step}: {row.value:.2f}" for row in style.iterate_rows(part)]
+        x = alt.X("step:Q", **style.make_log_axis("training step", rows["step"]))
+        y = alt.Y("value:Q", title=part["measure"].iloc[0], scale=alt.Scale(domain=[LEAST, 1.0], nice=False))
+        data = part.assign(tip=tips, value=part["value"].clip(lower=LEAST))
+        base = alt.Chart(data).encode(x=x, y=y, stroke=style.encode_stroke("family", colours), detail="run:N")
+        points = base.mark_point(size=12).encode(fill=style.encode_fill("family", colours), **style.encode_tip())
+        panels.append(
+            alt.layer(base.mark_line(aria=False, strokeWidth=1.2), points).properties(
+                width=WIDTH, height=HEIGHT, title=str(factor)
+            )
+        )
+    chart: Chart = alt.concat(*panels, columns=COLUMNS, spacing=18)
+    return chart
+
+
+PLOT = Plot(
+    "What linear probes read from each layer, what forecasts lose without each part, and how similar the layers of two "
+    "models are.",
+    {"probes": PROBES, "ablation": ABLATION, "similarity": SIMILARITY, "learning": LEARNING},
+    draw,
+)
