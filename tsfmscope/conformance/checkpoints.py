@@ -51,7 +51,7 @@ class Checkpoint:
     """Checkpoint folder under test; the model is loaded when it is first needed.
 
     options: keywords of the family's `load`. context, horizon: steps of the windows. scratch: a folder of its own.
-    shared: results that several checks read, by name.
+    reference: hub:ORG/NAME@COMMIT, or another name. shared: results that several checks read, by name.
     """
 
     family: str
@@ -60,6 +60,7 @@ class Checkpoint:
     context: int
     horizon: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    reference: str = ""
     shared: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property

@@ -17,6 +17,7 @@ from tsfmscope.conformance import OF_WEIGHTS
 from tsfmscope.conformance.checkpoints import OF_FILES, Checkpoint, every_tensor_is_read, files_are_complete
 from tsfmscope.conformance.cost import Cost, measure
 from tsfmscope.conformance.package import forecasts_are_those_of_the_package, states_are_those_of_the_package
+from tsfmscope.conformance.published_probes import states_have_the_published_probes
 from tsfmscope.conformance.subject import Finding, demand_of, judge, name_of
 from tsfmscope.errors import ArgumentError, HubError, MissingOnHubError, ModelError
 from tsfmscope.extras import version
@@ -30,6 +31,7 @@ OF_MODEL: tuple[Callable[[Checkpoint], str], ...] = (
     every_tensor_is_read,
     states_are_those_of_the_package,
     forecasts_are_those_of_the_package,
+    states_have_the_published_probes,
 )
 GB = 1e9
 # Columns of docs/verified.csv.
@@ -110,9 +112,9 @@ def verify(
 ) -> Verification:
     """Check a released checkpoint on this machine.
 
-    Checked are the files, types and tensors, the guarantees of every family, and states and forecasts against the
-    family's own package where it is installed. Measured are seconds and peak memory of loading and of one forecast. If
-    the model does not load, the other checks are left out.
+    Checked are the files, types and tensors, the guarantees of every family, states and forecasts against the family's
+    own package where it is installed, and the states against linear probes that were published. Measured are seconds
+    and peak memory of loading and of one forecast. If the model does not load, the other checks are left out.
 
     Args:
         model: model, as in `inspect`.
@@ -135,7 +137,9 @@ def verify(
     license = license_of(source.folder, source.reference)
     result = Verification(name, source.family, source.reference, license)
     with tempfile.TemporaryDirectory() as scratch:
-        checkpoint = Checkpoint(source.family, source.folder, Path(scratch), context, horizon, source.options)
+        checkpoint = Checkpoint(
+            source.family, source.folder, Path(scratch), context, horizon, source.options, source.reference
+        )
         result.checks += _findings(checkpoint)
         has_loaded = checkpoint.is_loaded
         # Its memory is free for the process that is measured.

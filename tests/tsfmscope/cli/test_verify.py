@@ -73,7 +73,7 @@ def test_a_whole_model_of_the_hub_passes(server: Hub, family: str, package: str)
     assert (found["reference"], found["family"]) == (f"hub:org/tiny@{commit}", family)
     assert (found["passed"], found["license"]) == (True, "cc-by-4.0")
     verdicts = {one["check"]: one["verdict"] for one in found["checks"]}
-    assert len(verdicts) == 6 + len(OF_WEIGHTS) and "fail" not in verdicts.values()
+    assert len(verdicts) == 7 + len(OF_WEIGHTS) and "fail" not in verdicts.values()
     compared = "pass" if package else "not applicable"
     assert verdicts["states-are-those-of-the-package"] == verdicts["forecasts-are-those-of-the-package"] == compared
     assert (found["cost"]["context"], found["cost"]["horizon"]) == (48, 12)
