@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import operator
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,6 @@ from tsfmscope.compression.outputs import has_outputs, loss_batches, outputs
 from tsfmscope.compression.rounding import DAMPING, output_error, round_matrix, round_plainly
 from tsfmscope.errors import HealthError, ModelError
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.common.attention import NAMES
 from tsfmscope.models.common.layers import compression_entries
 from tsfmscope.models.common.low_bits import GROUPS, SHORTEST, is_roundable, matrix_bytes
 from tsfmscope.models.common.scale import mean_and_deviation
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 
     from tsfmscope.compression.options import Method
     from tsfmscope.models.base import Family
+    from tsfmscope.models.types import WeightMatrix
     from tsfmscope.series.types import Windows
 
 # Bits and group of a matrix.
 Option = tuple[int, int]
+# Zeros, in a branch that goes.
+REMOVED: Option = (0, 0)
 # What is tried; 7 bits are hardly smaller than 8.
 OPTIONS: tuple[Option, ...] = tuple(itertools.product((2, 3, 4, 5, 6, 8), GROUPS))
 # Bits with which the effect of a matrix on the outputs is measured, in its smallest groups.
@@ -59,6 +62,9 @@ FARTHEST_INPUTS = 0.3
 COMPARED = 256
 # Times that the budget is corrected by the size of the file that it gave.
 CORRECTIONS = 6
+# Largest summed change without branches, over that with all, with which their removal is tried. The trial takes as long
+# as the search without it, and removals at 0.8 to 0.9 did not lower errors on real data.
+LARGEST_CHANGE = 0.7
 # Stack of a matrix that belongs to none, such as an embedding or a head.
 OUTSIDE = "outside"
 
@@ -89,12 +95,15 @@ class Plan(NamedTuple):
     """Choices for all matrices of a model.
 
     full: bytes of its file. others: those of a rounded file that are in no matrix. windows: those of the last fit.
+    branches: for each attention and MLP that may go, the change of what the model computes without it, and the numbers
+    of its choices.
     """
 
     choices: list[Choice]
     full: int
     others: int
     windows: Sequence[Windows]
+    branches: Sequence[tuple[float, list[int]]] = ()
 
     def apply(self, model: Family, method: Method) -> list[dict[str, Any]]:
         """Round a model in place to the share of the bytes of `method`; return a row per matrix.
@@ -102,10 +111,27 @@ class Plan(NamedTuple):
         BudgetError if the file is too large even with the fewest bits.
         """
         share = method.ranks.rule[1]
-        target = int(share * self.full)
+        smaller = self._without_branches(int(share * self.full) - self.others)
+        run = _runner(model, self.windows)
+        expected = run() if smaller else []
         model.compression = {**method.to_dict(), **compression_entries(model.attentions())}
         store_vectors_in_halves(model.network)
         rounded: dict[tuple[str, Option], np.ndarray] = {}
+        tried = []
+        for plan in (self, smaller) if smaller else (self,):
+            options = plan._fill(model, share, rounded)
+            _write(model.network, options, rounded)
+            fitted = rounded | _fit_in_order(model, options, self.windows)
+            tried.append((_distance(model, run(), expected) if smaller else 0.0, options, fitted))
+        _, options, fitted = min(tried, key=operator.itemgetter(0))
+        _write(model.network, options, fitted)
+        return _rows(model, options, fitted)
+
+    def _fill(
+        self, model: Family, share: float, rounded: dict[tuple[str, Option], np.ndarray]
+    ) -> list[tuple[Matrix, Option]]:
+        """Return the options of least change whose file has this share of the bytes; `rounded` as in `_write`."""
+        target = int(share * self.full)
         best: list[tuple[Matrix, Option]] | None = None
         curves = [choice.curve for choice in self.choices]
         least = sum(int(curve.costs[0]) for curve in curves)
@@ -129,9 +155,31 @@ class Plan(NamedTuple):
             raise BudgetError(
                 f"ranks bytes: got {share}, expected at least {needed:g}, what two bits for all numbers take"
             )
-        _write(model.network, best, rounded)
-        rounded |= _fit_in_order(model, best, self.windows)
-        return _rows(model, best, rounded)
+        return best
+
+    def _without_branches(self, budget: int) -> Plan | None:
+        """Return the plan with 0 bits for the branches whose removal lowers the summed change; None if it is little.
+
+        Branches are tried from the least change on, each next to those that are gone.
+        """
+        best, removed = self, 0.0
+        least = change_of_all = self._change(budget)
+        for effect, numbers in sorted(self.branches):
+            if removed + effect >= least:
+                break
+            choices = list(best.choices)
+            for number in numbers:
+                choices[number] = Choice(choices[number].matrices, [REMOVED], Curve(np.zeros(1, np.int64), np.zeros(1)))
+            trial = best._replace(choices=choices)
+            if (change := removed + effect + trial._change(budget)) < least:
+                best, removed, least = trial, removed + effect, change
+        return best if least < LARGEST_CHANGE * change_of_all else None
+
+    def _change(self, budget: int) -> float:
+        """Return the summed change with the best options within a budget of bytes, or with the fewest bits."""
+        curves = [choice.curve for choice in self.choices]
+        ranks = allocate(curves, max(budget, sum(int(curve.costs[0]) for curve in curves)))
+        return sum(float(curve.errors[rank - 1]) for curve, rank in zip(curves, ranks, strict=True))
 
     def _options(self, ranks: Sequence[int]) -> list[tuple[Matrix, Option]]:
         """Return every matrix with the option of the rank of its choice."""
@@ -179,6 +227,12 @@ def measure(model: Family, windows: Sequence[Windows], *, univariate: bool = Fal
             _Probed.of(path, weight, moments.get(id(weight)), lambda: _distance(trial, run(), expected))
             for path, weight in found.items()
         ]
+        branches = []
+        for paths in _branch_paths(trial, univariate=univariate):
+            if found.keys() >= paths:
+                tensors = [found[path] for path in paths]
+                zeros = [torch.zeros_like(tensor) for tensor in tensors]
+                branches.append((_effect(tensors, zeros, lambda: _distance(trial, run(), expected)), paths))
     inert = _inert_paths(model, univariate=univariate)
     least = LEAST_EFFECT * float(np.median([one.effect for one in probed]))
     probed = [one._replace(effect=0.0 if one.matrix.path in inert else max(one.effect, least)) for one in probed]
@@ -187,7 +241,14 @@ def measure(model: Family, windows: Sequence[Windows], *, univariate: bool = Fal
     store_vectors_in_halves(trial.network)
     trial.compression = compression_entries(trial.attentions())
     others = file_bytes(trial) - sum(one.size((8, 0)) for one in probed)
-    return Plan([_choice(group) for group in groups], full, others, _spread(windows, FITTED))
+    numbers = {one.matrix.path: number for number, group in enumerate(groups) for one in group}
+    removable = []
+    for effect, paths in branches:
+        own = sorted({numbers[path] for path in paths})
+        # A file may join matrices of several branches.
+        if sum(len(groups[number]) for number in own) == len(paths):
+            removable.append((effect, own))
+    return Plan([_choice(group) for group in groups], full, others, _spread(windows, FITTED), removable)
 
 
 class _Probed(NamedTuple):
@@ -221,10 +282,8 @@ class _Probed(NamedTuple):
             for bits, group in options
         }
         probe = (PROBE, min((group for _, group in options if group), default=0))
-        kept = tensor.clone()
-        tensor.copy_(torch.from_numpy(round_matrix(weight, *probe, moments)).reshape(tensor.shape))
-        effect = distance()
-        tensor.copy_(kept)
+        rounded = torch.from_numpy(round_matrix(weight, *probe, moments)).reshape(tensor.shape)
+        effect = _effect([tensor], [rounded], distance)
         return cls(Matrix(path, weight, moments), errors, probe, effect)
 
     def costs(self) -> dict[Option, tuple[int, float]]:
@@ -236,6 +295,17 @@ class _Probed(NamedTuple):
         """Return the bytes of the matrix."""
         rows, columns = self.matrix.weight.shape
         return matrix_bytes(rows, columns, *option)
+
+
+def _effect(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor], distance: Callable[[], float]) -> float:
+    """Return the distance while the tensors have these values; afterwards they are as they were."""
+    kept = [tensor.clone() for tensor in tensors]
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+    effect = distance()
+    for tensor, value in zip(tensors, kept, strict=True):
+        tensor.copy_(value)
+    return effect
 
 
 def _choice(group: Sequence[_Probed]) -> Choice:
@@ -288,7 +358,10 @@ def _write(
     weights = saved_tensors(network)
     for matrix, option in options:
         if (matrix.path, option) not in rounded:
-            rounded[matrix.path, option] = round_matrix(matrix.weight, *option, matrix.moments)
+            is_removed = option == REMOVED
+            rounded[matrix.path, option] = (
+                np.zeros_like(matrix.weight) if is_removed else round_matrix(matrix.weight, *option, matrix.moments)
+            )
         numbers = torch.from_numpy(rounded[matrix.path, option])
         with torch.no_grad():
             weights[matrix.path].copy_(numbers.reshape(weights[matrix.path].shape))
@@ -324,7 +397,7 @@ def _fit_in_order(
             moments, cross = _shrunk_moments(found.T @ found, len(found)), found.T @ change
             cross /= len(found) + len(moments)
             damped = moments + DAMPING * float(np.diagonal(moments).mean()) * np.eye(len(moments))
-            for matrix, option in (chosen[path] for path in paths if path in chosen):
+            for matrix, option in (chosen[path] for path in paths if chosen.get(path, (None, REMOVED))[1] != REMOVED):
                 target = matrix.weight + np.linalg.solve(damped, cross @ matrix.weight.T).T
                 numbers = round_matrix(target.astype(np.float32), *option, moments)
                 fitted[matrix.path, option] = numbers
@@ -425,7 +498,7 @@ def _runner(model: Family, windows: Sequence[Windows]) -> Callable[[], list[torc
         return quantiles
     if has_outputs(model):
         batches = list(loss_batches(model, windows, model.batch))
-        return lambda: [output.clone() for parts in batches for output in outputs(model, parts, 0)]
+        return lambda: [output.detach().clone() for parts in batches for output in outputs(model, parts, 0)]
     tokens = [model.tokenize(part) for part in windows]
     return lambda: [torch.from_numpy(last_states(model, part)) for part in tokens]
 
@@ -486,29 +559,37 @@ def _distance(model: Family, answers: Sequence[torch.Tensor], expected: Sequence
 def _inert_paths(model: Family, *, univariate: bool) -> set[str]:
     """Return the paths of the matrices that cannot change any forecast."""
     inert = inert_matrices(model, univariate=univariate)
+    return {path for path, one in _named_matrices(model) if (one.stack, one.attention, one.name) in inert}
+
+
+def _branch_paths(model: Family, *, univariate: bool) -> list[set[str]]:
+    """Return the paths of the matrices of each attention, MLP and other part of a layer, one set per part.
+
+    Attention between series is left out unless `univariate` is true: the calibration windows have one series each.
+    """
+    branches: dict[tuple[str, int, str], set[str]] = {}
+    for path, one in _named_matrices(model):
+        kind = one.attention or one.name.partition("_")[0]
+        if univariate or kind != "group":
+            branches.setdefault((one.stack, one.layer, kind), set()).add(path)
+    return list(branches.values())
+
+
+def _named_matrices(model: Family) -> Iterator[tuple[str, WeightMatrix]]:
+    """Yield the matrices of the blocks that are the weight of one module, each after its path."""
     paths = {id(weight): path for path, weight in saved_tensors(model.network).items()}
-    return {
-        paths[id(layer.linear(name).weight)]
-        for layer in model.attentions()
-        for name in NAMES
-        if (layer.stack, layer.kind, name) in inert
-    }
+    for one in model.weights():
+        if path := paths.get(id(getattr(one.linear, "weight", None))):
+            yield path, one
 
 
 def _rows(
     model: Family, options: Sequence[tuple[Matrix, Option]], rounded: Mapping[tuple[str, Option], np.ndarray]
 ) -> list[dict[str, Any]]:
     """Return the rows of the table `compressed_heads`; a matrix of no block has the stack OUTSIDE and its path."""
-    paths = {id(weight): path for path, weight in saved_tensors(model.network).items()}
     named = {
-        paths[id(one.linear.weight)]: {
-            "stack": one.stack,
-            "layer": one.layer,
-            "attention": one.attention,
-            "part": one.name,
-        }
-        for one in model.weights()
-        if id(getattr(one.linear, "weight", None)) in paths
+        path: {"stack": one.stack, "layer": one.layer, "attention": one.attention, "part": one.name}
+        for path, one in _named_matrices(model)
     }
     rows = []
     for matrix, (bits, group) in options:
@@ -516,7 +597,8 @@ def _rows(
         change = rounded[matrix.path, (bits, group)].astype(np.float64) - matrix.weight
         size = output_error(matrix.weight.astype(np.float64), matrix.moments)
         full = min(matrix.weight.shape)
-        row = {"full_width": full, "rank": full, "bits": bits, "group_size": group or matrix.weight.shape[1]}
+        ranks = {"full_width": full, "rank": full if bits else 0}
+        row = {**ranks, "bits": bits, "group_size": group or matrix.weight.shape[1]}
         error = math.sqrt(output_error(change, matrix.moments) / size) if size else 0.0
         rows.append(named.get(matrix.path, outside) | row | {"relative_error": error})
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 from tests.tsfmscope.compression.conftest import TOYS
 from tests.tsfmscope.compression.test_export import CONFIGS, OWN, stock_windows
@@ -22,7 +24,7 @@ from tsfmscope.compression.truncation import compress
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Family, Forecaster
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED
-from tsfmscope.models.common.low_bits import is_roundable
+from tsfmscope.models.common.low_bits import RECORD, is_roundable
 from tsfmscope.models.registry import facts, family_class
 from tsfmscope.series.types import Windows
 
@@ -70,8 +72,10 @@ def test_the_file_has_the_bytes_that_were_asked_for_and_loads(family: str, tmp_p
         rows = plan.apply(model, method_of(share))
         size = export.file_bytes(model)
         assert 0.97 * share * full < size <= share * full
-    assert {row["bits"] for row in rows} <= {2, 3, 4, 5, 6, 8} and len({row["bits"] for row in rows}) > 1
-    assert all(0 <= row["relative_error"] < 1 and row["rank"] == row["full_width"] for row in rows)
+    assert {row["bits"] for row in rows} <= {0, 2, 3, 4, 5, 6, 8} and len({row["bits"] for row in rows}) > 1
+    for row in rows:
+        assert row["relative_error"] == 1 if not row["bits"] else 0 <= row["relative_error"] < 1
+        assert row["rank"] == (row["full_width"] if row["bits"] else 0)
     export.save(model, tmp_path)
     assert (tmp_path / COMPRESSED).stat().st_size == size
     assert facts(tmp_path)["parameters"] >= sum(np.prod(matrix.shape) for matrix in rounded(base).values())
@@ -165,6 +169,62 @@ def test_a_matrix_with_a_larger_effect_gets_more_bits(toys: dict[str, Any], wind
             block.layer[-1].DenseReluDense.wo.weight.mul_(factor)
     rows = bits.measure(model, [windows]).apply(model, method_of(0.28))
     assert np.diff([row["bits"] for row in rows if row["stack"] == "encoder" and row["part"] == "mlp_out"]) < 0
+
+
+def with_useless_mlp(family: str) -> tuple[Family, str]:
+    """Return a new model whose second MLP adds almost nothing, and the path of its output matrix."""
+    model = new_model(family)
+    path = [path for path, one in bits._named_matrices(model) if one.name == "mlp_out"][1]
+    with torch.no_grad():
+        bits.saved_tensors(model.network)[path].mul_(1e-6)
+    return model, path
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "patchtst", "patchtst-fm"])
+def test_a_useless_branch_goes_first_and_takes_no_bytes(family: str, tmp_path: Path) -> None:
+    """All its matrices have 0 bits; the model is saved, loaded and exported with zeros."""
+    (model, path), windows = with_useless_mlp(family), stock_windows(family)
+    base, plan = copy.deepcopy(model), bits.measure(model, [windows])
+    own = next(paths for paths in bits._branch_paths(model, univariate=False) if path in paths)
+    effect, numbers = min(plan.branches)
+    assert {matrix.path for number in numbers for matrix in plan.choices[number].matrices} == own and effect < 1e-8
+    rows = plan.apply(model, method_of(least_share(base, plan) + 0.04))
+    matrices = [matrix for choice in plan.choices for matrix in choice.matrices]
+    removed = {matrix.path for matrix, row in zip(matrices, rows, strict=True) if row["bits"] == 0}
+    assert own <= removed
+    assert all(bool(weight.any()) != (path in removed) for path, weight in rounded(model).items())
+    found = answers(model, windows)
+    export.save(model, tmp_path)
+    with safe_open(tmp_path / COMPRESSED, "pt") as file:
+        entries = json.loads(file.metadata()[RECORD]).values()
+    assert sum(entry[:2] == [0, 0] for entry in entries) >= len(numbers)
+    loaded = family_class(family).load(tmp_path)
+    assert_equal(loaded, model)
+    assert_same_when_dense(loaded, base, windows, found)
+    # Weights that were loaded can be changed.
+    with torch.no_grad():
+        bits.saved_tensors(loaded.network)[path].add_(1)
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-t5", "toto-2"])
+@pytest.mark.parametrize("spare", [0.0, 0.06])
+def test_removal_never_changes_the_calibration_windows_more(family: str, spare: float) -> None:
+    """Compared with the search that may remove nothing; with false effects of 0, only the comparison prevents it."""
+    base, windows = new_model(family), stock_windows(family)
+    plan = bits.measure(base, [windows])
+    run_base = bits._runner(base, plan.windows)()
+    method, changes = method_of(least_share(base, plan) + spare), []
+    for branches in ((), plan.branches, [(0.0, numbers) for _, numbers in plan.branches]):
+        model = copy.deepcopy(base)
+        plan._replace(branches=branches).apply(model, method)
+        changes.append(bits._distance(model, bits._runner(model, plan.windows)(), run_base))
+    assert changes[1] <= changes[0] and changes[2] <= changes[0]
+
+
+def test_attention_between_series_goes_only_if_single_series_are_forecast() -> None:
+    model, windows = new_model("chronos-2"), stock_windows("chronos-2")
+    counts = [len(bits.measure(model, [windows], univariate=univariate).branches) for univariate in (False, True)]
+    assert counts[1] - counts[0] == len(model.blocks["encoder"])
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "patchtst-fm", "toto-2"])

@@ -2,7 +2,7 @@
 
 A group is `group` neighbouring numbers of a row, or a whole row. Its numbers are multiples of a bfloat16 scale, so the
 products are exact in float32, and numbers and scales can be computed from the weights: a file is packed without loss,
-and without a record of how it was rounded.
+and without a record of how it was rounded. A matrix of zeros has 0 bits: a file has its shape alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def matrix_bytes(rows: int, columns: int, bits: int, group: int) -> int:
 
 def packed_sizes(rows: int, columns: int, bits: int, group: int) -> tuple[int, int]:
     """Return the bytes of the numbers of a packed matrix, and the number of its scales."""
-    return math.ceil(rows * columns * bits / 8), rows * math.ceil(columns / (group or columns))
+    return math.ceil(rows * columns * bits / 8), rows * math.ceil(columns / (group or columns)) if bits else 0
 
 
 def find_grid(weight: Float32[np.ndarray, "row column"]) -> Packed | None:
@@ -153,7 +153,9 @@ def pack(path: Path) -> None:
         # Of float64, the numbers in float32 would be others.
         is_single = is_roundable(tensor) and tensor.dtype != torch.float64
         found = find_grid(tensor.float().reshape(len(tensor), -1).numpy()) if is_single else None
-        if found is not None:
+        if found is not None and not found.numbers.any():
+            record[name] = [0, 0, *tensor.shape]
+        elif found is not None:
             record[name] = [found.bits, found.group, *tensor.shape]
             numbers.append(to_bytes(found.numbers, found.bits))
             scales.append(found.scales.ravel())
@@ -163,8 +165,8 @@ def pack(path: Path) -> None:
             kept[name] = tensor
     if not record:
         return
-    kept[NUMBERS] = torch.from_numpy(np.concatenate(numbers))
-    kept[SCALES] = torch.from_numpy(np.concatenate(scales)).bfloat16()
+    kept[NUMBERS] = torch.from_numpy(np.concatenate([np.empty(0, np.uint8), *numbers]))
+    kept[SCALES] = torch.from_numpy(np.concatenate([np.empty(0, np.float32), *scales])).bfloat16()
     # One key: several are written in an order that varies.
     save_file(kept, path, metadata={RECORD: json.dumps(record, separators=(",", ":"))})
 
@@ -201,6 +203,10 @@ def read_file(path: Path) -> dict[str, torch.Tensor]:
     packed_numbers, packed_scales = numbers.numpy(), scales.float().numpy()
     for (name, entry), (n_bytes, n_scales) in zip(record.items(), sizes, strict=True):
         bits, group, *shape = entry
+        if not bits:
+            # A view of one number: a damaged shape takes no memory.
+            found[name] = torch.zeros(()).expand(shape)
+            continue
         columns = math.prod(shape[1:])
         part = _from_bytes(packed_numbers[:n_bytes], bits, shape[0] * columns).reshape(shape[0], columns)
         weight = Packed(part, packed_scales[:n_scales].reshape(shape[0], -1), bits, group).weight
@@ -229,7 +235,7 @@ def read_record(text: str, path: Path) -> dict[str, list[int]]:
             is_whole = all(type(number) is int for number in entry)
             # Larger sizes than those of any file overflow.
             is_shape = is_whole and len(shape) >= 2 and min(shape) >= 1 and math.prod(shape) < 2**53
-            if not is_shape or bits not in BITS or group not in GROUPS:
+            if not is_shape or bits not in (0, *BITS) or group not in GROUPS:
                 raise ValueError(f"got the entry {entry!r:.100}")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(

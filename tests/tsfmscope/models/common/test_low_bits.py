@@ -132,6 +132,17 @@ def test_a_packed_file_has_the_tensors_of_the_original_in_fewer_bytes(bits: int,
     assert read_shapes(path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
+def test_zeros_take_no_bytes_and_a_damaged_shape_no_memory(tmp_path: Path) -> None:
+    path, shape = tmp_path / "weights.safetensors", (4, 16, 3)
+    save_file({"zeros": torch.zeros(shape), "vector": torch.ones(3)}, path)
+    pack(path)
+    stored = load_file(path)
+    assert stored[low_bits.NUMBERS].numel() == stored[low_bits.SCALES].numel() == 0
+    assert torch.equal(read_file(path)["zeros"], torch.zeros(shape)) and read_shapes(path)["zeros"] == shape
+    save_file(stored, path, metadata={low_bits.RECORD: json.dumps({"zeros": [0, 0, 2**26, 2**26]})})
+    assert read_file(path)["zeros"].untyped_storage().nbytes() == 4
+
+
 def test_a_file_without_rounded_matrices_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     tensors = write_packed(path)[0] | {"short": torch.ones(3).half()}
