@@ -155,12 +155,9 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
-        reads=tuple(
-            _out(name)
-            for name in (
-                *("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra"),
-                *("forecasts", "inside"),
-            )
+        reads=(
+            *map(_out, ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra")),
+            *map(_out, ("forecasts", "inside")),
         ),
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics", "population"),

@@ -61,15 +61,12 @@ def _ablations(params: Params, models: Models) -> Iterator[PlannedJob]:
         if not (issubclass(family, BlockFamily) and issubclass(family, Forecaster)):
             continue
         own = [cell for cell in cells if (cell.model, cell.condition) == (model, condition) and study in cells[cell]]
-        files = {planning.series_file(params, cell.dataset): cell for cell in own}
+        files, cut = {planning.series_file(params, cell.dataset): cell for cell in own}, planning.window_options
         spec = AblationSpec(
             **dict(planning.identity(params, own[0])) | {"dataset": None},
             **dict(planning.model_source(models[model])),
             **dict(params.inside.ablation),
-            windows={
-                path.as_posix(): planning.window_options(params, cell, params.forecasts.min_context)
-                for path, cell in files.items()
-            },
+            windows={path.as_posix(): cut(params, cell, params.forecasts.min_context) for path, cell in files.items()},
             seed=params.seed,
         )
         yield PlannedJob(Job(ABLATE, spec.to_dict(), planning.inputs(models[model], *files), group=model), [study])
@@ -93,8 +90,8 @@ def _comparisons(params: Params, models: Models) -> Iterator[PlannedJob]:
             other=other,
             other_source=planning.model_source(models[other]),
         )
-        inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
-        inputs |= planning.inputs(models[other])
+        series = planning.series_file(params, cell.dataset)
+        inputs = planning.inputs(models[cell.model], series) | planning.inputs(models[other])
         yield PlannedJob(Job(COMPARE, spec.to_dict(), inputs, group=f"{cell.model} {other}"), studies)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
-from tasks.job import Job, Result, current_context
+from tasks.job import LAYER, Job, Result, current_context
 from tasks.parts import CellIdentity, Identity, ModelSource, WindowOptions, load_source
 from tsfmscope.defaults import CONTEXT, MAX_CONTEXT
 from tsfmscope.errors import DataError
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 # The functions are imported where they run: they import pandas and SciPy, which reading params.yaml does not need.
 # Columns of `compare_windows` -> of `similarity`; and its values.
-PLACES = {
-    f"{name}{end}": f"{prefix}{name}"
-    for end, prefix in (("_a", ""), ("_b", "other_"))
-    for name in ("stack", "layer", "normed")
-}
+PLACES = {f"{name}_a": name for name in LAYER} | {f"{name}_b": f"other_{name}" for name in LAYER}
 VALUES = ("cka", "cka_low", "cka_high", "procrustes", "n_rows", "n_series", "reason")
 Part = Literal["layer", "attention", "mlp", "head", "directions", "exit"]
 Way = Literal["skip", "mean", "resample"]
@@ -48,9 +44,7 @@ class ProbeOptions(Strict):
 class AblationOptions(Strict):
     """Options of measure ablation: forecasts of the last windows without each part."""
 
-    parts: list[Part] = Field(
-        ["layer", "attention", "mlp", "head", "directions", "exit"], min_length=1, description="kinds of parts"
-    )
+    parts: list[Part] = Field([*get_args(Part)], min_length=1, description="kinds of parts")
     ways: list[Way] = Field(["skip"], min_length=1, description="values that replace what a part adds")
     max_series: int = Field(32, ge=1, description="largest number of series per data set: the first ones")
 

@@ -74,11 +74,6 @@ def reduce_bits(model: Family, method: Method) -> None:
         bits.round_network(model.network, method.bits)
 
 
-def _share(part: int, total: int) -> float:
-    """Return the share that is left; 1 of nothing, as of the attention of a model without."""
-    return part / total if total else 1.0
-
-
 def sizes(model: Family) -> dict[str, int]:
     """Return the numbers of parameters of the network (shared ones once) and of its attention layers."""
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
@@ -126,7 +121,7 @@ def compress_and_record(
     parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration, plan=plan)
     healing = {"healing": heal(model)} if heal else {}
     reduce_bits(model, method)
-    after = sizes(model)
+    after, attention = sizes(model), before["attention_parameters"]
     # Matrices without effect do not count in the error, which is 0 if all are idle.
     effective = [part for part in parts if {(part["stack"], part["attention"], name) for name in part["part"]} - idle]
     errors = np.array([part["relative_error"] for part in effective])
@@ -135,7 +130,8 @@ def compress_and_record(
         "ranks": json.dumps(ranks, sort_keys=True), **after,
         **{f"base_{size}": count for size, count in before.items()},
         "size_ratio": after["parameters"] / before["parameters"],
-        "attention_ratio": _share(after["attention_parameters"], before["attention_parameters"]),
+        # 1 of a model without attention.
+        "attention_ratio": after["attention_parameters"] / attention if attention else 1.0,
         "rank_ratio": float(np.mean([part["rank"] / part["full_width"] for part in parts])),
         "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0,
     }  # fmt: skip

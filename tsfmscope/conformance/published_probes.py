@@ -117,8 +117,8 @@ class Data(NamedTuple):
 
 def read_published(name: str) -> list[dict[str, str]]:
     """Return the rows of the table for a released checkpoint ORG/NAME."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row["checkpoint"] == name]
+    rows = csv.DictReader(TABLE.read_text("utf-8").splitlines())
+    return [row for row in rows if row["checkpoint"] == name]
 
 
 def states_have_the_published_probes(checkpoint: Checkpoint) -> str:
@@ -137,7 +137,7 @@ def states_have_the_published_probes(checkpoint: Checkpoint) -> str:
 
 
 def compare_with_published(model: Family, published: list[dict[str, str]], count: int = SERIES) -> str:
-    """Return the largest difference of an AUC. Raises Failed where one is too large, NotApplicable if it takes too long.
+    """Return the largest difference of an AUC. Raises Failed where one is too large, NotApplicable if it takes long.
 
     published: rows of the table. count: number of validation series.
     """

@@ -38,35 +38,35 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
             ("layer", rows[rows["directions"].isna()], draw_scores),
             ("number of directions", rows[rows["directions"].notna()], draw_directions),
         ):
-            words = f"Line charts of probe scores of {model} by {figure}, one panel per factor."
             caption = (
                 f"{model}: R² or AUC of ridge probes on series that did not fit them, n = "
                 f"{style.format_range(part['n_series'])} drawn series. Bars: 95 % intervals over series. ′: after the "
                 "final norm. Untrained states are of random weights of the same shape."
             )
-            yield Figure("probes", chart(part), words, caption, f"{model}: probes by {figure}")
+            title = f"{model}: probes by {figure}"
+            yield Figure("probes", chart(part), f"{title}, one panel per factor.", caption, title)
     for _, rows in study.rows("ablation", ABLATION).groupby(["model", "condition"], sort=False):
         model, condition = map(str, rows[["model", "condition"]].iloc[0])
-        words = f"Heat map of forecast errors of {model} without each part, one column per layer."
-        n, units = rows["n_windows"].iloc[0], rows["units"].iloc[0]
+        n, units = rows[["n_windows", "units"]].iloc[0]
         caption = (
             f"{model}, {condition}: WQL without the part over that of the intact model, geometric mean over {units}, "
             f"{n} windows. Frame: the part alone can go, by the certificate. Early exit: the head reads this layer."
         )
-        yield Figure("ablation", draw_parts(rows), words, caption, f"{model}: forecasts without parts")
+        title = f"{model}: forecasts without parts"
+        yield Figure("ablation", draw_parts(rows), f"{title}, one column per layer.", caption, title)
     for _, rows in study.rows("similarity", SIMILARITY).groupby(["model", "other", "condition"], sort=False):
         model, other, condition = map(str, rows[["model", "other", "condition"]].iloc[0])
-        words = f"Heat map of the similarity of the layers of {model} and {other}."
         caption = (
             f"{model} (rows) and {other} (columns), {condition}: debiased linear CKA, mean over "
             f"{style.format_range(rows['n_datasets'])} data sets; 0: unrelated, 1: equal up to rotation and scale."
         )
         named = rows.assign(block="between", model_a=model, model_b=other)
-        yield Figure("similarity", draw_similarity(named), words, caption, f"{model} and {other}")
+        title = f"{model} and {other}"
+        yield Figure("similarity", draw_similarity(named), f"Similarity of layers of {title}.", caption, title)
     if len(trainings := study.rows("learning", LEARNING)):
-        words = f"Line charts of probe scores during {trainings['run'].nunique()} trainings, one panel per factor."
-        caption = "Best score of all layers by training step; one line per training, one colour per family."
-        yield Figure("learning", draw_learning(trainings), words, caption, "What a training learns, and when")
+        caption = f"Best score of all layers by step of {trainings['run'].nunique()} trainings, one colour per family."
+        title = "What a training learns, and when"
+        yield Figure("learning", draw_learning(trainings), f"{title}: one panel per factor.", caption, title)
 
 
 def draw_learning(rows: pd.DataFrame) -> Chart:
@@ -80,13 +80,9 @@ def draw_learning(rows: pd.DataFrame) -> Chart:
         data = part.assign(tip=tips, value=part["value"].clip(lower=LEAST))
         base = alt.Chart(data).encode(x=x, y=y, stroke=style.encode_stroke("family", colours), detail="run:N")
         points = base.mark_point(size=12).encode(fill=style.encode_fill("family", colours), **style.encode_tip())
-        panels.append(
-            alt.layer(base.mark_line(aria=False, strokeWidth=1.2), points).properties(
-                width=WIDTH, height=HEIGHT, title=str(factor)
-            )
-        )
-    chart: Chart = alt.concat(*panels, columns=COLUMNS, spacing=18)
-    return chart
+        panel = alt.layer(base.mark_line(aria=False, strokeWidth=1.2), points)
+        panels.append(panel.properties(width=WIDTH, height=HEIGHT, title=str(factor)))
+    return alt.concat(*panels, columns=COLUMNS, spacing=18)
 
 
 PLOT = Plot(

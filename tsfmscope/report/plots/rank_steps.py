@@ -162,13 +162,10 @@ def draw_steps(means: pd.DataFrame) -> Chart:
             strokeWidth=alt.StrokeWidth("step:N", scale=style.map_values(widths), legend=None),
             strokeDash=alt.StrokeDash("dash:N", scale=None), detail="stack:N", **style.encode_tip(),
         )  # fmt: skip
-        panels.append(style.name_panel(line, f"{family}\n{_name_stacks(stacks)}", columns, HEIGHT))
+        # Such as `encoder; dashed: decoder`.
+        dashed = [f"{DASH_NAMES[at % len(DASHES)]}: {stacks[at]}" for at in range(1, len(stacks))]
+        panels.append(style.name_panel(line, f"{family}\n{'; '.join([*stacks[:1], *dashed])}", columns, HEIGHT))
     return style.arrange_panels(panels, columns)
-
-
-def _name_stacks(stacks: Sequence[str]) -> str:
-    """Return the stacks of a panel with their dashes, such as `encoder; dashed: decoder`."""
-    return "; ".join([*stacks[:1], *(f"{DASH_NAMES[at % len(DASHES)]}: {stacks[at]}" for at in range(1, len(stacks)))])
 
 
 PLOT = Plot(

@@ -25,9 +25,9 @@ from tsfmscope.report.page.sections import build_table, csv_link
 from tsfmscope.report.page.verdicts import cite, list_verdicts
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables, order_models
 
-# NMSE against isotropy, advice, four of the theorems, and those of the studies: by domain, by condition, islands, and
-# two of each other plot.
-PICTURES = 1 + 1 + 4 + 7
+# NMSE against isotropy, advice, four of the theorems, and those of the studies: by domain, by condition, islands,
+# two of each other plot, and of the inside four of probes, two of ablation and one of similarity.
+PICTURES = 1 + 1 + 4 + 7 + 7
 BLOCK = re.compile(r'<div class="source" id="source-([^"]+)">(.*?)</div>', re.DOTALL)
 CSV = re.compile(r'download="([^"]+)\.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"')
 SQL = re.compile(r"<summary>SQL</summary>\s*<pre[^>]*><code>(.*?)</code></pre>", re.DOTALL)
