@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from tests.e2e.checkout import ROOT, Checkout
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
+KINDS = {"domains", "conditions", "islands", "dimension", "growth", "inside"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
 PLOTS = {
     "isotropy against forecast error",
