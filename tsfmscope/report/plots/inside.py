@@ -34,14 +34,14 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw scores of probes by layer and by direction, ablated parts, and similarities; then the trainings."""
     for key, rows in study.rows("probes", PROBES).groupby("model", sort=False):
         model = str(key)
-        for figure, part, chart in (
-            ("layer", rows[rows["directions"].isna()], draw_scores),
-            ("number of directions", rows[rows["directions"].notna()], draw_directions),
+        bars = " Bars: 95 % intervals over series. Untrained states are of random weights of the same shape."
+        for figure, part, chart, more in (
+            ("layer", rows[rows["directions"].isna()], draw_scores, bars),
+            ("number of directions", rows[rows["directions"].notna()], draw_directions, ""),
         ):
             caption = (
                 f"{model}: R² or AUC of ridge probes on series that did not fit them, n = "
-                f"{style.format_range(part['n_series'])} drawn series. Bars: 95 % intervals over series. ′: after the "
-                "final norm. Untrained states are of random weights of the same shape."
+                f"{style.format_range(part['n_series'])} drawn series. ′: after the final norm.{more}"
             )
             title = f"{model}: probes by {figure}"
             yield Figure("probes", chart(part), f"{title}, one panel per factor.", caption, title)
