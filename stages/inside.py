@@ -56,6 +56,7 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
 def _ablations(params: Params, models: Models) -> Iterator[PlannedJob]:
     cells = planning.cells(params, ["ablation"], models)
+    planned: dict[str, tuple[Job, list[str]]] = {}
     for study, model, condition in dict.fromkeys((s, c.model, c.condition) for c in cells for s in cells[c]):
         family = registry.family_class(models[model]["family"])
         if not (issubclass(family, BlockFamily) and issubclass(family, Forecaster)):
@@ -69,14 +70,17 @@ def _ablations(params: Params, models: Models) -> Iterator[PlannedJob]:
             windows={path.as_posix(): cut(params, cell, params.forecasts.min_context) for path, cell in files.items()},
             seed=params.seed,
         )
-        yield PlannedJob(Job(ABLATE, spec.to_dict(), planning.inputs(models[model], *files), group=model), [study])
+        job = Job(ABLATE, spec.to_dict(), planning.inputs(models[model], *files), group=model)
+        # Studies with the same data sets share the job.
+        planned.setdefault(job.key, (job, []))[1].append(study)
+    yield from itertools.starmap(PlannedJob, planned.values())
 
 
 def _comparisons(params: Params, models: Models) -> Iterator[PlannedJob]:
     cells = planning.cells(params, ["similarity"], models)
     planned: dict[tuple[planning.Cell, str], list[str]] = {}
     for study in params.studies:
-        own = [cell for cell in cells if study in cells[cell]]
+        own = {cell: None for cell in cells if study in cells[cell]}
         for first, second in list_pairs(params, [*dict.fromkeys(cell.model for cell in own)]):
             for cell in own:
                 if cell.model == first and cell._replace(model=second) in own:

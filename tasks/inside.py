@@ -103,7 +103,7 @@ def ablate_parts(job: Job, data: Mapping[str, pa.Table], model: Forecaster) -> R
         windows = _cut_windows(last_windows, model, series, spec, options)
         items += [windows] if len(windows) else []
     subject = _as_model(spec, spec.model, model.with_condition(spec.context, history)[0])
-    ablation = ablate_windows(subject, items, parts=spec.parts, ways=spec.ways, seed=spec.seed)
+    ablation = ablate_windows(subject, items, parts=spec.parts, ways=spec.ways, seed=spec.seed, notes=[])
     facts = spec.part(Identity) | {"n_datasets": len(items), "n_windows": ablation.n_windows, "units": ablation.units}
     return Result([facts | row for row in _records(ablation.parts.rename(columns={"name": "part"}))])
 

@@ -204,15 +204,13 @@ def ablate(
 
 
 def ablate_windows(
-    model: Model, items: Sequence[Windows], *, parts: Sequence[str], ways: Sequence[str], seed: int,
-    notes: Sequence[str] = (),
+    model: Model, items: Sequence[Windows], *, parts: Sequence[str], ways: Sequence[str], seed: int, notes: list[str],
 ) -> Ablation:  # fmt: skip
     """Measure what the forecasts of these windows lose without each part; one item per data set.
 
-    parts, ways, seed, errors: as in `ablate`. notes: sentences about the data.
+    parts, ways, seed, errors: as in `ablate`. notes: sentences about the data, to which others are added.
     """
     family: Any = model.family
-    notes = list(notes)
     frame, units = _list_windows(items, notes, seed)
     progress.show("forecasting with the intact model")
     calls: Calls = {}

@@ -46,8 +46,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
             title = f"{model}: probes by {figure}"
             yield Figure("probes", chart(part), f"{title}, one panel per factor.", caption, title)
     for _, rows in study.rows("ablation", ABLATION).groupby(["model", "condition"], sort=False):
-        model, condition = map(str, rows[["model", "condition"]].iloc[0])
-        n, units = rows[["n_windows", "units"]].iloc[0]
+        model, condition, n, units = map(str, rows[["model", "condition", "n_windows", "units"]].iloc[0])
         caption = (
             f"{model}, {condition}: WQL without the part over that of the intact model, geometric mean over {units}, "
             f"{n} windows. Frame: the part alone can go, by the certificate. Early exit: the head reads this layer."
