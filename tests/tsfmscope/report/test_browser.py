@@ -48,7 +48,7 @@ def opened(open_page: Callable[[], Browser], tables: ReportTables, tmp_path_fact
     browser = open_page()
     browser.open(path)
     browser.page.evaluate(OPEN_SECTIONS)
-    assert browser.page.locator(".plot:has(svg)").count() == 13
+    assert browser.page.locator(".plot:has(svg)").count() == 20
     return browser
 
 
