@@ -172,7 +172,8 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence
     # Escaped, because DuckDB reads every file that a pattern such as `runs[1]/*.parquet` matches.
     names = ", ".join(_text(glob.escape(str(path))) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
-    query = f"select * from {rows}"
+    # Batches of saved results repeat rows of data sets and studies.
+    query = f"select {'' if table.keyed or len(paths) == 1 else 'distinct'} * from {rows}"
     if table.by_study and "study" not in pq.read_schema(paths[0]).names:
         query = f"""
             select study_jobs.study, job_rows.*

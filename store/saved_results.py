@@ -55,15 +55,15 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
 def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open results read-only: a DuckDB file, or a folder that `save` wrote, of which a temporary database is made.
 
+    A folder whose subfolders `save` wrote, such as the batches of a long run, has the rows of all of them.
+
     Raises QueryError if there are no results at the path or another version wrote them, and DamagedFile if a file of
     the folder is not as it was written. threads: as in results.connect.
     """
     path = Path(path)
     if not path.is_dir():
         return results.connect(path, threads=threads)
-    sources = {name: [file] for name in TABLES if (file := path / f"{name}.parquet").is_file()}
-    if not sources:
-        raise QueryError(f"{path}: no saved results: expected TABLE.parquet files, as `tsfmscope save-results` writes")
+    sources = find_tables(path)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         database = Path(scratch, query.DATABASE.name)
         try:
@@ -74,6 +74,16 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
             ) from error
         # The open file stays readable after its folder is deleted.
         return results.connect(database, threads=threads)
+
+
+def find_tables(folder: Path) -> dict[str, list[Path]]:
+    """Return table -> its files in a folder that `save` wrote, and in its subfolders. QueryError if there are none."""
+    found = {name: sorted(folder.glob(f"{name}.parquet")) + sorted(folder.glob(f"*/{name}.parquet")) for name in TABLES}
+    if not any(found.values()):
+        raise QueryError(
+            f"{folder}: no saved results: expected TABLE.parquet files, as `tsfmscope save-results` writes"
+        )
+    return {name: paths for name, paths in found.items() if paths}
 
 
 def _as_saved(name: str, schema: pa.Schema) -> pa.Schema:

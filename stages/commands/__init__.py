@@ -23,6 +23,7 @@ COMMANDS = {
     "tables": ("stages.commands.results:tables", "List the tables, views and columns of the results."),
     "report": ("stages.commands.results:report", "Print where the results and their page are."),
     "save-results": ("stages.commands.results:save_results", "Save the results as a folder of Parquet files."),
+    "test-results": ("stages.commands.results:infer_results", "Compute the statistics of saved results anew."),
     "new": ("stages.commands.new_study:app", "Add a block to params.yaml."),
     "plan": ("stages.commands.runs:plan", "Print the jobs of a run, before it."),
     "profile": ("stages.commands.runs:profile", "Copy a profile over params.yaml."),

@@ -1,4 +1,4 @@
-"""Commands `tsfmscope sql`, `tables`, `save-results` and `report`: the results as rows, as Parquet and as a page."""
+"""Commands `tsfmscope sql`, `tables`, `save-results`, `test-results` and `report`: results as rows, Parquet, page."""
 
 from __future__ import annotations
 
@@ -163,6 +163,32 @@ def save_results(
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     parts = ", ".join(f"{name} {sizes[name] / 1e6:.1f} MB" for name in largest)
     typer.echo(f"{folder}: {len(sizes)} tables, {sum(sizes.values()) / 1e6:.1f} MB ({parts})")
+
+
+def infer_results(
+    folder: Annotated[Path, typer.Argument(help="Folder that `tsfmscope save-results` wrote, or of several such.")],
+    hypotheses: Annotated[
+        Path | None, typer.Option(help="File of hypotheses, committed to git, to test on the confirming data sets.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the statistics of saved results anew.
+
+    \b
+    tsfmscope test-results docs/results/population --hypotheses params/hypotheses/population.yaml
+
+    The tables inference and hypotheses of the folder are replaced. Data sets that are kept for confirming hypotheses
+    are read for those of the file only.
+    """
+    from stages.statistics import infer_saved
+    from tsfmscope.statistics.options import SeededOptions
+
+    rows = infer_saved(folder, hypotheses, SeededOptions())
+    tests = sum(row.get("p") is not None for row in rows)
+    if as_json:
+        print_json({"folder": str(folder), "statistics": len(rows), "tests": tests})
+        return
+    typer.echo(f"{folder}: {len(rows)} statistics, {tests} tests")
 
 
 def report(

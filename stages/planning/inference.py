@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.planning.population_tests import Hypothesis, population_rows
+from stages.planning.population_tests import ANSWERS, Hypothesis, population_rows
 from tsfmscope.statistics import means, selection_regret
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import adjust
@@ -31,16 +31,17 @@ def infer(
 ) -> list[dict[str, Any]]:
     """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
 
-    hypotheses: the tests for which the confirming half of the data sets is read.
+    hypotheses: the tests for which the confirming half of the data sets is read, and no others.
     p-values are adjusted over each printed table, that is over the rows of one study and one view.
     """
+    wanted = {hypothesis.row for hypothesis in hypotheses}
     rows = [
         *_correlation_rows(connection, options),
-        *_sign_rows(connection, options),
+        *_sign_rows(connection, options, wanted),
         *_change_rows(connection, options),
         *_rank_rows(connection, options),
         *_advice_rows(connection, options),
-        *population_rows(connection, options, hypotheses),
+        *population_rows(connection, options, wanted),
     ]
     rows = [{k: None if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -57,24 +58,34 @@ def infer(
 def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
     statement = f"select {columns} from independent_units order by all"
+    families = _families(connection)
     for (study, measure), units in _group_rows(connection, statement, 2):
-        for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
+        for row in correlations(Units.of(map(Unit._make, units), families), options, study, measure):
             yield {"study": study, "measure": measure} | row
 
 
-def _sign_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
-    statement = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
-    for (*names, statistic), pairs in _group_rows(connection, statement, 5):
-        values = np.array([np.nan if sign is None else sign for _, sign in pairs], dtype=float)
-        row = _pair_row(*names) | {"statistic": statistic}
-        yield signs(values, [cluster for cluster, _ in pairs], options, row, KINDS[row["grouping"]][1])
+def _sign_rows(
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, wanted: Collection[tuple[str, ...]]
+) -> Iterator[dict[str, Any]]:
+    names = 'study, kind, measure, pair, half, statistic, "cluster", model, answer'
+    families = _families(connection)
+    for group, pairs in _group_rows(connection, f"select {names} from pair_signs order by all", 6):
+        *identity, half, statistic = group
+        row = _pair_row(*identity) | {"statistic": statistic}
+        if half == "confirmed":
+            row["answer"] = ANSWERS["confirmed"]
+            if (row["study"], row["answer"], row["measure"], row["grouping"], statistic) not in wanted:
+                continue
+        clusters, models, answers = zip(*pairs, strict=True)
+        of_models = [families.get(model, model) for model in models]
+        yield signs(_to_array(answers), clusters, of_models, options, row, KINDS[row["grouping"]][1])
 
 
 def _change_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) -> Iterator[dict[str, Any]]:
     columns = "study, kind, measure, pair, dataset, model, pair, isotropy_change, log_nmse_change"
-    statement = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
+    statement = f"select {columns} from condition_pairs where kind != 'dataset' and half = 'explored' order by all"
     for names, pairs in _group_rows(connection, statement, 4):
-        units = Units.of(map(Unit._make, pairs))
+        units = Units.of(map(Unit._make, pairs), {})
         # [model, dataset]
         x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))
         yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
@@ -97,7 +108,12 @@ def _advice_rows(connection: duckdb.DuckDBPyConnection, options: SeededOptions) 
             yield {"study": names[0], "measure": names[1]} | row
 
 
-def _to_array(values: list[float | None]) -> np.ndarray:
+def _families(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return model -> family."""
+    return dict(connection.sql("select model, family from checkpoints").fetchall())
+
+
+def _to_array(values: Sequence[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 

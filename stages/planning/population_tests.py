@@ -1,10 +1,11 @@
-"""Tests of a population: rows of `inference` on the exploring half of the data sets, and hypotheses on the other."""
+"""Tests of a population on the exploring half of the data sets, and hypotheses that were committed before."""
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 Half = Literal["explored", "confirmed"]
 # Half of the data sets -> the view that shows its tests; p is adjusted over the rows of one view.
 ANSWERS: dict[Half, str] = {"explored": "population_correlation", "confirmed": "hypothesis_tests"}
-Grouping = Literal["across_runs", "inside_families", "across_seeds", "within_runs"]
+Grouping = Literal["across_runs", "inside_families", "across_seeds", "within_runs", "context", "noise", "family"]
+# Groupings of pairs of conditions.
+PAIRS = ("context", "noise")
 # Groups of runs that permutations do not leave, as a function of (family, size).
 GROUPS: dict[str, Callable[[str, str], str]] = {
     "across_runs": lambda family, size: "",
@@ -40,15 +43,37 @@ LARGEST_FILE = 2**20
 
 
 class Hypothesis(Strict):
-    """A claim about the population whose test on the confirming half of the data sets was decided beforehand."""
+    """A claim about the population whose test was decided before its data existed.
+
+    It names one row of `inference`. Those of the answer hypothesis_tests are about the confirming data sets: the
+    correlation of isotropy and error, or shares of pairs of conditions.
+    """
 
     name: str = Field(description="short name, unique in the file")
     claim: str = Field(description="the claim in words")
     study: str = Field(description="study of params.yaml")
-    measure: str = Field(description="isotropy measure")
+    answer: Literal["hypothesis_tests", "rank_tests"] = Field(
+        "hypothesis_tests", description="view of the test: on the confirming data sets, or of ranks"
+    )
+    measure: str = Field(description="measure, as in `inference`")
     grouping: Grouping
-    error: Literal["nmse", "wql"] = "nmse"
-    direction: Literal["negative", "positive"] = Field(description="claimed sign of the correlation with the error")
+    error: Literal["nmse", "wql"] | None = Field("nmse", description="error of a correlation")
+    statistic: str = Field("", description="statistic, as in `inference`; empty: the correlation with `error`")
+    direction: Literal["negative", "positive"] = Field(description="claimed side of what is expected without an effect")
+    margin: float | None = Field(
+        None, gt=0, description="largest distance from there that counts as no effect; null: no such verdict"
+    )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Columns that identify its row of `inference`: study, answer, measure, grouping and statistic."""
+        return self.study, self.answer, self.measure, self.grouping, self.statistic or STATISTICS[self.error or "nmse"]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns of the table `hypotheses`. A share of pairs is 1/2 without an effect, all else 0."""
+        columns = self.model_dump() | {"statistic": self.row[-1], "centre": 0.5 if self.grouping in PAIRS else 0.0}
+        return columns | ({"error": None} if self.statistic else {})
 
 
 class _Unit(NamedTuple):
@@ -101,35 +126,55 @@ def frozen_commit(path: Path) -> str:
 
 
 def population_rows(
-    connection: duckdb.DuckDBPyConnection, options: SeededOptions, hypotheses: Sequence[Hypothesis]
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, wanted: Collection[tuple[str, ...]]
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
-    The exploring half is tested for every measure, grouping and error; the confirming half for `hypotheses` alone.
-    ParamsError for a hypothesis about a study or a measure that the population does not have.
+    The exploring half is tested for every measure, grouping and error; the confirming half for the hypotheses in
+    `wanted` alone, which are named by `Hypothesis.row`.
     """
     columns = ", ".join(_Unit._fields)
     statement = f"select study, measure, {columns} from population_units order by all"
-    confirmed_tests = {(claim.study, claim.measure, claim.grouping, claim.error) for claim in hypotheses}
     rows = connection.sql(statement).fetchall()
-    known = sorted({row[:2] for row in rows})
-    for hypothesis in hypotheses:
-        if (hypothesis.study, hypothesis.measure) not in known:
-            pairs = ", ".join(f"{study} {measure}" for study, measure in known) or "none"
-            raise ParamsError(
-                f"hypothesis {hypothesis.name!r}: the population has no study {hypothesis.study!r} with measure "
-                f"{hypothesis.measure!r}; known: {pairs}"
-            )
     for (study, measure), group in itertools.groupby(rows, key=lambda row: row[:2]):
         units = [_Unit(*row[2:]) for row in group]
         for block, answer in ANSWERS.items():
             members = [unit for unit in units if unit.half == block]
             for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
-                if block == "confirmed" and (study, measure, grouping, error) not in confirmed_tests:
+                if block == "confirmed" and (study, answer, measure, grouping, STATISTICS[error]) not in wanted:
                     continue
                 columns_of_test = _test(members, grouping, error, options, study, measure, block)
                 names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
                 yield {**names, "statistic": STATISTICS[error], **columns_of_test}
+
+
+def hypothesis_columns(hypotheses: Sequence[Hypothesis], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the table `hypotheses`, with p adjusted for all of them (Holm 1979, for tests that depend).
+
+    rows: those of `inference`. ParamsError for a hypothesis without a row there, or with several.
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    tests: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = (row["study"], row["answer"], row["measure"], row["grouping"], row["statistic"])
+        tests.setdefault(key, []).append(row)
+    for hypothesis in hypotheses:
+        if (count := len(tests.get(hypothesis.row, []))) != 1:
+            known = sorted({f"{key[0]} {key[2]} {key[3]} {key[4]}" for key in tests if key[1] == hypothesis.answer})
+            name = " ".join(hypothesis.row[:1] + hypothesis.row[2:])
+            near = ", ".join(difflib.get_close_matches(name, known, 5, 0)) or "none"
+            raise ParamsError(
+                f"hypothesis {hypothesis.name!r}: expected one test with study, measure, grouping, statistic {name}; "
+                f"found {count}; known: {near}"
+            )
+    found = [tests[hypothesis.row][0].get("p") for hypothesis in hypotheses]
+    known = [p for p in found if p is not None]
+    adjusted = iter(multipletests(known, method="holm")[1] if known else ())
+    return [
+        hypothesis.columns | {"p_holm": None if p is None else float(next(adjusted))}
+        for hypothesis, p in zip(hypotheses, found, strict=True)
+    ]
 
 
 def _test(units: Sequence[_Unit], grouping: str, error: str, options: SeededOptions, *names: str) -> dict[str, Any]:
@@ -139,16 +184,18 @@ def _test(units: Sequence[_Unit], grouping: str, error: str, options: SeededOpti
         (f"{unit.dataset} / {unit.condition}", unit.run, unit.step, unit.isotropy, getattr(unit, f"log_{error}"))
         for unit in units
     ]
+    families = {unit.run: unit.family for unit in units}
     if grouping == "within_runs":
         with_losses = [(*row, unit.validation_loss) for row, unit in zip(rows, units, strict=True)]
-        _, (isotropy, log_error, losses) = tabulate(with_losses, 3)
-        return within_runs(isotropy, log_error, losses, options, *key)
+        (_, runs, _), (isotropy, log_error, losses) = tabulate(with_losses, 3)
+        return within_runs(isotropy, log_error, losses, [families[run] for run in runs], options)
     last = [(*row[:2], "", *row[3:]) for row, unit in zip(rows, units, strict=True) if unit.is_final]
     (_, runs, _), (isotropy, log_error) = tabulate(last, 2)
     groups = {unit.run: GROUPS[grouping](unit.family, unit.size) for unit in units}
     return across_runs(
         isotropy.reshape(len(isotropy), -1),
         log_error.reshape(len(log_error), -1),
+        [families[run] for run in runs],
         [groups[run] for run in runs],
         options,
         *key,

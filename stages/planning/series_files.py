@@ -32,7 +32,7 @@ def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available
     first = series[0]
     return {
         "dataset": name,
-        **{name: getattr(dataset, name) for name in ("source", "horizon", "paper", "stands_in_for")},
+        **{name: getattr(dataset, name) for name in ("source", "horizon", "paper", "stands_in_for", "confirms")},
         "domain": dataset.domain or first.domain,
         "freq": first.freq,
         "provenance": first.provenance,

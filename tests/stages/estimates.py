@@ -95,7 +95,7 @@ def double_centred(units: pd.DataFrame) -> tuple[int, float]:
 
 
 def pair_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[tuple[str, ...], tuple[int, float]]]:
-    signs = connection.sql("select * from pair_signs").df()
+    signs = connection.sql("select * from pair_signs where half = 'explored'").df()
     for (study, kind, measure, pair, statistic), group in signs.groupby(
         ["study", "kind", "measure", "pair", "statistic"]
     ):
@@ -105,7 +105,7 @@ def pair_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[tuple[s
 
 
 def pair_changes(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[tuple[str, ...], tuple[int, float]]]:
-    changes = connection.sql("select * from condition_pairs where kind != 'dataset'").df()
+    changes = connection.sql("select * from condition_pairs where kind != 'dataset' and half = 'explored'").df()
     columns = {"isotropy_change": "isotropy", "log_nmse_change": "log_nmse"}
     changes = changes[["study", "kind", "measure", "pair", "model", *columns]].rename(columns=columns)
     for (study, kind, measure, pair), group in changes.groupby(["study", "kind", "measure", "pair"]):
@@ -201,15 +201,15 @@ def across_runs(units: pd.DataFrame, names: list[str]) -> tuple[int, float]:
 
 
 def within_runs(units: pd.DataFrame) -> tuple[int, float]:
-    """Mean over runs of the partial rank correlation over snapshots, given the validation loss."""
+    """Mean over runs and cells of the partial rank correlation over snapshots, given the validation loss."""
     names = ["isotropy", "error", "validation_loss"]
     complete = units[np.isfinite(units[names].astype(float)).all(axis=1)]
     partial: dict[str, list[float]] = {}
     for (run, _), snapshots in complete.groupby(["run", "cell"]):
         if len(snapshots) >= 4 and not math.isnan(value := partial_correlation(snapshots[names].rank().to_numpy())):
             partial.setdefault(run, []).append(value)
-    means = [float(np.mean(values)) for values in partial.values()]
-    return sum(map(len, partial.values())), float(np.mean(means)) if len(means) >= 4 else math.nan
+    values = [value for of_run in partial.values() for value in of_run]
+    return len(values), float(np.mean(values)) if len(partial) >= 4 else math.nan
 
 
 def partial_correlation(ranks: np.ndarray) -> float:

@@ -17,7 +17,13 @@ from stages import external_inputs
 from stages.config.params import ParamsError
 from stages.planning.checkpoints import population_jobs
 from stages.planning.inference import infer
-from stages.planning.population_tests import ANSWERS, frozen_commit, population_rows, read_hypotheses
+from stages.planning.population_tests import (
+    ANSWERS,
+    frozen_commit,
+    hypothesis_columns,
+    population_rows,
+    read_hypotheses,
+)
 from tasks.checkpoints import measure_validation_loss
 from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
@@ -81,17 +87,17 @@ def test_the_confirming_half_is_scored_for_hypotheses_only(results: duckdb.DuckD
     assert [row["n_tests"] for row in rows if row["answer"] == "hypothesis_tests"] == [1]
     # zeta counts with its sign turned: more isotropic runs have less error here.
     assert confirmed["measure"] == "zeta" and confirmed["statistic"] == "spearman"
-    assert confirmed["estimate"] < -0.9 and confirmed["p"] < 0.05
+    assert confirmed["estimate"] < -0.9 and confirmed["p"] == confirmed["p_smallest"] == 1.0  # of two families
     n_confirming = sum(is_confirming(f"set-{n}") for n in range(10))
     assert confirmed["n"] == 6 * n_confirming and 0 < n_confirming < 10
     groupings = {row["grouping"]: row for row in alone if row["measure"] == "zeta" and row["statistic"] == "spearman"}
     assert set(groupings) == {"across_runs", "inside_families", "across_seeds", "within_runs"}
-    assert groupings["within_runs"]["n_clusters"] == 6
-    claims = [HYPOTHESIS | {"error": "nmse", "statistic": "spearman", "commit": "c"}]
+    assert groupings["within_runs"]["n_clusters"] == 2  # families
+    claims = [row | {"commit": "c"} for row in hypothesis_columns(read_hypotheses(path), inference)]
     with open_results(tmp_path, tables | {"inference": inference, "hypotheses": claims}) as connection:
         assert differences(connection, inference) == []
         (verdict,) = connection.sql("select verdict, estimate from hypothesis_tests").fetchall()
-    assert verdict == ("holds", confirmed["estimate"])
+    assert verdict == ("undecided", confirmed["estimate"])
     # The other tests leave out snapshots and the confirming half.
     assert {model for model, _ in own} == {f"r{run}" for run in range(6)}
     assert not any(is_confirming(name) for _, name in own)
@@ -111,14 +117,57 @@ def test_values_that_are_not_finite_are_left_out_by_both(tmp_path: Path) -> None
         assert differences(connection, infer(connection, QUICK)) == []
 
 
-@pytest.mark.parametrize("change", [{"measure": "zetta"}, {"study": "nowhere"}])
+@pytest.mark.parametrize("change", [{"measure": "zetta"}, {"study": "nowhere"}, {"grouping": "noise"}])
 def test_a_hypothesis_about_nothing_that_was_measured_is_an_error(
     results: duckdb.DuckDBPyConnection, tmp_path: Path, change: dict[str, str]
 ) -> None:
     path = tmp_path / "hypotheses.yaml"
     path.write_text(yaml.safe_dump([HYPOTHESIS | change]))
-    with pytest.raises(ParamsError, match=rf"'h'.*{next(iter(change.values()))}.*known: s .*zeta"):
-        [*population_rows(results, QUICK, read_hypotheses(path))]
+    hypotheses = read_hypotheses(path)
+    known = infer(results, QUICK, [*hypotheses, *read_hypotheses_of(HYPOTHESIS, tmp_path)])
+    with pytest.raises(ParamsError, match=rf"'h'.*{next(iter(change.values()))}.*found 0; known: s zeta across_runs"):
+        hypothesis_columns(hypotheses, known)
+
+
+def read_hypotheses_of(block: dict[str, Any], folder: Path) -> list[Any]:
+    path = folder / "one.yaml"
+    path.write_text(yaml.safe_dump([block]))
+    return read_hypotheses(path)
+
+
+def test_p_is_adjusted_over_the_whole_file_and_a_margin_decides_that_there_is_no_effect(tmp_path: Path) -> None:
+    rows = [
+        {"study": "s", "answer": "hypothesis_tests", "measure": measure, "block": "confirmed", **columns}
+        for measure, columns in {
+            "a": {"grouping": "across_runs", "statistic": "spearman", "p": 0.01, "estimate": -0.4, "low": -0.6},
+            "b": {"grouping": "across_runs", "statistic": "spearman", "p": 0.9, "estimate": 0.01, "low": -0.1},
+            "c": {"grouping": "noise", "statistic": "more_error", "p": 0.02, "estimate": 0.7, "low": 0.6},
+            "d": {"grouping": "across_runs", "statistic": "spearman", "p": None, "estimate": None, "low": None},
+            "e": {"grouping": "across_runs", "statistic": "spearman", "p": 0.8, "estimate": 0.01, "low": -0.1},
+        }.items()
+    ]
+    highs, detectable = {"a": -0.2, "b": 0.1, "c": 0.8, "d": None, "e": 0.1}, {"b": 0.15, "e": 0.3}
+    for row in rows:
+        row |= {"high": highs[row["measure"]], "detectable": detectable.get(row["measure"], 0.2), "n": 9}
+        row |= {"reason": None if row["p"] else "nothing to test"}
+        row |= {"n_clusters": 3, "n_tests": 4, "alpha": 0.05, "seed": 0, "p_by": row["p"], "p_bh": row["p"]}
+    common = {"margin": 0.2, "claim": "c", "study": "s", "direction": "negative"}
+    blocks = [common | {"name": name, "measure": name, "grouping": "across_runs"} for name in "abde"]
+    blocks.append(common | {"name": "c", "measure": "c", "grouping": "noise", "statistic": "more_error"})
+    path = tmp_path / "hypotheses.yaml"
+    path.write_text(yaml.safe_dump(blocks))
+    claims = {row["name"]: row for row in hypothesis_columns(read_hypotheses(path), rows)}
+    assert {name: row["p_holm"] for name, row in claims.items()} == pytest.approx(
+        {"a": 0.04, "b": 1.0, "c": 0.06, "d": None, "e": 1.0}
+    )
+    assert claims["c"]["centre"] == 0.5 and claims["c"]["error"] is None and claims["a"]["centre"] == 0.0
+    claims["c"]["p_holm"] = 0.03
+    tables = {"inference": rows, "hypotheses": [row | {"commit": "c"} for row in claims.values()]}
+    with open_results(tmp_path, tables) as connection:
+        verdicts = dict(connection.sql("select name, verdict from hypothesis_tests").fetchall())
+    # e would have missed an effect as large as its margin.
+    expected = {"a": "holds", "b": "no effect", "c": "reversed", "d": "not tested", "e": "undecided"}
+    assert verdicts == expected
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_correlation_has_interval_p_and_sizes_where_there_is_enough(connection: 
     assert row["p"] <= row["p_bh"] <= row["p_by"] <= 1
     assert row["double_centred_p"] * 1000 == pytest.approx(round(row["double_centred_p"] * 1000))
     assert 0 < row["critical"] < row["detectable"] < 1
-    assert "all 120 orders" in row["method"] and "two-way bootstrap" in row["interval_method"]
+    assert "all 120 orders" in row["method"] and "resampled: 8 data sets and 5 models" in row["interval_method"]
 
 
 def test_the_pooled_rho_has_no_p_and_says_that_it_is_no_evidence(connection: duckdb.DuckDBPyConnection) -> None:
@@ -157,7 +157,7 @@ def test_the_pooled_rho_has_no_p_and_says_that_it_is_no_evidence(connection: duc
         ("no-units", "correlation", "0 units with isotropy and NMSE, needs 3"),
         ("no-units", "sign_test", "no pair has both values"),
         ("whole", "correlation", "isotropy constant"),
-        ("whole", "sign_test", "4 clusters, needs 5"),
+        ("whole", "sign_test", "all units are equal, or lie on a line"),
         ("one-dataset", "mixed_model", "1 data sets with units, needs 5"),
         ("holes-and-ties", "correlation", "data sets left out, a column is missing"),
     ],

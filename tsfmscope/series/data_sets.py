@@ -67,6 +67,11 @@ class DataSet(Reading):
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(None, description="data set of the paper that it replaces, and how it differs")
+    confirms: bool | None = Field(
+        None,
+        description="whether studies of a population keep it for confirming hypotheses; null: the first bit of the "
+        "SHA-256 of its name decides",
+    )
 
     @property
     def reading(self) -> Reading:

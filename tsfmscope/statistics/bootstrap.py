@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from tsfmscope.statistics.ranks import mean_of_defined, weighted_spearman
 
 Blocks = Float[np.ndarray, "dataset block model column"]
 Rows = Float[np.ndarray, "block row column"]
-Clusters = Float[np.ndarray, " cluster"]
 # There is no interval with five rows: five rows have only 126 different resamples.
 FEWEST_ROWS = 6
+# Below this number of independent units, percentiles of resamples are too close together.
+FEWEST_UNITS = 10
 # Minimum for the two-way bootstrap: with two models, half of the resamples repeat one of them.
 FEWEST_MODELS = 3
 
@@ -40,24 +42,38 @@ def empty_interval(reason: str) -> Interval:
     return Interval(math.nan, math.nan, "", f"no interval: {reason}")
 
 
-def two_way(x: Blocks, y: Blocks, *, resamples: int, alpha: float, generator: np.random.Generator) -> Interval:
-    """Return a percentile interval of the mean of rho over the blocks of all data sets.
+def two_way(
+    x: Blocks,
+    y: Blocks,
+    families: Int[np.ndarray, " model"] | None = None,
+    *,
+    resamples: int,
+    alpha: float,
+    generator: np.random.Generator,
+) -> Interval:
+    """Return an interval of the mean of rho over the blocks of all data sets.
 
-    Models and data sets are both resampled: the two-way ("pigeonhole") bootstrap of Owen 2007, Annals of
+    Data sets and families of models are both resampled: the two-way ("pigeonhole") bootstrap of Owen 2007, Annals of
     Applied Statistics 1. It is conservative, which the small number of models requires. A model drawn twice
     occurs twice in every block. Blocks without a correlation in a draw are left out of that draw. The
-    interval is empty, with a reason, for fewer than three models or two data sets.
+    interval is empty, with a reason, for fewer than three families or two data sets.
+
+    families: number of each model's family, from 0; None: every model is its own.
     """
     datasets, blocks, models, columns = x.shape
-    if models < FEWEST_MODELS or datasets < 2:
-        return empty_interval(f"{models} models on {datasets} data sets, needs {FEWEST_MODELS} on 2")
-    model_counts = draw_counts(generator, resamples, models)
-    weights = np.repeat(model_counts, columns, axis=1)
+    labels = np.arange(models) if families is None else families
+    n_families = int(labels.max(initial=-1)) + 1
+    kind = "models" if n_families == models else "families"
+    if n_families < FEWEST_MODELS or datasets < 2:
+        return empty_interval(f"{n_families} {kind} on {datasets} data sets, needs {FEWEST_MODELS} on 2")
+    counts = draw_counts(generator, resamples, n_families)[:, labels]
+    # The first weights are those of the units as they are.
+    weights = np.repeat(np.concatenate([np.ones((1, models)), counts]), columns, axis=1)
     units = (values.reshape(datasets * blocks, models * columns) for values in (x, y))
     rho = np.array([weighted_spearman(a, b, weights) for a, b in zip(*units, strict=True)])
-    dataset_counts = draw_counts(generator, resamples, datasets).repeat(blocks, axis=1)
-    means = mean_of_defined(rho.T, dataset_counts, axis=1)
-    return percentile(means, alpha, f"two-way bootstrap (data sets, models), {resamples} resamples, percentile")
+    dataset_counts = np.concatenate([np.ones((1, datasets)), draw_counts(generator, resamples, datasets)])
+    estimate, *means = mean_of_defined(rho.T, dataset_counts.repeat(blocks, axis=1), axis=1)
+    return interval_of(np.array(means), float(estimate), {"data sets": datasets, kind: n_families}, alpha)
 
 
 def by_row(
@@ -95,20 +111,27 @@ def by_row(
     return percentile(result.bootstrap_distribution, alpha, method)
 
 
-def by_cluster(
-    sums: Clusters, sizes: Clusters, *, resamples: int, alpha: float, generator: np.random.Generator
-) -> Interval:
-    """Return a percentile interval of sum(sums) / sum(sizes), resampling whole clusters.
+def interval_of(draws: Float[np.ndarray, " draw"], estimate: float, units: Mapping[str, int], alpha: float) -> Interval:
+    """Return the interval of a mean correlation from its values in resamples of all kinds of units at once.
 
-    The interval is empty, with a reason, for fewer than five clusters.
+    With FEWEST_UNITS of each kind or more it is the percentile interval. With fewer, resamples vary too little, so it
+    is Student's t with the standard deviation of the resamples, and one degree of freedom less than the smallest number
+    of units (Cameron, Gelbach & Miller 2008, Review of Economics and Statistics 90, on few clusters).
+
+    units: number of units by name. The interval is empty, with a reason, if most resamples have no value, or all the
+    same.
     """
-    n = len(sums)
-    # Fig. 3 of Shelim et al. 2025 has five pairs.
-    if n < FEWEST_ROWS - 1:
-        return empty_interval(f"{n} clusters, needs {FEWEST_ROWS - 1}")
-    counts = draw_counts(generator, resamples, n)
-    shares = (counts @ sums) / (counts @ sizes)
-    return percentile(shares, alpha, f"cluster bootstrap, {resamples} resamples, percentile")
+    from scipy import stats
+
+    method = f"resampled: {' and '.join(f'{n} {name}' for name, n in units.items())}, {len(draws)} resamples"
+    fewest = min(units.values())
+    if fewest >= FEWEST_UNITS:
+        return percentile(draws, alpha, f"{method}, percentile")
+    finite = draws[np.isfinite(draws)]
+    if len(finite) < len(draws) / 2 or np.ptp(finite) == 0:
+        return percentile(draws, alpha, method)
+    reach = float(stats.t.isf(alpha / 2, fewest - 1)) * float(finite.std(ddof=1)) * math.sqrt(fewest / (fewest - 1))
+    return Interval(max(-1.0, estimate - reach), min(1.0, estimate + reach), f"{method}, Student's t")
 
 
 def percentile(values: Float[np.ndarray, " draw"], alpha: float, method: str) -> Interval:

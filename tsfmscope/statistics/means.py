@@ -1,4 +1,4 @@
-"""Student's t intervals and tests of means, differences of means and slopes, for a small number of units."""
+"""Student's t intervals and tests of means, differences of means and slopes, for units in few independent groups."""
 
 from __future__ import annotations
 
@@ -42,6 +42,42 @@ def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate
     if len(finite) < 2:
         return Estimate(centre, reason=f"{len(finite)} units; a spread needs 2")
     return _student(centre, float(finite.std(ddof=1)) / math.sqrt(len(finite)), len(finite) - 1, alpha)
+
+
+def crossed_mean(
+    values: Float[np.ndarray, " unit"], rows: Sequence[str], columns: Sequence[str], *, alpha: float = 0.05
+) -> Estimate:
+    """Return the mean of units that share rows (such as data sets) and columns (such as model families).
+
+    The units of a row depend on each other, and so do those of a column. The variance of the mean is that of Cameron,
+    Gelbach and Miller 2011 (Journal of Business & Economic Statistics 29): the variance over rows plus that over
+    columns less that over cells, but not less than the larger one of the first two. Degrees of freedom are one less
+    than the smaller number of groups. With a single column the variance is that over rows alone, so the result is
+    about that column only.
+
+    rows, columns: group of each value. NaN and infinite values are left out. p is NaN and there is no interval with
+    fewer than two rows, or where the values have no spread over rows and columns.
+    """
+    is_finite = np.isfinite(values)
+    finite = values[is_finite]
+    groups = [np.unique(np.asarray(names, dtype=str)[is_finite], return_inverse=True)[1] for names in (rows, columns)]
+    sizes = [int(index.max(initial=-1)) + 1 for index in groups]
+    centre = float(finite.mean()) if len(finite) else math.nan
+    if sizes[0] < 2:
+        return Estimate(centre, reason=f"{sizes[0]} independent groups; a spread needs 2")
+    cells = groups[0] * sizes[1] + groups[1]
+    by_row, by_column, by_cell = (_variance_of_mean(finite, index) for index in (*groups, cells))
+    if sizes[1] < 2:
+        return _student(centre, math.sqrt(by_row), sizes[0] - 1, alpha)
+    variance = max(by_row, by_column, by_row + by_column - by_cell)
+    return _student(centre, math.sqrt(variance), min(sizes) - 1, alpha)
+
+
+def _variance_of_mean(values: np.ndarray, index: np.ndarray) -> float:
+    """Return the variance of the mean if the groups are independent and their units are not (0 for one group)."""
+    sums = np.bincount(np.unique(index, return_inverse=True)[1], weights=values - values.mean())
+    n = len(sums)
+    return float(sums @ sums) / len(values) ** 2 * n / (n - 1) if n > 1 else 0.0
 
 
 def difference(

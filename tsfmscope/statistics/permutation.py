@@ -25,6 +25,7 @@ from tsfmscope.statistics.ranks import FEWEST_UNITS, average_ranks, complete, me
 Blocks = Float[np.ndarray, "block row column"]
 Table = Float[np.ndarray, "row column"]
 Orders = Int[np.ndarray, "order row"]
+Labels = Int[np.ndarray, " row"]
 # Statistics closer than this are ties: sums in another order differ in the last bits.
 TIE_TOLERANCE = 1e-12
 POWER = 0.8
@@ -69,30 +70,61 @@ class PermutationTest:
         return f"all {orders} orders" if self.is_exact else f"{orders - 1} random orders"
 
 
-def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Orders, bool]:
-    """Return orders of n rows, the given order first, and whether they are all orders.
+def orders_inside(labels: Labels, at_most: int, generator: np.random.Generator) -> tuple[Orders, bool]:
+    """Return orders of rows that stay inside their groups, the given one first, and whether they are all orders.
 
-    All n! orders are returned where there are no more than at_most + 1 of them; otherwise the given order and
-    at_most random orders.
+    labels: group of each row. All orders are returned where there are no more than at_most + 1 of them; otherwise the
+    given one and at_most random ones.
     """
-    # 13! is far above any practical number of permutations.
-    if n < 13 and math.factorial(n) <= at_most + 1:
-        return np.array(list(itertools.permutations(range(n))), dtype=np.int64).reshape(math.factorial(n), n), True
-    random_orders = generator.permuted(np.tile(np.arange(n), (at_most, 1)), axis=1)
-    return np.concatenate([np.arange(n)[None], random_orders]), False
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    count = math.prod(math.factorial(len(at)) if len(at) < 13 else at_most + 2 for at in groups)
+    if count <= at_most + 1:
+        permuted = itertools.product(*(itertools.permutations(at.tolist()) for at in groups))
+        orders = np.tile(np.arange(len(labels)), (count, 1))
+        for order, parts in zip(orders, permuted, strict=True):
+            for at, part in zip(groups, parts, strict=True):
+                order[at] = part
+        return orders, True
+    orders = np.tile(np.arange(len(labels)), (at_most + 1, 1))
+    for at in groups:
+        orders[1:, at] = generator.permuted(orders[1:, at], axis=1)
+    return orders, False
+
+
+def orders_between(labels: Labels, at_most: int, generator: np.random.Generator) -> tuple[Orders, bool]:
+    """Return orders of rows that exchange whole groups with as many rows, as `orders_inside` does.
+
+    The rows of a group keep their order: the first row of one takes the place of the first row of another.
+    """
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    of_groups, is_exact = orders_inside(np.array([len(at) for at in groups]), at_most, generator)
+    orders = np.empty((len(of_groups), len(labels)), dtype=np.int64)
+    for at, taken in zip(groups, of_groups.T, strict=True):
+        orders[:, at] = np.array([groups[n] for n in taken])
+    return orders, is_exact
 
 
 def permute_rows(
-    x: Blocks, y: Blocks, *, permutations: int, alpha: float, generator: np.random.Generator
+    x: Blocks,
+    y: Blocks,
+    *,
+    permutations: int,
+    alpha: float,
+    generator: np.random.Generator,
+    families: Labels | None = None,
 ) -> PermutationTest | None:
     """Test the mean over blocks of Spearman's rho against joint orders of x's rows.
+
+    families: family of each row, if rows are models. Models of a family are more alike than others, so the orders
+    exchange whole families that have as many models.
 
     Source: Pesarin 2001; docs/science.md, "Correlation of isotropy and error". p is the share of orders whose mean
     is at least as far from the centre as the observed one. With B random orders, of which b are that far, p =
     (1 + b) / (1 + B). A pair of values with a NaN is left out of the order in which it occurs. Blocks without
     a correlation (too few units, constant) are left out of the mean. None where no block has a correlation.
     """
-    row_orders, exact = orders(x.shape[1], permutations, generator)
+    labels = np.arange(x.shape[1]) if families is None else families
+    row_orders, exact = orders_between(labels, permutations, generator)
     blocks = np.array([_rho(a, b, row_orders) for a, b in zip(x, y, strict=True)]).reshape(len(x), len(row_orders))
     if not np.isfinite(blocks[:, 0]).any():
         return None
@@ -109,7 +141,7 @@ def permute_centred(
     norm = math.sqrt(float((x * x).sum() * (y * y).sum()))
     if norm == 0 or not math.isfinite(norm):
         return None
-    row_orders, exact = orders(len(x), permutations, generator)
+    row_orders, exact = orders_between(np.arange(len(x)), permutations, generator)
     return evaluate_orders(_ordered_sums(x @ y.T, row_orders) / norm, exact, alpha)
 
 

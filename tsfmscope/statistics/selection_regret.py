@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.statistics import bootstrap
+from tsfmscope.statistics.means import mean
 from tsfmscope.statistics.options import SeededOptions
-from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders
+from tsfmscope.statistics.permutation import CHUNK, evaluate_orders, flip_mean, orders_between
 from tsfmscope.statistics.ranks import complete, mean_of_defined
 
 # Columns of the table `inference`.
@@ -155,11 +155,12 @@ def _mean_row(
     if not len(defined):
         return row | {"reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
     is_regret = statistic.startswith("regret")
-    draws = options.draws(*names, kind, rule, *([] if is_regret else ["less"]), "bootstrap")
-    interval = bootstrap.by_cluster(defined, np.ones(len(defined)), **draws)
-    row |= interval.columns
+    spread = mean(defined, alpha=options.alpha)
+    reason = spread.reason and f"no interval: {spread.reason}"
+    row |= {"low": spread.low, "high": spread.high, "reason": reason}
+    row["interval_method"] = None if reason else "Student's t over data sets"
     if is_regret:
-        return row | {"reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
+        return row | {"reason": "; ".join(filter(None, (NO_TEST, reason)))}
     generator = options.generator(*names, kind, rule, "flips")
     test = flip_mean(defined, permutations=options.permutations, generator=generator)
     method = f"{test.description} of data sets' differences"
@@ -176,7 +177,7 @@ def _models_row(
     in all data sets at once do not.
     """
     generator = options.generator(*names, kind, "orders")
-    row_orders, exact = orders(isotropy.shape[1], options.permutations, generator)
+    row_orders, exact = orders_between(np.arange(isotropy.shape[1]), options.permutations, generator)
     step = max(1, CHUNK // max(1, isotropy.size))
     parts = [_by_dataset(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
     by_dataset = np.concatenate(parts)

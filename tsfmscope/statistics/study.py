@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from tsfmscope.statistics import bootstrap
-from tsfmscope.statistics.means import detectable_mean
+from tsfmscope.statistics.means import crossed_mean
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import (
     PermutationTest,
-    cluster_sums,
     double_centred,
     permute_centred,
     permute_rows,
@@ -45,18 +44,28 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Units:
-    """Isotropy and log NMSE of every (data set, model, condition), NaN where missing; names are sorted."""
+    """Isotropy and log NMSE of every (data set, model, condition), NaN where missing; names are sorted.
+
+    families: number of each model's family, from 0.
+    """
 
     datasets: Sequence[str]
     models: Sequence[str]
+    families: Int[np.ndarray, " model"]
     isotropy: Table
     log_nmse: Table
 
     @classmethod
-    def of(cls, units: Iterable[Unit]) -> Units:
-        """Build the tables from units; a (data set, model, condition) without a unit is NaN."""
+    def of(cls, units: Iterable[Unit], families: Mapping[str, str]) -> Units:
+        """Build the tables from units; a (data set, model, condition) without a unit is NaN.
+
+        families: model -> family; a model without one is its own. If all models are of one family, the units are about
+        that family alone, and every model counts as its own.
+        """
         names, (isotropy, log_nmse) = tabulate(list(units), 2)
-        return cls(names[0], names[1], isotropy, log_nmse)
+        labels = [families.get(model, model) for model in names[1]]
+        labels = labels if len(set(labels)) > 1 else names[1]
+        return cls(names[0], names[1], _number(labels), isotropy, log_nmse)
 
 
 def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str]], list[np.ndarray]]:
@@ -75,6 +84,11 @@ def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str
         for table, value in zip(tables, row[3:], strict=True):
             table[at] = np.nan if value is None else value
     return names, tables
+
+
+def _number(labels: Sequence[str]) -> Int[np.ndarray, " label"]:
+    """Return the number of each label among the sorted different ones."""
+    return np.unique(np.asarray(labels, dtype=str), return_inverse=True)[1].reshape(-1)
 
 
 # Minimum number of data sets for an estimate of the variance between them.
@@ -98,7 +112,9 @@ class Slope:
     reason: str | None = None
 
 
-def fit_mixed_model(isotropy: Table, log_nmse: Table, *, alpha: float = 0.05) -> Slope:
+def fit_mixed_model(
+    isotropy: Table, log_nmse: Table, families: Int[np.ndarray, " model"] | None = None, *, alpha: float = 0.05
+) -> Slope:
     """Fit a mixed model of log NMSE on isotropy.
 
         log NMSE = slope x isotropy / s.d. + mean isotropy of the data set + model + condition
@@ -106,7 +122,11 @@ def fit_mixed_model(isotropy: Table, log_nmse: Table, *, alpha: float = 0.05) ->
 
     Terms in parentheses are random, as variance components of one group, because data sets and models are
     crossed (statsmodels MixedLM). Models and conditions are fixed effects, because they have too few levels
-    for a variance. The term data set x model is included where conditions repeat it.
+    for a variance. The term data set x model is included where conditions repeat it. In a population, where
+    FEWEST_DATASETS families or more have several models, families and models are random too, so that differences
+    between models count: (family) + (model) take the place of model.
+
+    families: number of each model's family; None: every model is its own.
 
     The data set's mean isotropy (Mundlak 1978) leaves only differences within data sets to the slope. Without
     it, a difficulty that changes isotropy and error together would look like an effect. Estimates by REML;
@@ -125,20 +145,23 @@ def fit_mixed_model(isotropy: Table, log_nmse: Table, *, alpha: float = 0.05) ->
     # The mean of x over each unit's data set, unless all data sets have the same mean.
     means = (np.bincount(dataset, weights=x) / np.maximum(np.bincount(dataset), 1))[dataset]
     centred = [means - means.mean()] if n and np.ptp(means) > 1e-9 else []
-    fixed_effects = [x, np.ones(n), *centred, *_dummies(model)[1:], *_dummies(condition)[1:]]
+    family = model if families is None else families[model]
+    in_families = FEWEST_DATASETS <= len(np.unique(family)) < len(np.unique(model))
+    fixed_effects = [x, np.ones(n), *centred, *_dummies(condition)[1:]]
+    fixed_effects += [] if in_families else _dummies(model)[1:]
     exog = np.column_stack(fixed_effects) if n else np.zeros((0, 2))
     if slopeless is None and np.linalg.matrix_rank(exog) < exog.shape[1]:
         slopeless = "inside data sets isotropy says no more than model and condition"
     if slopeless is None and n <= exog.shape[1] + 2:
         slopeless = f"{n} units for {exog.shape[1]} fixed effects"
-    components = {"data set": np.column_stack(_dummies(dataset)) if n else np.zeros((0, 0))}
+    random = {"data set": dataset} | ({"family": family, "model": model} if in_families else {})
     pairs = dataset * (int(model.max(initial=0)) + 1) + model
     # Without repetitions, this term cannot be separated from the error.
     if n > len(np.unique(pairs)):
-        components["data set x model"] = np.column_stack(_dummies(pairs))
-    method = (
-        f"mixed model (REML, Wald); random: {', '.join(components)}; fixed: model, condition, data set's mean isotropy"
-    )
+        random["data set x model"] = pairs
+    components = {name: np.column_stack(_dummies(levels)) if n else np.zeros((0, 0)) for name, levels in random.items()}
+    fixed = "condition, data set's mean isotropy" if in_families else "model, condition, data set's mean isotropy"
+    method = f"mixed model (REML, Wald); random: {', '.join(components)}; fixed: {fixed}"
     undefined = Slope(math.nan, math.nan, math.nan, math.nan, n, levels, method, slopeless)
     return undefined if slopeless else _fit_slope(undefined, y, exog, components, alpha)
 
@@ -196,15 +219,18 @@ def correlations(units: Units, options: SeededOptions, *names: str) -> list[Row]
         x, y = x[np.ix_(*index)], y[np.ix_(*index)]
         datasets = [units.datasets[n] for n in index[0].tolist()]
         models = [units.models[n] for n in index[1].tolist()]
-        units = Units(datasets, models, x, y)
-    fit = fit_mixed_model(x, y, alpha=options.alpha)
+        families = _number(units.families[index[1]].astype(str).tolist())
+        units = Units(datasets, models, families, x, y)
+    fit = fit_mixed_model(x, y, units.families, alpha=options.alpha)
     columns = {name: getattr(fit, name) for name in ("estimate", "low", "high", "p", "method", "reason")}
     mixed_row = _row("mixed_model", "all", "all", "slope", fit.n, fit.datasets) | columns
     mixed_row["interval_method"] = None if fit.reason else "Wald"
-    return [*_headline(x, y, options, names), *_by_block(units, x, y, options, names), mixed_row]
+    return [*_headline(x, y, units.families, options, names), *_by_block(units, x, y, options, names), mixed_row]
 
 
-def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Sequence[str]) -> Iterator[Row]:
+def _headline(
+    x: np.ndarray, y: np.ndarray, families: Int[np.ndarray, " model"], options: SeededOptions, names: Sequence[str]
+) -> Iterator[Row]:
     """Yield the rows of the answer correlation: means of rho over blocks, double-centred r, and pooled rho.
 
     The blocks are data sets, pairs of data set and condition, or models.
@@ -212,9 +238,11 @@ def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Seque
     n, (datasets, models, conditions) = int(complete(x, y).sum()), x.shape
     by_condition = [np.moveaxis(values, 2, 1).reshape(datasets * conditions, models, 1) for values in (x, y)]
     by_model = [np.moveaxis(values, 0, 1) for values in (x, y)]
+    kind = "whole families" if len(np.unique(families)) < models else "models"
+    exchanged = f"{kind} in all data sets at once"
     for grouping, blocks, shape, unit_name in (
-        ("within_dataset", (x, y), (datasets, 1, models, conditions), "models in all data sets at once"),
-        ("per_dataset", by_condition, (datasets, conditions, models, 1), "models in all data sets at once"),
+        ("within_dataset", (x, y), (datasets, 1, models, conditions), exchanged),
+        ("per_dataset", by_condition, (datasets, conditions, models, 1), exchanged),
         ("per_model", by_model, None, "data sets in all models at once"),
     ):
         row = _row("correlation", grouping, "all", "spearman", n, blocks[0].shape[1])
@@ -222,8 +250,10 @@ def _headline(x: np.ndarray, y: np.ndarray, options: SeededOptions, names: Seque
         if shape is None:
             interval = bootstrap.by_row(*blocks, unit_name="data sets", **draws)
         else:
-            interval = bootstrap.two_way(*(b.reshape(shape) for b in blocks), **draws)
-        test = permute_rows(*blocks, **options.orders(*names, grouping))
+            isotropy, log_nmse = (block.reshape(shape) for block in blocks)
+            interval = bootstrap.two_way(isotropy, log_nmse, families, **draws)
+        orders = options.orders(*names, grouping) | {"families": None if shape is None else families}
+        test = permute_rows(*blocks, **orders)
         yield _with_test(row, test, interval, unit_name, _no_mean_reason(x, y))
     yield _double_centred(x, y, options, names)
     row = _row("correlation", "pooled", "all", "spearman", n, n)
@@ -249,11 +279,11 @@ def _by_block(
 ) -> Iterator[Row]:
     """Yield the rows for each model over data sets and for each data set over models.
 
-    Whole rows are permuted, with their conditions.
+    Whole rows are permuted, with their conditions; models together with those of their family.
     """
-    for answer, grouping, unit_name, labels, axis in (
-        ("correlation_by_model", "per_model", "data sets", units.models, 1),
-        ("correlation_by_dataset", "within_dataset", "models", units.datasets, 0),
+    for answer, grouping, unit_name, labels, axis, families in (
+        ("correlation_by_model", "per_model", "data sets", units.models, 1, None),
+        ("correlation_by_dataset", "within_dataset", "models", units.datasets, 0, units.families),
     ):
         if not x.size:
             continue
@@ -262,7 +292,8 @@ def _by_block(
             has_units = complete(isotropy, log_nmse).any(axis=1)
             block = (isotropy[has_units][None], log_nmse[has_units][None])
             key = (*names, grouping, label)
-            test = permute_rows(*block, **options.orders(*key))
+            kinds = None if families is None else families[has_units]
+            test = permute_rows(*block, families=kinds, **options.orders(*key))
             interval = bootstrap.by_row(*block, unit_name=unit_name, **options.draws(*key, "bootstrap"))
             flat = isotropy.reshape(-1), log_nmse.reshape(-1)
             units_here, rows = int(complete(*flat).sum()), int(has_units.sum())
@@ -273,37 +304,43 @@ def _by_block(
 
 
 def signs(
-    values: Float[np.ndarray, " pair"], clusters: Sequence[str], options: SeededOptions, row: Row, unit_name: str
+    values: Float[np.ndarray, " pair"],
+    clusters: Sequence[str],
+    families: Sequence[str],
+    options: SeededOptions,
+    row: Row,
+    unit_name: str,
 ) -> Row:
     """Return a row of `inference` for the answer sign_test, context_effect or noise_effect.
 
-    values: +1, -1, 0 (a tie) or NaN (left out). clusters: the cluster of each value. row: the identifying
-    columns of the row. unit_name: the name of a cluster in the text of `method`.
+    All families see the same clusters, and all clusters the same families, so a share must hold over both: p is the
+    larger one of the exact test, which flips the signs of whole clusters, and of `crossed_mean`, which gives the
+    interval. With one family there is no spread over families, and the row is about that family alone.
+
+    values: +1, -1, 0 (a tie) or NaN (left out). clusters, families: cluster of each value, and family of its model.
+    row: the identifying columns of the row. unit_name: the name of a cluster in the text of `method`.
     """
     is_complete = np.isfinite(values)
     index = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)[1].reshape(-1)[is_complete]
     result = sign_flips(values[is_complete].astype(int), index, alpha=options.alpha)
     if result is None:
         return {**row, "n": 0, "n_clusters": 0, "reason": "no pair has both values"}
-    sizes, sums = cluster_sums((values[is_complete] + 1) / 2, index)
-    key = [str(row[name]) for name in ("study", "answer", "measure", "block", "statistic")]
-    interval = bootstrap.by_cluster(sums, sizes, **options.draws(*key))
-    method = f"all 2^{result.n_clusters} sign flips of {unit_name}"
-    detectable = _detectable_share(sizes, sums, options.alpha)
-    return {**row, **result._asdict(), "detectable": detectable, "method": method, **interval.columns}
-
-
-def _detectable_share(sizes: Float[np.ndarray, " cluster"], sums: Float[np.ndarray, " cluster"], alpha: float) -> float:
-    """Return the smallest share above 1/2 that is found with 80 % power; NaN where none below 1 is.
-
-    By Student's t over clusters with the observed spread of their sums about the share (ratio estimator).
-    """
-    clusters, share = len(sizes), float(sums.sum() / sizes.sum())
-    if 2.0 ** (1 - clusters) > alpha:
-        return math.nan
-    spread = float(((sums - share * sizes) ** 2).sum()) * clusters / (clusters - 1)
-    found = 0.5 + detectable_mean(math.sqrt(spread) / float(sizes.sum()), clusters - 1, alpha)
-    return found if found < 1 else math.nan
+    # Half of a sign is the share of its unit, less 1/2.
+    share = crossed_mean(values / 2, clusters, families, alpha=options.alpha)
+    n_families = len({family for family, used in zip(families, is_complete, strict=True) if used})
+    dependence = f"Student's t over {unit_name}" + (f" and {n_families} families" if n_families > 1 else "")
+    detectable = 0.5 + share.detectable if result.p_smallest <= options.alpha else math.nan
+    return {
+        **row,
+        **result._asdict(),
+        "p": float(np.fmax(result.p, share.p)),
+        "low": max(0.0, 0.5 + share.low),
+        "high": min(1.0, 0.5 + share.high),
+        "interval_method": None if share.reason else dependence,
+        "detectable": detectable if detectable < 1 else math.nan,
+        "method": f"larger p of all 2^{result.n_clusters} sign flips of {unit_name} and of {dependence}",
+        "reason": share.reason and f"no interval: {share.reason}",
+    }
 
 
 def changes(isotropy: Changes, log_nmse: Changes, options: SeededOptions, row: Row) -> Row:

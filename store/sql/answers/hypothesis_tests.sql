@@ -1,6 +1,7 @@
 -- Which hypotheses about the population hold on the data sets that were kept for confirming them?
--- A hypothesis holds, or is reversed, if p_by is at most alpha; the sign of the estimate decides. If no effect was
--- found, one as large as `detectable` would have been found with a probability of 80 %.
+-- A hypothesis holds, or is reversed, if p_holm is at most alpha (p_by where it is not known); the side of the estimate decides. Otherwise there is no
+-- effect if the interval, and what would have been found in 80 % of samples, lie within the margin that was committed
+-- with the hypothesis, and the verdict is undecided if not.
 with final as (
     select
         hypotheses.name,
@@ -10,6 +11,8 @@ with final as (
         hypotheses."grouping",
         hypotheses.error,
         hypotheses.direction,
+        hypotheses.centre,
+        hypotheses.margin,
         explored.estimate as explored_estimate,
         explored.p as explored_p,
         confirmed.estimate,
@@ -17,21 +20,30 @@ with final as (
         confirmed.high,
         confirmed.p,
         confirmed.p_by,
+        hypotheses.p_holm,
         confirmed.detectable,
         confirmed.n,
         confirmed.n_clusters,
         case
-            when confirmed.p_by is null then 'not tested'
-            when confirmed.p_by > confirmed.alpha then 'no effect found'
-            when (confirmed.estimate < 0) = (hypotheses.direction = 'negative') then 'holds'
-            else 'reversed'
+            when coalesce(hypotheses.p_holm, confirmed.p_by) is null then 'not tested'
+            when coalesce(hypotheses.p_holm, confirmed.p_by) <= confirmed.alpha
+                then case
+                    when (confirmed.estimate < coalesce(hypotheses.centre, 0)) = (hypotheses.direction = 'negative')
+                        then 'holds'
+                    else 'reversed'
+                end
+            when confirmed.low > hypotheses.centre - hypotheses.margin
+                and confirmed.high < hypotheses.centre + hypotheses.margin
+                and confirmed.detectable - hypotheses.centre <= hypotheses.margin
+                then 'no effect'
+            else 'undecided'
         end as verdict,
         confirmed.method,
         confirmed.reason,
         hypotheses.commit
     from hypotheses
     left join inference as confirmed
-        on confirmed.answer = 'hypothesis_tests'
+        on confirmed.answer = coalesce(hypotheses.answer, 'hypothesis_tests')
         and confirmed.study = hypotheses.study
         and confirmed.measure = hypotheses.measure
         and confirmed."grouping" = hypotheses."grouping"

@@ -3,8 +3,8 @@
 -- measured". It is comparable if the model is a released checkpoint and the data are the paper's
 -- own. It agrees if it lies inside our interval, and is undecided if we have no interval.
 -- A claim agrees if the interval and p <= alpha support its side, and differs if they support the other
--- side. Otherwise it has no effect if the interval lies within the claim's margin of what is expected
--- without one, and is undecided if not.
+-- side. Otherwise it has no effect if the interval, and an effect that would be found in 80 % of samples, lie within
+-- the claim's margin of what is expected without one, and is undecided if not.
 -- A claim about every model is tested over families in a study of at least six, and over models in one of at
 -- least six models of fewer families.
 -- why: reason for the verdict. note: why a number has no interval, or both of our scores if the
@@ -51,7 +51,9 @@ with claims as (
         case
             when doubt is null and claimed.side = side_found then 'agrees'
             when doubt is null then 'differs'
-            when inference.low > claimed.centre - claimed.margin and inference.high < claimed.centre + claimed.margin
+            when inference.low > claimed.centre - claimed.margin
+                and inference.high < claimed.centre + claimed.margin
+                and inference.detectable - claimed.centre <= claimed.margin
                 then 'no effect'
             else 'undecided'
         end as verdict,
@@ -59,8 +61,8 @@ with claims as (
             when 'undecided' then doubt
             || coalesce('; an effect of ' || round(inference.detectable, 3) || ' would be found in 80 % of samples', '')
             when 'no effect'
-                then 'the interval lies within ' || format('{:g}', claimed.margin) || ' of '
-                || format('{:g}', claimed.centre)
+                then 'the interval, and what would be found in 80 % of samples, lie within '
+                || format('{:g}', claimed.margin) || ' of ' || format('{:g}', claimed.centre)
             else
                 'the interval lies ' || case when side_found > 0 then 'above ' else 'below ' end
                 || format('{:g}', claimed.centre) || ', and p is at most ' || inference.alpha

@@ -13,6 +13,7 @@ with counts as (
         count(answer) filter (where answer = 0) as n_ties,
         avg(change) as mean_change
     from pair_signs
+    where half = 'explored'
     group by all
 ),
 

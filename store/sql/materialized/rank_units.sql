@@ -1,4 +1,4 @@
--- Which numbers does each test on ranks compare, one per unit (a model, matrix or data set)?
+-- Which numbers does each test on ranks compare, one per unit (a family, model, matrix or data set)?
 -- A share is the numerical rank divided by the largest rank that the matrix allows. The number after
 -- the @ in a measure is the tolerance epsilon. sample: group of the unit, if the statistic is a
 -- difference of two groups. x: regressor, if the statistic is a trend.
@@ -134,6 +134,90 @@ model_means as (
     group by all
 ),
 
+-- The first snapshot and the last weights of each training of a population.
+ends as (
+    select
+        population.run,
+        population.model,
+        population.is_final
+    from population
+    qualify population.is_final
+        or row_number() over (partition by population.run order by population.step) = 1
+),
+
+learned as (
+    select
+        slopes.study,
+        ends.run as model,
+        'learned input slope' as matrix,
+        slopes.epsilon,
+        avg(slopes.value) filter (where ends.is_final) - avg(slopes.value) filter (where not ends.is_final) as value
+    from (
+        select
+            ranks.study,
+            ranks.model,
+            ranks.epsilon,
+            regr_slope(ranks.share, ranks.depth) as value
+        from flow_of_ranks as ranks
+        semi join tolerances
+            on tolerances.epsilon = ranks.epsilon
+        where ranks.tokens = 'valued'
+        group by
+            ranks.study,
+            ranks.model,
+            ranks.epsilon,
+            ranks.dataset,
+            ranks.stack
+        having count(distinct ranks.layer) > 1
+    ) as slopes
+    inner join ends
+        using (model)
+    group by all
+    having value is not null
+),
+
+-- At the layer from which the model's own forecast is read best: directions that carry it, relative to two ranks.
+carried as (
+    select
+        best_probes.study,
+        best_probes.model,
+        relative.quantity as matrix,
+        relative.epsilon,
+        log2(best_probes.directions) - log2(relative.directions) as value
+    from best_probes
+    anti join snapshot_models
+        on snapshot_models.model = best_probes.model,
+        lateral (
+            values
+                ('forecast directions less rank', 1e-2::double, best_probes.numerical_rank),
+                ('forecast directions less d(0.8)', 1e-2::double, best_probes.effective_dimension)
+        ) as relative (quantity, epsilon, directions)
+    where best_probes.factor = 'forecast'
+        and best_probes.directions > 0
+        and relative.directions > 0
+),
+
+blocks as (
+    select
+        study,
+        model,
+        modality,
+        'mlp less attention' as matrix,
+        epsilon,
+        concat_ws(' ', stack, layer) as unit,
+        avg(share) filter (where matrix = 'mlp_in')
+        - avg(share) filter (where matrix in ('q', 'k', 'v', 'o')) as value
+    from weights
+    group by
+        study,
+        model,
+        modality,
+        epsilon,
+        stack,
+        layer
+    having value is not null
+),
+
 series_slopes as (
     select
         slopes.*,
@@ -155,6 +239,20 @@ series_slopes as (
         from constants
         group by all
         having count(distinct x) > 1
+        union all by name
+        select
+            study,
+            model,
+            matrix,
+            epsilon,
+            avg(value) as value
+        from blocks
+        where modality = 'series'
+        group by all
+        union all by name
+        select * from learned
+        union all by name
+        select * from carried
     ) as slopes
     inner join checkpoints
         on checkpoints.model = slopes.model
@@ -212,6 +310,19 @@ growth as (
         study,
         'model',
         model,
+        matrix,
+        epsilon,
+        'mean',
+        null,
+        unit,
+        null,
+        value
+    from blocks
+    union all
+    select
+        study,
+        'model',
+        model,
         'constant slope',
         epsilon,
         'trend',
@@ -222,6 +333,20 @@ growth as (
     from constants
 ),
 
+family_means as (
+    select
+        means.study,
+        means.matrix,
+        means.epsilon,
+        case means.modality when 'series' then 'series' else 'other' end as sample,
+        checkpoints.family,
+        avg(means.value) as value
+    from model_means as means
+    inner join checkpoints
+        on checkpoints.model = means.model
+    group by all
+),
+
 contrasts as (
     select
         study,
@@ -230,13 +355,13 @@ contrasts as (
         matrix as quantity,
         epsilon,
         'difference' as statistic,
-        case modality when 'series' then 'series' else 'other' end as sample,
-        model as unit,
+        sample,
+        family as unit,
         null::double as x,
         value
-    from model_means
-    qualify count(*) filter (where modality = 'series') over (partition by study, matrix, epsilon) > 0
-        and count(*) filter (where modality != 'series') over (partition by study, matrix, epsilon) > 0
+    from family_means
+    qualify count(*) filter (where sample = 'series') over (partition by study, matrix, epsilon) > 0
+        and count(*) filter (where sample != 'series') over (partition by study, matrix, epsilon) > 0
 ),
 
 signals as (
@@ -254,29 +379,6 @@ signals as (
     from embeddings
     group by all
     having count(*) filter (where dataset in ('noise', 'sinusoid')) = 2
-),
-
-matrices as (
-    select
-        study,
-        'matrix' as "grouping",
-        'all' as block,
-        'mlp less attention' as quantity,
-        epsilon,
-        'mean' as statistic,
-        null as sample,
-        concat_ws(' ', model, stack, layer) as unit,
-        null::double as x,
-        avg(share) filter (where matrix = 'mlp_in')
-        - avg(share) filter (where matrix in ('q', 'k', 'v', 'o')) as value
-    from weights
-    group by
-        study,
-        epsilon,
-        model,
-        stack,
-        layer
-    having value is not null
 ),
 
 grid_values as (
@@ -343,8 +445,6 @@ all_units as (
     select * from contrasts
     union all by name
     select * from signals
-    union all by name
-    select * from matrices
     union all by name
     select * from trends
 ),

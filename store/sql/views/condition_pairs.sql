@@ -2,6 +2,7 @@
 -- Signs are those of b minus a. b is the shorter context, the noisier condition, or the later of two
 -- data sets by name.
 -- is_filled: whether a series is at least as long as the context, in both conditions.
+-- half: whether tests may explore the data sets, or they are kept for confirming hypotheses.
 -- cluster: what all models of a pair share, namely the two data sets, or the data set of both
 -- conditions.
 with units as (
@@ -15,16 +16,17 @@ with units as (
         measured.noise,
         measured.isotropy,
         measured.log_nmse,
-        measured.is_filled
+        measured.is_filled,
+        case when confirming.dataset is null then 'explored' else 'confirmed' end as half
     from nmse_against_isotropy as measured
     anti join snapshot_models
         on snapshot_models.model = measured.model
-    anti join confirming_datasets
+    left join confirming_datasets as confirming
         using (study, dataset)
 ),
 
 named as (
-    select distinct units.study, units.dataset, datasets.domain
+    select distinct units.study, units.half, units.dataset, datasets.domain
     from units
     inner join datasets
         on datasets.dataset = units.dataset
@@ -34,10 +36,11 @@ named as (
 numbered as (
     select
         study,
+        half,
         dataset,
         domain,
         row_number() over (
-            partition by study, domain
+            partition by study, half, domain
             order by dataset
         ) as position
     from named
@@ -51,6 +54,7 @@ neighbours as (
     from numbered as odd
     inner join numbered as even
         on even.study = odd.study
+        and even.half = odd.half
         and even.domain = odd.domain
         and even.position = odd.position + 1
     -- Pairs do not share data sets; if their number is odd, the last one has no pair.
@@ -103,6 +107,7 @@ final as (
         kind,
         measure,
         pair,
+        half,
         "cluster",
         model,
         dataset,

@@ -5,6 +5,7 @@ with questions as (
         kind,
         measure,
         pair,
+        half,
         "cluster",
         model,
         dataset,

@@ -1,13 +1,13 @@
 -- What are the isotropy and the error of each snapshot of the population in each cell, and its validation loss?
--- half: the first bit of the SHA-256 of the data set's name decides whether tests may explore it, or whether it is kept
--- for confirming hypotheses.
+-- half: whether tests may explore the data set, or it is kept for confirming hypotheses. The params say so, or else the
+-- first bit of the SHA-256 of its name.
 with final as (
     select
         measured.study,
         measured.measure,
         measured.dataset,
         measured.condition,
-        case when sha256(measured.dataset) < '8' then 'explored' else 'confirmed' end as half,
+        case when coalesce(datasets.confirms, sha256(measured.dataset) >= '8') then 'confirmed' else 'explored' end as half,
         measured.model,
         population.run,
         population.family,
@@ -24,6 +24,8 @@ with final as (
         using (model)
     left join scores
         using (study, model, dataset, condition)
+    left join datasets
+        on datasets.dataset = measured.dataset
 )
 
 select * from final

@@ -16,7 +16,8 @@ from tsfmscope.statistics.permutation import (
     adjust,
     double_centred,
     evaluate_orders,
-    orders,
+    orders_between,
+    orders_inside,
     permute_centred,
     permute_rows,
     sign_flips,
@@ -157,12 +158,33 @@ def test_tables_of_main_effects_alone_have_no_double_centred_test() -> None:
 
 
 def test_orders_start_with_the_given_one_and_are_all_where_they_are_few() -> None:
-    found, exact = orders(4, 99, generator())
+    found, exact = orders_between(np.arange(4), 99, generator())
     assert exact and sorted(map(tuple, found)) == sorted(itertools.permutations(range(4)))
-    found, exact = orders(30, 99, generator())
+    found, exact = orders_between(np.arange(30), 99, generator())
     assert not exact and found.shape == (100, 30)
     assert found[0].tolist() == list(range(30))
     assert all(sorted(one) == list(range(30)) for one in found.tolist())
+
+
+def test_orders_stay_inside_groups_and_start_with_the_given_one() -> None:
+    labels = np.array([0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    found, is_all = orders_inside(labels, 500, generator())
+    assert not is_all and found.shape == (501, 14)
+    assert (found[0] == np.arange(14)).all()
+    assert (labels[found] == labels).all() and (np.sort(found, axis=1) == np.arange(14)).all()
+    few, is_all = orders_inside(np.array([0, 0, 1, 1]), 500, generator())
+    assert is_all and len(np.unique(few, axis=0)) == 4
+
+
+def test_whole_groups_change_places_with_those_of_their_size_and_keep_their_inner_order() -> None:
+    labels = np.array([0, 1, 0, 1, 2, 3, 3])
+    found, is_all = orders_between(labels, 99, generator())
+    groups = {(0, 2): 0, (1, 3): 1, (5, 6): 3}
+    assert is_all and len(found) == len(np.unique(found, axis=0)) == 6
+    assert (found[0] == np.arange(7)).all() and (found[:, 4] == 4).all()
+    for order in found.tolist():
+        taken = [tuple(order[n] for n in at) for at in groups]
+        assert sorted(taken) == sorted(groups)
 
 
 @pytest.mark.parametrize(("n", "critical", "detectable"), [(5, 1.00, None), (12, 0.58, 0.74), (22, 0.43, 0.58)])

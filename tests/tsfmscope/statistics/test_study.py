@@ -53,35 +53,35 @@ def test_an_interval_of_the_same_value_everywhere_is_none() -> None:
     x = np.arange(8.0)[None, :, None]
     got = bootstrap.by_row(x, x, unit_name="data sets", generator=np.random.default_rng(0), **HOW)
     assert got.reason == "no interval: every resample gives the same value"
-    got = bootstrap.by_cluster(np.ones(6), np.ones(6), generator=np.random.default_rng(0), **HOW)
-    assert got.reason == "no interval: every resample gives the same value"
 
 
-def test_the_two_way_bootstrap_is_a_loop_over_draws() -> None:
-    x, y = np.random.default_rng(1).normal(size=(2, 7, 1, 4, 2))
-    got = bootstrap.two_way(x, y, generator=np.random.default_rng(9), resamples=300, alpha=0.1)
+@pytest.mark.parametrize(("datasets", "families"), [(11, 12), (7, 4)])
+def test_the_two_way_bootstrap_is_a_loop_over_draws(datasets: int, families: int) -> None:
+    x, y = np.random.default_rng(1).normal(size=(2, datasets, 1, families + 1, 2))
+    labels = np.array([*range(families), 0])  # the first family has two models
+    got = bootstrap.two_way(x, y, labels, generator=np.random.default_rng(9), resamples=300, alpha=0.1)
     draw = np.random.default_rng(9)
-    models, datasets = draw.integers(4, size=(300, 4)), draw.integers(7, size=(300, 7))
+    drawn = draw.integers(families, size=(300, families)), draw.integers(datasets, size=(300, datasets))
     means = []
-    for m, d in zip(models, datasets, strict=True):
+    for f, d in zip(*drawn, strict=True):
+        m = np.concatenate([np.flatnonzero(labels == one) for one in f])
         blocks = [[values[n, 0, m].ravel() for values in (x, y)] for n in d]
         found = [stats.spearmanr(*block).statistic for block in blocks if len(set(block[0])) > 2]
         means += [np.mean(found)] if found else []
-    assert (got.low, got.high) == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])))
+    if min(datasets, families) >= 10:
+        assert (got.low, got.high) == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])))
+        return
+    blocks = [[values[n, 0].ravel() for values in (x, y)] for n in range(datasets)]
+    estimate = np.mean([stats.spearmanr(*block).statistic for block in blocks])
+    reach = stats.t.isf(0.05, families - 1) * np.std(means, ddof=1) * math.sqrt(families / (families - 1))
+    assert (got.low, got.high) == pytest.approx((estimate - reach, estimate + reach))
+    assert got.method == "resampled: 7 data sets and 4 families, 300 resamples, Student's t"
 
 
 @pytest.mark.parametrize("shape", [(22, 1, 2, 2), (1, 1, 5, 2), (0, 1, 0, 0)])
 def test_the_two_way_bootstrap_needs_three_models_on_two_data_sets(shape: tuple[int, ...]) -> None:
     got = bootstrap.two_way(np.ones(shape), np.ones(shape), generator=np.random.default_rng(0), **HOW)
     assert math.isnan(got.low) and "needs 3 on 2" in str(got.reason)
-
-
-def test_the_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
-    sums, sizes = np.array([5.0, 0.0, 2.0, 1.0, 4.0]), np.array([5.0, 1.0, 5.0, 2.0, 4.0])
-    got = bootstrap.by_cluster(sums, sizes, generator=np.random.default_rng(3), resamples=500, alpha=0.05)
-    drawn = np.random.default_rng(3).integers(5, size=(500, 5))
-    shares = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-    assert (got.low, got.high) == pytest.approx(tuple(np.quantile(shares, [0.025, 0.975])))
 
 
 def test_the_mixed_model_finds_the_slope_inside_data_sets() -> None:
@@ -133,18 +133,19 @@ def test_a_mixed_model_of_any_scale_is_numbers_or_a_reason(scale: float) -> None
 
 
 def test_the_detectable_share_is_found_in_80_percent_of_samples() -> None:
-    generator, clusters, size = np.random.default_rng(3), 24, 6
+    generator, clusters, size = np.random.default_rng(3), 24, 12
     names = [str(cluster) for cluster in range(clusters) for _ in range(size)]
     row = {"study": "s", "answer": "sign_test", "measure": "m", "block": "b", "statistic": "agreement"}
 
     def sample(share: float) -> dict[str, Any]:
         chances = generator.beta(8 * share, 8 * (1 - share), size=clusters)  # units of a cluster are alike
         values = 2.0 * (generator.random((clusters, size)) < chances[:, None]) - 1
-        return signs(values.reshape(-1), names, SeededOptions(permutations=99, bootstrap=10, seed=1), row, "clusters")
+        families = [str(n) for _ in range(clusters) for n in range(size)]
+        return signs(values.reshape(-1), names, families[: len(names)], SeededOptions(), row, "clusters")
 
     detectable = float(np.mean([sample(0.5)["detectable"] for _ in range(40)]))
     assert 0.55 < detectable < 0.75
     found = [(test := sample(detectable))["p"] <= 0.05 and test["estimate"] > 0.5 for _ in range(300)]
     assert 0.72 < np.mean(found) < 0.88
-    few = signs(np.ones(5), list("abcde"), SeededOptions(permutations=99, bootstrap=10, seed=1), row, "clusters")
+    few = signs(np.ones(5), list("abcde"), list("abcde"), SeededOptions(), row, "clusters")
     assert few["p_smallest"] > 0.05 and math.isnan(few["detectable"])

@@ -32,7 +32,7 @@ MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ mi
 CORRELATIONS = ("measure", "grouping", "n", "n_blocks", "spearman", "low", "high", "p")
 HYPOTHESES = ("name", "verdict", "detectable", "n_datasets")
 # Verdicts of the view `hypothesis_tests`.
-HOLDS, REVERSED, NO_EFFECT, NOT_TESTED = "holds", "reversed", "no effect found", "not tested"
+HOLDS, REVERSED, NO_EFFECT, UNDECIDED, NOT_TESTED = "holds", "reversed", "no effect", "undecided", "not tested"
 # Tolerance of the numerical rank, as in Yu et al. 2026, Fig. 5.
 TOLERANCE = 0.01
 # Conditions of a claim in `published_vs_measured` that is tested over families, or over models of few families.
@@ -247,16 +247,17 @@ def describe_hypotheses(tests: pd.DataFrame) -> list[str]:
         return []
     noun, half = "hypothesis" if len(tests) == 1 else "hypotheses", _describe_half(tests["n_datasets"].dropna())
     text = f"Of {len(tests)} {noun}, committed before {half} tested, {_count_verdicts(tests)}."
-    return [text, *_describe_sensitivity(tests.loc[tests["verdict"] == NO_EFFECT, "detectable"])]
+    return [text, *_describe_sensitivity(tests.loc[tests["verdict"].isin((NO_EFFECT, UNDECIDED)), "detectable"])]
 
 
 def _count_verdicts(tests: pd.DataFrame) -> str:
     names = {verdict: sorted(map(str, part["name"])) for verdict, part in tests.groupby("verdict")}
-    if set(names) == {NO_EFFECT}:
-        return "none holds: no test finds an effect"
+    if set(names) <= {NO_EFFECT, UNDECIDED}:
+        return f"none holds: no test finds an effect, and {len(names.get(UNDECIDED, []))} are undecided"
     texts = [_name_all(names[HOLDS], "holds", "hold") if HOLDS in names else "none holds"]
     texts += [_name_all(names[REVERSED], "is reversed", "are reversed")] if REVERSED in names else []
-    texts += [f"no effect was found for {len(names[NO_EFFECT])}"] if NO_EFFECT in names else []
+    texts += [f"{len(names[NO_EFFECT])} without effect"] if NO_EFFECT in names else []
+    texts += [f"{len(names[UNDECIDED])} undecided"] if UNDECIDED in names else []
     texts += [f"{len(names[NOT_TESTED])} could not be tested"] if NOT_TESTED in names else []
     *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last

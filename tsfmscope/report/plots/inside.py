@@ -31,8 +31,14 @@ LEARNING = ("family", "size", "run", "step", "factor", "measure", "value", "low"
 
 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
-    """Draw scores of probes by layer and by direction, ablated parts, and similarities; then the trainings."""
-    for key, rows in study.rows("probes", PROBES).groupby("model", sort=False):
+    """Draw the trainings, or scores of probes by layer and by direction; then ablated parts, and similarities."""
+    trainings = study.rows("learning", LEARNING)
+    if len(trainings):
+        caption = f"Best score of all layers by step of {trainings['run'].nunique()} trainings, one colour per family."
+        title = "What a training learns, and when"
+        yield Figure("learning", draw_learning(trainings), f"{title}: one panel per factor.", caption, title)
+    probes = study.rows("probes", PROBES)
+    for key, rows in probes.groupby("model", sort=False) if not len(trainings) else ():
         model = str(key)
         bars = " Bars: 95 % intervals over series. Untrained states are of random weights of the same shape."
         for figure, part, chart, more in (
@@ -62,10 +68,6 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         named = rows.assign(block="between", model_a=model, model_b=other)
         title = f"{model} and {other}"
         yield Figure("similarity", draw_similarity(named), f"Similarity of layers of {title}.", caption, title)
-    if len(trainings := study.rows("learning", LEARNING)):
-        caption = f"Best score of all layers by step of {trainings['run'].nunique()} trainings, one colour per family."
-        title = "What a training learns, and when"
-        yield Figure("learning", draw_learning(trainings), f"{title}: one panel per factor.", caption, title)
 
 
 def draw_learning(rows: pd.DataFrame) -> Chart:

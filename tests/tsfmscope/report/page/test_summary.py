@@ -144,10 +144,10 @@ def make_tests(*verdicts: str, **columns: Any) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("verdicts", "text"),
     [
-        (["no effect found"] * 3, f"Of 3 hypotheses, {HALF}, none holds: no test finds an effect."),
+        (["no effect"] * 3, f"Of 3 hypotheses, {HALF}, none holds: no test finds an effect, and 0 are undecided."),
         (["holds"], f"Of 1 hypothesis, {HALF}, 1 holds (a)."),
-        (["holds", "no effect found", "holds"], "2 hold (a, c) and no effect was found for 1."),
-        (["reversed", "no effect found"], "none holds, 1 is reversed (a) and no effect was found for 1."),
+        (["holds", "no effect", "holds"], "2 hold (a, c) and 1 without effect."),
+        (["reversed", "undecided"], "none holds, 1 is reversed (a) and 1 undecided."),
         (["reversed", "holds", "reversed", "not tested"], "1 holds (b), 2 are reversed (a, c) and 1 could not be"),
         (["not tested", "not tested"], f"Of 2 hypotheses, {HALF}, none holds and 2 could not be tested."),
     ],
@@ -157,7 +157,7 @@ def test_verdicts_are_counted_and_effects_are_named(verdicts: list[str], text: s
 
 
 def test_the_sensitivity_is_that_of_the_least_sensitive_test_without_an_effect() -> None:
-    tests = make_tests("no effect found", "no effect found", "holds", detectable=[0.07, 0.2002, 0.4][0])
+    tests = make_tests("undecided", "undecided", "holds", detectable=[0.07, 0.2002, 0.4][0])
     tests["detectable"] = [0.07, 0.2002, 0.4]
     _, sentence = describe_hypotheses(tests)
     assert sentence == (
@@ -166,8 +166,8 @@ def test_the_sensitivity_is_that_of_the_least_sensitive_test_without_an_effect()
     )
     tests["detectable"] = [np.nan, 0.2002, 0.4]
     assert describe_hypotheses(tests)[2] == "For 1 of them, no such size is known."
-    assert describe_hypotheses(make_tests("no effect found"))[1].startswith("The test without an effect finds")
-    assert len(describe_hypotheses(make_tests("no effect found", detectable=np.nan))) == 1
+    assert describe_hypotheses(make_tests("undecided"))[1].startswith("The test without an effect finds")
+    assert len(describe_hypotheses(make_tests("undecided", detectable=np.nan))) == 1
     assert len(describe_hypotheses(make_tests("holds"))) == 1
 
 
